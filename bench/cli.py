@@ -10,27 +10,30 @@ from common import MUSTER, compare, fresh_home, timed
 RUNS = 10_000
 
 
-def fill(home: Path) -> None:
-    """Write 10,000 finished runs directly into the store."""
+def fill(home: Path, runs: int = RUNS) -> None:
+    """Write finished runs directly into the store."""
     from muster.client.client import Client
-    from muster.service.start import record
-    from muster.store import runs as table
+    from muster.service.embedded import EmbeddedAPI
+    from muster.spec.overrides import changes_from_mapping
+    from muster.store.records import RunFilter
 
     client = Client(home)
-    job, _ = client.job(None, command=["true"])
-    prepared = client.prepare_run(job)
-    first = record(client.service.context, prepared)
-    with client.service.context.backend.store.database.transaction() as connection:
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+    assert isinstance(client.api, EmbeddedAPI)
+    # suspended: it is only recorded
+    prepared = client.prepare(None, changes_from_mapping({"suspend": True}), command=["true"])
+    first = client.start(prepared)
+    with client.api.context.backend.store.database.transaction() as connection:
+        info = connection.execute("PRAGMA table_info(runs)").fetchall()
+        columns = [row[1] for row in info if row[1] != "position"]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
-        for number in range(2, RUNS + 1):
+        for number in range(2, runs + 1):
             copy = {**row, "id": f"r{number:09}", "name": f"true-{number}", "number": number}
             values.append([copy[c] for c in columns])
         marks = ", ".join("?" * len(columns))
-        connection.executemany(f"INSERT INTO runs VALUES ({marks})", values)
+        connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(table.listing(client.service.store)) == RUNS, first
+    assert len(client.api.runs(RunFilter())) == runs, first
 
 
 if __name__ == "__main__":

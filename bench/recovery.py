@@ -42,6 +42,7 @@ from muster.store.sqlite.store import SqliteStore
 
 JOBSET = 290  # pods per second
 AT_ONCE = 4096  # events reported together
+OWNER = new_owner()
 STRATEGIES = ("in_place", "recreate", "blocking_recreate")
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-for name in ("start", "many", "recovery", "restart_local", "frameworks", "logs", "memory", "cli"):
+NAMES = ("start", "many", "recovery", "controller", "restart_local", "frameworks", "logs", "memory")
+
+for name in (*NAMES, "store", "cli"):
     print(f"\n=== bench/{name}.py", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=True)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from muster.client import api
 from muster.client.client import Client
 from muster.control.launcher import Launcher
+from support.embedded import embedded
 from support.launchers import SharedLauncher, spawn
 
 # the duration of Hypothesis's examples depends on the load of the machine
@@ -66,7 +67,7 @@ def own_home(
     yield home
     while api._clients:  # of `muster.run` and the other functions
         _, client = api._clients.popitem()
-        client.service.close()
+        client.close()
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def client(own_home: Path) -> Iterator[Client]:
     for run in client.runs():
         if not run.done:
             run.cancel("the test is over").wait(60)
-    client.service.close()
+    embedded(client).close()
 
 
 @pytest.fixture

@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from muster.client.events import Event
     from muster.client.function import FunctionJob, FunctionRun, job
     from muster.client.job import Job, JobEvent
+    from muster.client.log_records import LogRecord
     from muster.client.node import Node
-    from muster.client.outputs import Outputs
+    from muster.client.outputs import Output, Outputs
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
     from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
-    from muster.storage.log_reader import LogRecord
-    from muster.storage.outputs import Output
 
 __version__ = "0.1.0"
 
@@ -75,7 +74,7 @@ _MODULES = {
     "FunctionJob": "muster.client.function",
     "FunctionRun": "muster.client.function",
     "job": "muster.client.function",
-    "LogRecord": "muster.storage.log_reader",
+    "LogRecord": "muster.client.log_records",
     "Client": "muster.client.client",
     "Cluster": "muster.client.cluster",
     "Event": "muster.client.events",
@@ -83,7 +82,7 @@ _MODULES = {
     "JobEvent": "muster.client.job",
     "JobRun": "muster.client.run",
     "Node": "muster.client.node",
-    "Output": "muster.storage.outputs",
+    "Output": "muster.client.outputs",
     "Outputs": "muster.client.outputs",
     "Setting": "muster.client.run_facts",
     "Table": "muster.client.table",

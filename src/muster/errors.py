@@ -81,6 +81,12 @@ class NotFound(InvalidInput):
     """No job, run or file has the given name or id."""
 
 
+class Unreadable(MusterError):  # noqa: N818
+    """An output of a run cannot be read."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
 class Forbidden(MusterError):  # noqa: N818
     """The caller lacks the right to do this."""
 
@@ -119,6 +125,10 @@ class NotAnswering(MusterWarning):
 
 class LowSpace(MusterWarning):
     """The disk of MUSTER_HOME is full or nearly full."""
+
+
+class EngineMissing(MusterWarning):
+    """The engine of a run without a supervisor is not installed here."""
 
 
 class LargeCode(MusterWarning):

@@ -12,6 +12,7 @@ import yaml
 from muster.cli.main import cli
 from muster.client.client import Client
 from support.command import json_of, muster, output_of
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(client: Client) -> None:
     refused = muster("run", "--dry-run", "--set", "resources.gpus=99", "--", "true", code=2)
     assert "a node needs 99 GPUs" in refused.stderr
     assert client.runs() == []
-    assert client.service.jobs() == []
+    assert embedded(client).jobs() == []
 
 
 def test_every_command_has_an_example_in_its_help() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from muster.cli.main import cli
 from muster.client.client import Client
+from support.embedded import embedded
 
 MANIFEST = """
 apiVersion: jobset.x-k8s.io/v1alpha2
@@ -90,7 +91,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     job, new = client.job(command=["seq", "1", "30000"], name="seq")
     client.start(client.prepare_run(job, new_job=new)).wait(60)
     yield root
-    client.service.close()
+    embedded(client).close()
 
 
 @pytest.fixture

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from muster.cli.log_printer import Printer
-from muster.client.messages import RunChunk
+from muster.api.streams import LogChunk
+from muster.cli.log_printer import Printer, prefixed
 from muster.storage.log_index import MESSAGES, StreamInfo
 
 Printed = Callable[..., tuple[str, str]]
 
 
-def chunk(attempt: int, text: str, rank: int = 0, local_rank: int | None = 0) -> RunChunk:
+def chunk(attempt: int, text: str, rank: int = 0, local_rank: int | None = 0) -> LogChunk:
     stream: Literal["stdout"] = "stdout"
     number = 3 * rank + (2 if local_rank is None else local_rank)
     info = StreamInfo(number, "f", rank, "workers", "id", local_rank, stream)
-    return RunChunk(1, info, text.encode(), attempt)
+    return LogChunk(1, info, text.encode(), attempt)
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Iterator[Printed]:
     """The output for chunks: (stdout, stderr)."""
     read, write = os.pipe()
 
-    def make(*chunks: RunChunk, groups: dict[str, int], **how: Any) -> tuple[str, str]:
+    def make(*chunks: LogChunk, groups: dict[str, int], **how: Any) -> tuple[str, str]:
         Printer(groups, to=write, **how).print(chunks)
         return os.read(read, 1 << 16).decode(), capfd.readouterr().err
 
@@ -69,8 +71,8 @@ def test_late_output_of_an_earlier_attempt_is_told_apart(printed: Printed) -> No
     assert err == "-- attempt 1 --\n-- attempt 0 --\n-- attempt 1 --\n"
 
 
-def message(kind: str, text: str, attempt: int = 0) -> RunChunk:
-    return RunChunk(1, MESSAGES, f"{text}\n".encode(), attempt, kind)
+def message(kind: str, text: str, attempt: int = 0) -> LogChunk:
+    return LogChunk(1, MESSAGES, f"{text}\n".encode(), attempt, kind)
 
 
 def test_inline_messages_are_printed_like_output(printed: Printed) -> None:
@@ -93,3 +95,9 @@ def test_separate_messages_leave_out_what_the_summary_repeats(printed: Printed) 
     out, err = printed(*output, groups={"workers": 1}, messages="separate")
     assert out == "workers/0 | a\nworkers/0 | stopped\nworkers/0 | b\n"
     assert err == "-- restart 1 of the run --\n-- attempt 1 --\n"
+
+
+@given(st.lists(st.binary(max_size=6).filter(lambda b: b"\n" not in b), min_size=1))
+def test_prefixed_puts_the_prefix_before_every_line(lines: list[bytes]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    assert prefixed(data, b"w/0 | ") == b"".join(b"w/0 | " + line + b"\n" for line in lines)

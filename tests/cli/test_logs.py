@@ -18,6 +18,7 @@ from muster.frameworks import registry
 from muster.frameworks.base import Cluster, Framework, RoleSetup, Service, Setup, Succeeds
 from muster.spec.overrides import overrides_from_mapping
 from muster.storage.log_index import LogWriter, StreamInfo
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def run_id(client: Client) -> str:
     job, new = client.job(None, command=["true"], name="demo")
     run = client.start(client.prepare_run(job, overrides_from_mapping({}), new_job=new)).wait(60)
     for attempt in (1, 2):
-        folder = client.service.home.run_dir(run.id).logs(attempt)
+        folder = embedded(client).home.run_dir(run.id).logs(attempt)
         folder.mkdir()
         writer = LogWriter(folder, [StreamInfo(0, "0.out", 0, "workers", "id", 0, "stdout")])
         (folder / "0.out").write_text(f"line of {attempt}\n")
@@ -124,7 +125,7 @@ def test_a_run_without_services_is_reported(run_id: str) -> None:
 @pytest.fixture
 def lines(run_id: str, client: Client) -> str:
     """A run with an attempt of ten lines, one a second, of two streams."""
-    folder = client.service.home.run_dir(run_id).logs(3)
+    folder = embedded(client).home.run_dir(run_id).logs(3)
     folder.mkdir()
     streams = [
         StreamInfo(number, name, 0, "workers", "id", 0, stream)

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.outputs import outputs
 from muster.client.client import Client
+from support.embedded import embedded
 from support.runs import start_spec
 
 
@@ -19,7 +20,7 @@ def test_files_are_listed_and_copied(client: Client, tmp_path: Path) -> None:
     text = 'echo hello > "$MUSTER_OUTPUTS/model"; echo "{}" > "$MUSTER_RUN_OUTPUTS/summary"'
     spec = {"command": ["sh", "-c", text], "name": "demo"}
     run = start_spec(client, spec, tmp_path).wait(60)
-    root = client.service.home.run_dir(run.id).outputs
+    root = embedded(client).home.run_dir(run.id).outputs
 
     listed = call("last")
     header, *rows = [line.split() for line in listed.stdout.splitlines()]

@@ -21,6 +21,7 @@ from muster.errors import InvalidInput
 from muster.spec.overrides import Changes
 from support.command import json_of, output_of
 from support.command import muster as command
+from support.embedded import embedded
 from support.faults import until
 
 _NOTHING = Changes()
@@ -77,7 +78,7 @@ def test_code_that_no_job_has_is_deleted_and_shared_code_stays(
     assert stored(own_home) == ["data", "main.py"], "deleting frees at once"
     assert len([*objects.glob("*/*")]) == 2
     with (
-        client.service.context.backend.store.database.transaction() as connection
+        embedded(client).context.backend.store.database.transaction() as connection
     ):  # as if the deletion was interrupted
         connection.execute("UPDATE jobs SET state = 'DELETED'")
     (item,) = [one for one in client.disk() if one.kind == "code"]
@@ -116,18 +117,18 @@ def test_code_that_is_being_stored_is_not_deleted(client: Client, code: Path) ->
     fields = {"name": "new", "artifact": str(code), "entrypoint": "main.py"}
     from muster.spec.reader import spec_from_mapping
 
-    theirs = Client(client.service.home.root)
-    prepared = theirs.service.prepare_job(spec_from_mapping(fields))
+    theirs = Client(embedded(client).home.root)
+    prepared = embedded(theirs).prepare_job(spec_from_mapping(fields))
     found = client.prune()
     assert found.code == 0
     assert found.kept == (
         "stored code was kept: another process is storing code; prune again later",
     )
-    theirs.service.create_job(prepared.record)
+    embedded(theirs).create_job(prepared.record)
     assert client.prune().kept == ()
     run = theirs.start(theirs.prepare_run(prepared.record)).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    theirs.service.close()
+    embedded(theirs).close()
 
 
 def test_runs_start_while_others_prune(client: Client, code: Path) -> None:
@@ -135,13 +136,13 @@ def test_runs_start_while_others_prune(client: Client, code: Path) -> None:
     failed: list[BaseException] = []
 
     def prune() -> None:
-        theirs = Client(client.service.home.root)
+        theirs = Client(embedded(client).home.root)
         try:
             while not done.is_set():
                 theirs.prune(older_than="1h")
         except BaseException as error:  # noqa: BLE001
             failed.append(error)
-        theirs.service.close()
+        embedded(theirs).close()
 
     thread = threading.Thread(target=prune)
     thread.start()
@@ -151,7 +152,7 @@ def test_runs_start_while_others_prune(client: Client, code: Path) -> None:
             run = client.start(client.prepare(code, _NOTHING, entrypoint="main.py")).wait(60)
             assert run.state == "SUCCEEDED", run.details
             if number % 2:
-                client.service.delete_job(run.job_id)
+                embedded(client).delete_job(run.job_id)
     finally:
         done.set()
         thread.join()
@@ -202,7 +203,7 @@ def test_a_run_whose_files_cannot_be_deleted_stays(
     client: Client, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [muster.run(command="true").wait(60) for _ in range(2)]
-    leases = [client.service.home.run_dir(run.id).lease for run in runs]
+    leases = [embedded(client).home.run_dir(run.id).lease for run in runs]
     until(lambda: not any(map(is_held, leases)))
     stays = own_home / "runs" / runs[0].id / "outputs" / "kept"
     stays.touch()
@@ -217,7 +218,7 @@ def test_a_run_whose_files_cannot_be_deleted_stays(
         patch.setattr(os, "unlink", refuse)
         why = f"{runs[0].name} is not deleted: cannot remove {stays}: Operation not permitted"
         with pytest.raises(muster.MusterError, match=why):
-            client.service.delete(runs[0].id)
+            embedded(client).delete(runs[0].id)
         found = muster.prune(keep=0)
     assert found.runs == (runs[1].name,)
     assert [text.partition(" (")[0] for text in found.failed] == [why]

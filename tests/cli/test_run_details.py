@@ -72,7 +72,7 @@ def test_the_time_of_a_suspended_run(client: Client, own_home: Path, tmp_path: P
             break
     run.suspend().wait(60)
     with sqlite3.connect(own_home / "muster.db") as db:  # it started two hours earlier
-        db.execute("UPDATE runs SET started_at = started_at - 7200")
+        db.execute("UPDATE runs SET started_at = started_at - 7200000000")
         db.execute("UPDATE runs SET lifecycle = json_set(lifecycle, '$.ran', 660.0)")
     (found,) = client.summaries()
     assert found.seconds(0) == 660.0

@@ -14,6 +14,7 @@ import pytest
 
 import muster
 from muster.client.client import Client
+from support.embedded import embedded
 
 
 @pytest.mark.shows(
@@ -92,7 +93,7 @@ def test_each_line_is_shown_as_soon_as_it_is_written(client: Client) -> None:
     script = "for i in 1 2 3 4 5; do echo $i; while [ ! -e $i ]; do sleep 0.001; done; done"
     job, new = client.job(None, command=["sh", "-c", script])
     run = client.start(client.prepare_run(job, new_job=new))
-    work = client.service.home.run_dir(run.id).work(0)
+    work = embedded(client).home.run_dir(run.id).work(0)
     for record in run.logs(follow=True, streams=["stdout", "stderr"]):
         (work / record.message).touch()
     assert run.wait(60).state == "SUCCEEDED"
@@ -114,7 +115,7 @@ def test_why_explains_every_state(client: Client) -> None:
         if why == "nodes: 1 running":
             break
         assert why in before
-    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    (embedded(client).home.run_dir(run.id).work(0) / "go").touch()
     run.wait(60)
     assert run.why()[0].startswith("all required nodes succeeded")
 
@@ -171,7 +172,7 @@ def test_starting_a_run_does_not_depend_on_the_memory_of_the_program(client: Cli
     ballast[:: 1 << 12] = b"x" * len(ballast[:: 1 << 12])
     job, new = client.job(None, command=["sleep", "1000"])
     run = client.start(client.prepare_run(job, new_job=new))
-    pid = int(client.service.home.run_dir(run.id).lease.read_text())
+    pid = int(embedded(client).home.run_dir(run.id).lease.read_text())
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
     assert resident < 100 << 20
 
@@ -201,7 +202,7 @@ def test_mounts_by_url_are_copied_in_and_out(client: Client, tmp_path: Path) -> 
         assert time.monotonic() < deadline, "no checkpoint was written back"
         assert not run.refresh().done, run.details
         threading.Event().wait(0.01)
-    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    (embedded(client).home.run_dir(run.id).work(0) / "go").touch()
     assert run.wait(60).state == "SUCCEEDED", run.details
     assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == ["from outside"]
     assert (remote / "out").read_text() == "result\n"

@@ -16,6 +16,7 @@ from muster.client.client import Client
 from muster.service import follow
 from muster.service.event_loop import in_thread, wait_for_readable
 from muster.storage.file_watch import Watcher
+from support.embedded import embedded
 from support.runs import PROGRAM_OUTPUT, supervisor_pid
 
 #: Prints a line, and ends when its working directory has a file "go".
@@ -28,7 +29,7 @@ def start(client: Client, script: str) -> muster.JobRun:
 
 
 def let_go(client: Client, run: muster.JobRun) -> None:
-    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    (embedded(client).home.run_dir(run.id).work(0) / "go").touch()
 
 
 @pytest.fixture(params=["inotify", "polling"])

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
 from muster.storage import wakeup
+from support.embedded import embedded
 from support.runs import supervisor_pid, until_any_ready, until_ready
 
 
@@ -39,7 +41,7 @@ def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
             assert run.refresh().state == "ACCEPTED"
             run.cancel("enough").wait(60)
     assert (run.state, run.details) == ("CANCELED", "enough")
-    states = [e.data["state"] for e in client.service.events(run.id) if e.kind == "run"]
+    states = [e.data["state"] for e in embedded(client).events(run.id) if e.kind == "run"]
     assert states[-1] == "CANCELED", "nothing follows a final state"
 
 
@@ -61,10 +63,10 @@ def test_programs_can_make_sockets_if_the_path_of_the_home_is_long(
         assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
             "served True"
         ]
-        temporary = client.service.home.run_dir(run.id).node(0) / "tmp"
+        temporary = embedded(client).home.run_dir(run.id).node(0) / "tmp"
         assert not temporary.is_symlink()
     finally:
-        client.service.close()
+        embedded(client).close()
 
 
 @pytest.mark.shows("distributed-jobs/capability-cancel")
@@ -81,7 +83,7 @@ def test_no_program_starts_after_a_cancel(
     (code / "main.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     job, new = client.job(code, entrypoint="main.py")
     run = client.start(client.prepare_run(job, new_job=new))
-    work = client.service.home.run_dir(run.id).work(0)
+    work = embedded(client).home.run_dir(run.id).work(0)
     while not work.exists():
         assert not run.refresh().done
     run.cancel().wait(60)
@@ -106,7 +108,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
     pid = supervisor_pid(client, run)
     until_ready(run)
     os.kill(pid, signal.SIGSTOP)
-    client.service.store.runs.request(run.id, "cancel", "enough")
+    embedded(client).store.runs.request(run.id, "cancel", "enough", time.time())
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
@@ -115,7 +117,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
 @pytest.mark.usefixtures("own_launcher")
 def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
-    launcher = client.service.context._launcher
+    launcher = embedded(client).context.backend._launcher
     assert launcher is not None
     launcher.close()
     with pytest.raises(muster.MusterError, match="cannot start a supervisor"):
@@ -161,7 +163,7 @@ def test_isolated_without_namespaces_is_refused(
 
 @pytest.mark.parametrize("where", ["/etc", "/usr", "HOME", "PARENT"])
 def test_mounts_over_required_paths_are_refused(client: Client, where: str) -> None:
-    root = client.service.home.root
+    root = embedded(client).home.root
     path = {"HOME": str(root), "PARENT": str(root.parent)}.get(where, where)
     with pytest.raises(muster.InvalidInput, match="it would hide"):
         start(client, "true", mounts=[{"source": "/tmp", "path": path}])
@@ -244,7 +246,7 @@ def test_a_read_only_url_must_exist(client: Client, tmp_path: Path) -> None:
     run = start(client, "true", mounts=[mount]).wait(60)
     assert run.state == "FAILED"
     assert "could not be started" in run.details
-    log = client.service.home.run_dir(run.id).supervisor_log
+    log = embedded(client).home.run_dir(run.id).supervisor_log
     assert "no files found" in log.read_text()
 
 
@@ -324,7 +326,7 @@ def test_a_supervisor_that_survives_sigkill_is_reported_and_continues(
         patched.setattr(force, "_KILL_TIMEOUT", 0.0)
         patched.setattr(os, "kill", lambda pid, number: None)
         with pytest.raises(EngineError, match="was killed but has not ended"):
-            end_supervisor(client.service.home.run_dir(run.id), run.name)
+            end_supervisor(embedded(client).home.run_dir(run.id), run.name)
     run.cancel("enough")
     assert run.wait(60).state == "CANCELED"
 
@@ -332,7 +334,7 @@ def test_a_supervisor_that_survives_sigkill_is_reported_and_continues(
 def test_a_forced_cancel_kills_only_the_supervisor_of_the_run(client: Client) -> None:
     """The recorded pid belongs to another process by now."""
     run = start(client, "true").wait(60)
-    folder = client.service.home.run_dir(run.id)
+    folder = embedded(client).home.run_dir(run.id)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         held = lease.acquire_or_refuse(folder, run.name)
         os.pwrite(held, b"%-9d\n" % other.pid, 0)
@@ -347,7 +349,7 @@ def test_a_forced_cancel_kills_only_the_supervisor_of_the_run(client: Client) ->
 def test_a_supervisor_drains_many_notifications(client: Client) -> None:
     run = start(client, "sleep", "1000")
     until_ready(run)
-    path = client.service.home.run_dir(run.id).wakeup
+    path = embedded(client).home.run_dir(run.id).wakeup
     for _ in range(100):
         wakeup.notify(path)
     while wakeup.pending(path):
@@ -384,7 +386,7 @@ def test_an_export_that_cannot_be_mounted_fails_the_run(
     run = start(client, "true", mounts=[{"source": "away:/export"}]).wait(60)
     assert run.state == "FAILED"
     assert "cannot mount away:/export (its error is in the run's supervisor.log)" in run.details
-    assert "no such host" in client.service.home.run_dir(run.id).supervisor_log.read_text()
+    assert "no such host" in embedded(client).home.run_dir(run.id).supervisor_log.read_text()
 
 
 # --- refused requests

@@ -19,6 +19,7 @@ import muster
 from muster.client.check import _answers, check, common_networks
 from muster.client.client import Client
 from muster.node.requirements import REQUIREMENTS
+from support.embedded import embedded
 
 NOISE = """
 print("hello from the site")
@@ -46,15 +47,15 @@ def test_a_job_called_check_is_not_changed(client: muster.Client) -> None:
     run.wait(60)
     job, new = client.job(command="true")
     check(client, client.prepare_run(job, new_job=new))
-    assert [job.version for job in client.service.jobs() if job.name == "check"] == [1]
+    assert [job.version for job in embedded(client).jobs() if job.name == "check"] == [1]
     assert client.runs()[0].id == run.id, "the check leaves no run"
 
 
 def test_a_successful_check_leaves_no_job(client: Client) -> None:
     job, _ = client.job(command=["true"])
-    before = client.service.jobs()
+    before = embedded(client).jobs()
     report = check(client, client.prepare_run(job, new_job=True))
-    left = [found for found in client.service.jobs() if found not in before]
+    left = [found for found in embedded(client).jobs() if found not in before]
     assert bool(left) is not report.ok, "only a failed check keeps its job and run"
 
 

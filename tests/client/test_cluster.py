@@ -22,6 +22,7 @@ from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
 from muster.spec.override_flags import changes_from_flags
 from muster.spec.overrides import overrides_from_mapping
+from support.embedded import embedded
 from support.faults import lose_node, until
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
@@ -163,7 +164,7 @@ def test_the_time_to_live_ends_a_cluster_of_ads_yaml(client: Client, tmp_path: P
 def test_running_ads_yaml_prints_the_address_of_the_cluster(client: Client, tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_text(ADS)
     command = [sys.executable, "-m", "muster", "run", str(tmp_path / "lab.yaml")]
-    env = {**os.environ, "MUSTER_HOME": str(client.service.home.root)}
+    env = {**os.environ, "MUSTER_HOME": str(embedded(client).home.root)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as following:
         assert following.stdout is not None
         output = [line for line in iter(following.stdout.readline, "\n") if line]

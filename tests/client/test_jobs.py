@@ -15,6 +15,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.errors import InvalidInput, MusterError, NotFound
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def code_of(client: Client, job: muster.Job) -> Path:
-    return client.service.home.artifact(job.to_dict()["artifact_sha256"])
+    return embedded(client).home.artifact(job.to_dict()["artifact_sha256"])
 
 
 def refused(*problems: str) -> pytest.RaisesExc[InvalidInput]:
@@ -186,12 +187,12 @@ def test_code_used_by_another_job_is_kept(client: Client, script: Path) -> None:
 def test_a_prepared_run_of_a_job_deleted_meanwhile_is_refused(client: Client, script: Path) -> None:
     """The error names the deletion, and no record or folder of the run remains."""
     job = muster.create_job(script)
-    prepared = client.prepare_run(client.service.job(job.id))
+    prepared = client.prepare_run(embedded(client).job(job.id))
     job.delete()
     with refused("job train@1 is deleted (run its file again, which makes a new one)"):
         client.start(prepared)
     assert client.runs() == []
-    assert not client.service.home.run_dir(prepared.plan.run_id).path.exists()
+    assert not embedded(client).home.run_dir(prepared.plan.run_id).path.exists()
 
 
 RACE = """

@@ -13,6 +13,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.engines.local.namespaces import unavailable_reason
+from support.embedded import embedded
 from support.runs import start_spec
 
 NEEDS_PEERS = """
@@ -151,7 +152,7 @@ def test_programs_save_on_suspend_and_continue_on_resume(client: Client, tmp_pat
 def test_a_suspended_run_has_no_process_and_no_folder(client: Client, tmp_path: Path) -> None:
     run = start_spec(client, {"command": ["true"], "nodes": 2, "suspend": True}, tmp_path)
     assert run.state == "SUSPENDED"
-    assert not client.service.home.run_dir(run.id).path.exists()
+    assert not embedded(client).home.run_dir(run.id).path.exists()
     assert run.wait(5).state == "SUSPENDED"
     assert run.resume().wait(60).state == "SUCCEEDED"
     assert run.attempt == 0, "there was no attempt before"
@@ -204,14 +205,14 @@ def test_ended_runs_are_deleted_after_their_time_to_live(client: Client, tmp_pat
         {"command": ["true"], "ttl_after_finished": 0, "logging": {"directory": "logs"}},
         tmp_path,
     ).wait(60)
-    assert client.service.store.runs.get(ended.id).expires_at is not None
-    folder = client.service.home.run_dir(ended.id).path
-    client.service.close()
-    other = Client(client.service.home.root)
+    assert embedded(client).store.runs.get(ended.id).expires_at is not None
+    folder = embedded(client).home.run_dir(ended.id).path
+    embedded(client).close()
+    other = Client(embedded(client).home.root)
     assert [run.id for run in other.runs()] == [kept.id], "the next client deletes the expired run"
     assert not folder.exists()
     assert os.listdir(tmp_path / "logs") == []
-    other.service.close()
+    embedded(other).close()
 
 
 def test_output_of_old_attempts_is_deleted(client: Client, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_only_ended_runs_can_be_deleted(client: Client, tmp_path: Path) -> None:
     run.cancel().wait(60)
     run.delete()
     assert client.runs() == []
-    assert not client.service.home.run_dir(run.id).path.exists()
+    assert not embedded(client).home.run_dir(run.id).path.exists()
 
 
 @pytest.mark.shows("jobs/lifecycle-events")
@@ -245,12 +246,12 @@ def test_events_are_followed_to_the_end_from_any_number(client: Client, tmp_path
     seen: list[int] = []
 
     def follow() -> None:
-        reader = Client(client.service.home.root)
+        reader = Client(embedded(client).home.root)
         for entry in reader.run(run.id).events(follow=True):
             seen.append(entry.seq)
             if entry.data.get("state") == "IN_PROGRESS":
                 go.touch()
-        reader.service.close()
+        embedded(reader).close()
 
     follower = threading.Thread(target=follow)
     follower.start()
@@ -299,7 +300,7 @@ def test_a_killed_supervisor_counts_as_a_lost_node(
     job, new = client.job(str(path))
     run = client.start(client.prepare_run(job, new_job=new), {**os.environ, "COLOUR": "green"})
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up green"
-    folder = client.service.home.run_dir(run.id)
+    folder = embedded(client).home.run_dir(run.id)
     assert folder.environ.stat().st_mode & 0o777 == 0o600
     os.kill(int(folder.lease.read_text()), 9)
     assert run.wait(60).state == "SUCCEEDED"
@@ -324,7 +325,7 @@ def test_a_mount_can_be_at_a_path_that_does_not_exist(client: Client, tmp_path: 
     }
     run = start_spec(client, spec, tmp_path).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    scratch = client.service.home.run_dir(run.id).scratch("x")
+    scratch = embedded(client).home.run_dir(run.id).scratch("x")
     assert {file.name: file.read_text() for file in scratch.iterdir()} == {"0": "0\n", "1": "1\n"}
     assert {r.message for r in run.logs(streams=["stdout", "stderr"])} == {
         str(len(os.listdir("/")) + 1)

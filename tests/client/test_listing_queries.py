@@ -10,6 +10,7 @@ import pytest
 
 from muster.client.client import Client
 from muster.store.sqlite.database import Database, Row
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_the_number_of_queries_does_not_depend_on_the_number_of_runs(
             found = getattr(fresh, listing)()
             assert {run.state for run in found} == {"SUSPENDED"}
             counts += [len(found), len(queries)]
-            fresh.service.close()
+            embedded(fresh).close()
         return counts[0], counts[1], counts[2], counts[3]
 
     submit_suspended(client, path)

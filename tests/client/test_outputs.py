@@ -12,6 +12,7 @@ from muster.client.client import Client
 from muster.client.outputs import Outputs
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
+from support.embedded import embedded
 from support.runs import output_of_success, start_spec
 
 #: Fails once on rank 1, so that the run restarts.
@@ -55,7 +56,7 @@ def run(client: Client, tmp_path: Path) -> JobRun:
     """A run of two groups that has ended, with outputs of ranks 0 and 2 and shared ones."""
     groups = [{"name": "a"}, {"name": "b", "nodes": 2}]
     run = start_spec(client, sh("true", node_groups=groups), tmp_path).wait(60)
-    root = client.service.home.run_dir(run.id).outputs
+    root = embedded(client).home.run_dir(run.id).outputs
     for place in ("summary", "rank-0/model", "rank-2/plots/loss"):
         (root / place).parent.mkdir(exist_ok=True)
         (root / place).write_text(place)

@@ -14,10 +14,11 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import count_cpus, count_memory
+from muster.engines.machine import count_cpus, count_memory
+from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
 from support.command import MUSTER, json_of, muster
+from support.embedded import embedded
 from support.faults import kill, until
 from support.runs import output, start_spec, supervisor_pid, until_ready, until_state
 
@@ -91,16 +92,16 @@ def test_a_killed_holder_and_a_killed_waiter_make_room(client: Client, tmp_path:
     # no command recovers the killed runs meanwhile
     until(lambda: _state_in_table(client, third) is True, "the third run is admitted")
     until_state(third, "IN_PROGRESS")
-    other = Client(client.service.home.root)  # recovers them
+    other = Client(embedded(client).home.root)  # recovers them
     assert other.run(first.id).wait(60).state == "FAILED"
     assert other.run(second.id).state == "QUEUED"
-    other.service.close()
+    embedded(other).close()
     third.cancel("enough")
     until_state(second, "IN_PROGRESS")
 
 
 def _state_in_table(client: Client, run: JobRun) -> bool | None:
-    table = {one.run_id: one.granted for one in Reservations(client.service.home).read()}
+    table = {one.run_id: one.granted for one in Reservations(embedded(client).home).read()}
     return table.get(run.id)
 
 
@@ -137,7 +138,7 @@ def test_a_run_that_is_not_to_wait_is_refused_with_the_numbers(
     assert [run.id for run in client.runs()] == [first.id], "nothing is recorded"
     with pytest.raises(InvalidInput, match="held by"):
         client.start(_prepared(client), queue=False)
-    assert len(Reservations(client.service.home).read()) == 1
+    assert len(Reservations(embedded(client).home).read()) == 1
 
 
 def _prepared(client: Client) -> Any:
@@ -230,7 +231,7 @@ def test_runs_whose_supervisors_are_killed_at_random_block_nobody(
     client: Client, tmp_path: Path, rng: random.Random
 ) -> None:
     """Holders and waiters are killed. The CPUs that runs have never exceed those of the machine."""
-    table, runs = Reservations(client.service.home), []
+    table, runs = Reservations(embedded(client).home), []
     for _ in range(40):
         cpus = rng.choice((0.5, 1, count_cpus()))
         program = f"sleep {rng.choice((0.01, 0.1, 0.3))}"
@@ -254,7 +255,7 @@ def _switches(stat: Path) -> list[str]:
 def test_runs_of_a_version_without_reservations_are_counted(client: Client, tmp_path: Path) -> None:
     first = start(client, tmp_path)
     until_ready(first)
-    (client.service.home.root / "reservations.json").unlink()
+    (embedded(client).home.root / "reservations.json").unlink()
     second = start(client, tmp_path, "echo done")
     assert second.state == "QUEUED"
     assert f"held by {first.name} (" in second.details

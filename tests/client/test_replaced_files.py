@@ -14,6 +14,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import StoreError
 from support.command import muster
+from support.embedded import embedded
 from support.runs import supervisor_pid
 
 #: Replaces every file of its run with what its first argument names. It spares its own code, and
@@ -98,7 +99,7 @@ def test_a_run_whose_files_were_replaced_restarts_and_ends(
     run.wait(60)
     assert run.state == "SUCCEEDED", run.details
     run.delete()
-    assert not client.service.home.run_dir(run.id).path.exists()
+    assert not embedded(client).home.run_dir(run.id).path.exists()
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -116,7 +117,7 @@ def test_a_run_whose_files_were_replaced_is_recovered(
     client: Client, tmp_path: Path, how: str, what: str
 ) -> None:
     run = start(client, tmp_path, how, "wait", ONCE)
-    folder = client.service.home.run_dir(run.id)
+    folder = embedded(client).home.run_dir(run.id)
     while not (folder.work(0) / "done").exists():
         assert not run.refresh().done, run.details
     if what == "suspend":

@@ -14,6 +14,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.storage import environments
+from support.embedded import embedded
 from support.runs import output_of_success, start, supervisor_pid
 from support.wheels import wheel
 
@@ -66,7 +67,7 @@ def test_requirements_are_installed_once_for_all_nodes_and_kept(
         monkeypatch.setenv("MUSTER_ISOLATION", "plain")
     first = printed(start(client, folder / "job.yaml"))
     assert installations(first) == ["muster: installing 1 requirement with pip, once for all nodes"]
-    (one,) = environments.list_installed(client.service.home)
+    (one,) = environments.list_installed(embedded(client).home)
     assert first.count(f"demo 1 True {one.path}/bin/demo") == 2
     assert first.count("demo says hi") == 2
     assert (one.ready, one.busy) == (True, False)
@@ -88,7 +89,7 @@ def test_changed_requirements_make_a_new_version_and_environment(
     assert new.job_id != old.job_id
     assert any(line.startswith("demo 2 True") for line in printed(new))
     # the first Job is unchanged, though the file has changed
-    prepared = client.prepare_run(client.service.job(old.job_id))
+    prepared = client.prepare_run(embedded(client).job(old.job_id))
     assert any(line.startswith("demo 1 True") for line in printed(client.start(prepared)))
 
 
@@ -97,26 +98,26 @@ def test_an_error_of_pip_is_the_cause_of_the_failure(client: Client, folder: Pat
     run = start(client, folder / "job.yaml").wait(MINUTES)
     assert run.state == "FAILED"
     assert run.cause is not None
-    (log,) = client.service.home.environments.glob("*.log")
+    (log,) = embedded(client).home.environments.glob("*.log")
     assert run.cause["message"] == (
         "the job's requirements cannot be installed: No matching distribution found for "
         f"no-such-package==1 (all of its output: {log})"
     )
     assert "No matching distribution found" in log.read_text()
-    (one,) = environments.list_installed(client.service.home)
+    (one,) = environments.list_installed(embedded(client).home)
     assert (one.ready, one.failed, one.size) == (False, True, 0)  # no incomplete files
-    assert environments.remove(client.service.home, one.key)
-    assert environments.list_installed(client.service.home) == []
+    assert environments.remove(embedded(client).home, one.key)
+    assert environments.list_installed(embedded(client).home) == []
 
 
 @pytest.mark.slow
 def test_an_incomplete_environment_is_installed_again(client: Client, folder: Path) -> None:
     printed(start(client, folder / "job.yaml", nodes=1))
-    (one,) = environments.list_installed(client.service.home)
+    (one,) = environments.list_installed(embedded(client).home)
     # as if the installer had been killed: the folder exists, but is not marked as complete
     Path(one.path).parent.joinpath("about").unlink()
     shutil.rmtree(Path(one.path) / "lib")
-    assert [e.ready for e in environments.list_installed(client.service.home)] == [False]
+    assert [e.ready for e in environments.list_installed(embedded(client).home)] == [False]
 
     again = printed(start(client, folder / "job.yaml", nodes=1))
     assert len(installations(again)) == 1
@@ -171,7 +172,7 @@ def test_an_environment_in_use_is_not_removed(client: Client, folder: Path) -> N
         spec.write(f"env: {{MARK: {folder}/mark}}\n")
     run = start(client, folder / "job.yaml", nodes=1)
     next(record for record in run.logs(follow=True) if record.message == "demo 1 0")
-    home = client.service.home
+    home = embedded(client).home
     (one,) = environments.list_installed(home)
     assert one.busy
     assert not environments.remove(home, one.key)
@@ -214,7 +215,7 @@ def test_passwords_of_an_index_are_not_shown(client: Client, folder: Path) -> No
     assert run.state == "SUCCEEDED", run.details
     shown = str(run.settings()) + str([record.message for record in run.logs()])
     assert "hush-4711" not in shown
-    home = client.service.home.environments
+    home = embedded(client).home.environments
     kept = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
     assert [path for path in kept if b"hush-4711" in path.read_bytes()] == []
 

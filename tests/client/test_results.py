@@ -14,6 +14,7 @@ from muster.client.run import JobRun
 from muster.errors import RunFailed
 from muster.frameworks.base import RoleSetup
 from muster.plan.model import RunPlan
+from muster.storage import run_files
 from muster.storage.home import Home
 
 PROCESSES_PER_NODE = 2
@@ -57,10 +58,23 @@ class Plan:
         return self.roles[rank].processes or PROCESSES_PER_NODE
 
 
+class Files:
+    """The methods of the API that results need, for a run without a record."""
+
+    def __init__(self, folder: Path) -> None:
+        self._home = Home(folder)
+
+    def ranks_with_result(self, run_id: str) -> list[int]:
+        return list(run_files.ranks_with_result(self._home.run_dir(run_id)))
+
+    def result(self, run_id: str, rank: int) -> bytes | None:
+        return run_files.read_result(self._home.run_dir(run_id), rank)
+
+
 def results_of(folder: Path, run: Run, *roles: RoleSetup) -> Results:
     nodes = [Node(rank) for rank in range(len(roles))]
     plan = cast(RunPlan, Plan(*roles))
-    return Results(cast(JobRun, run), plan, Home(folder), cast(Any, nodes))
+    return Results(cast(JobRun, run), plan, cast(Any, Files(folder)), cast(Any, nodes))
 
 
 def write_result(

@@ -11,6 +11,7 @@ import pytest
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
+from support.embedded import embedded
 from support.repositories import Repository, serve
 from support.runs import output_of_success
 
@@ -55,7 +56,7 @@ def test_a_branch_is_looked_up_for_each_job_and_kept_with_it(
     # the Job is unchanged
     assert (
         first
-        in output_of_success(client.start(client.prepare_run(client.service.job(run.job_id))))[0]
+        in output_of_success(client.start(client.prepare_run(embedded(client).job(run.job_id))))[0]
     )
 
 
@@ -65,7 +66,7 @@ def test_a_folder_of_a_repository_and_a_command(client: Client, tmp_path: Path) 
     spec = tmp_path / "job.yaml"
     spec.write_text("git: {url: code, path: a}\ncommand: cat data.txt\n")
     assert output_of_success(start(client, spec)) == ["forty-two"]
-    assert list((client.service.home.root / "checkouts").iterdir()) == []
+    assert list((embedded(client).home.root / "checkouts").iterdir()) == []
 
 
 def test_no_secret_is_stored_or_passed_on(

@@ -14,6 +14,7 @@ from muster.client.run import JobRun
 from muster.control.recover import _stored_submission, store_environ
 from muster.storage.home import Home
 from muster.submission import Submission, of_this_process
+from support.embedded import embedded
 from support.runs import output_of_success
 
 PROGRAM = """
@@ -76,8 +77,8 @@ def test_relative_paths_of_an_edit_are_the_submitters(own_home: Path, tmp_path: 
     (tmp_path / "there" / "data").mkdir()
     with Client(own_home, submission=there) as client:
         job, _ = client.job(command=["true"], mounts=[{"source": "/tmp", "path": "/m"}])
-        created = client.service.create_job(job)
-        edited = client.service.edit_job(created.id, ["mounts[0].source=data"])
+        created = embedded(client).create_job(job)
+        edited = embedded(client).edit_job(created.id, ["mounts[0].source=data"])
         assert edited.spec["mounts"][0]["source"] == str(tmp_path / "there" / "data")
 
 

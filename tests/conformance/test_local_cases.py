@@ -15,6 +15,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.engines.local.namespaces import unavailable_reason
 from muster.spec.override_flags import overrides_from_flags
+from support.embedded import embedded
 from support.jobset import MAX_INT32, jobset, replicated, rules, write
 from support.runs import PROGRAM_OUTPUT
 
@@ -147,12 +148,12 @@ def test_E03_expired_runs_are_deleted(client: Client, tmp_path: Path) -> None:
     kept = succeed(client, jobset({"a": 1}, name="kept"), tmp_path)
     expired = succeed(client, jobset({"a": 1}, name="expired", ttlSecondsAfterFinished=0), tmp_path)
     later = succeed(client, jobset({"a": 1}, name="later", ttlSecondsAfterFinished=60), tmp_path)
-    folders = [client.service.home.run_dir(run.id).path for run in (kept, expired, later)]
-    client.service.close()
-    again = Client(client.service.home.root)
+    folders = [embedded(client).home.run_dir(run.id).path for run in (kept, expired, later)]
+    embedded(client).close()
+    again = Client(embedded(client).home.root)
     assert sorted(run.name for run in again.runs()) == ["kept-1", "later-1"]
     assert [folder.exists() for folder in folders] == [True, False, True]
-    again.service.close()
+    embedded(again).close()
 
 
 def test_the_time_to_live_starts_with_the_end(client: Client, tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_the_time_to_live_starts_with_the_end(client: Client, tmp_path: Path) ->
     timed = succeed(client, jobset({"a": 1}, name="timed", ttlSecondsAfterFinished=60), tmp_path)
     paused = jobset({"a": 1}, name="paused", ttlSecondsAfterFinished=0, suspend=True)
     waiting = start(client, paused, tmp_path)
-    db = client.service.store
+    db = embedded(client).store
     assert db.runs.get(without.id).expires_at is None
     record = db.runs.get(timed.id)
     assert record.finished_at is not None
@@ -184,7 +185,7 @@ def test_E04_deleting_a_run_leaves_nothing(
         run.delete()
     run.cancel().wait(60)
     assert alive("E04=1") == []
-    folder = client.service.home.run_dir(run.id).path
+    folder = embedded(client).home.run_dir(run.id).path
     run.delete()
     assert (client.runs(), folder.exists()) == ([], False)
 
@@ -205,7 +206,7 @@ def test_E11_folders_of_claims_are_deleted_or_retained(client: Client, tmp_path:
     mounted = replicated("a", 2, command=command, container={"volumeMounts": mounts})
     manifest = jobset([mounted, replicated("b")], volumeClaimPolicies=claims, suspend=True)
     run = start(client, manifest, tmp_path)
-    home = client.service.home.root
+    home = embedded(client).home.root
     assert not (home / "volumes").exists()
     assert run.resume().wait(60).state == "SUCCEEDED", run.details
     (kept,) = (home / "volumes").iterdir()

@@ -17,6 +17,7 @@ import pytest
 from muster.client.client import Client
 from muster.lifecycle.replay import replay
 from support.crashes import submit
+from support.embedded import embedded
 
 PROGRAM = """
 echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_RECORDS/starts
@@ -91,7 +92,7 @@ def _check_log(client: Client, run_id: str) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "muster.store.runs.insert",
+        "muster.store.sqlite.runs.SqliteRuns.insert",
         "muster.control.launcher.Launcher.start",
         "muster.storage.liveness.open_liveness_pipe",
         "muster.storage.wakeup.create",
@@ -134,4 +135,4 @@ def test_a_killed_submitter_leaves_a_whole_run_or_none(
         assert len(set(ran)) == len(ran)
     accepted = where.endswith("start") or (where.endswith("insert") and when == "after")
     assert len(found) == accepted
-    assert os.listdir(client.service.home.runs) == [run.id for run in found] or not accepted
+    assert os.listdir(embedded(client).home.runs) == [run.id for run in found] or not accepted

@@ -20,11 +20,14 @@ from muster.control import lease
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
 from muster.errors import EngineError
-from muster.service import Service
+from muster.identity import new_owner
+from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
+from muster.store.records import Lease
 from muster.submission import of_this_process
+from support.embedded import embedded
 from support.runs import until_ready, until_state
 
 pytestmark = pytest.mark.usefixtures("own_launcher")
@@ -102,7 +105,7 @@ def start(client: Client, *command: str, **fields: Any) -> str:
 
 def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -> None:
     run_id = start(client, "sh", "-c", "while [ ! -e go ]; do sleep 0.005; done")
-    service = client.service
+    service = embedded(client)
     pipe = watch_liveness(service.home, run_id)
     assert pipe is not None
     until_ready(client.run(run_id))  # its folder is created again at its start
@@ -116,7 +119,7 @@ def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -
 
 def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
-    service = client.service
+    service = embedded(client)
     assert recovered(service) == [], "it has a supervisor"
     until_ready(client.run(run_id))  # a node that never started would be started again
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
@@ -135,14 +138,14 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up"
     run.cancel("enough")
     until_state(run, "CANCELING")
-    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
+    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
 
 
-def recovered(service: Service) -> list[str]:
+def recovered(service: EmbeddedAPI) -> list[str]:
     """The runs that were recovered."""
     launch = service.context.backend.start_supervisor
     return recover(service.store, service.home, launch, of_this_process())
@@ -151,7 +154,7 @@ def recovered(service: Service) -> list[str]:
 def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
     """A run whose supervisor was killed and which was not recovered yet; and its folder."""
     run_id = start(client, "sleep", "1000", **fields)
-    folder = client.service.home.run_dir(run_id)
+    folder = embedded(client).home.run_dir(run_id)
     pid = lease.last_holder(folder.lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -163,7 +166,7 @@ def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
 def test_recovery_reports_a_deleted_folder(client: Client) -> None:
     run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
-    service = client.service
+    service = embedded(client)
     assert recovered(service) == [run_id]
     assert "was deleted while the run was in progress" in client.run(run_id).details
 
@@ -174,11 +177,12 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
     run_id, folder = without_supervisor(client, failure={"max_restarts": 1})
     if missing:
         folder.liveness_pipe.unlink()
-    service = client.service
+    service = embedded(client)
     launched: list[str] = []
 
-    def launch(run_id: str, held: tuple[int, int], environ: object) -> None:
-        launched.append(run_id)
+    def launch(own: Lease, engine: str, held: tuple[int, int], environ: object) -> None:
+        assert engine == "local"
+        launched.append(own.run_id)
 
     assert recover(service.store, service.home, launch, of_this_process()) == [run_id]
     assert launched == ([] if missing else [run_id])
@@ -198,7 +202,7 @@ def test_a_file_of_a_run_replaced_by_a_folder_fails_the_run(client: Client, name
 @pytest.mark.parametrize("name", ["life", "lease"])
 def test_a_file_replaced_while_the_supervisor_runs_is_no_error(client: Client, name: str) -> None:
     run_id = start(client, "sleep", "1000")
-    service = client.service
+    service = embedded(client)
     path = service.home.run_dir(run_id).path / name
     path.rename(path.with_name("kept"))
     path.mkdir()
@@ -217,7 +221,7 @@ def test_a_run_that_cannot_be_prepared_keeps_no_lease(
     job, new = client.job(None, command=["true"])
     with pytest.raises(OSError, match="No space left"):
         client.start(client.prepare_run(job, new_job=new))
-    (path,) = (client.service.home.root / "runs").glob("*/lease")
+    (path,) = (embedded(client).home.root / "runs").glob("*/lease")
     assert not lease.is_held(path)
 
 
@@ -226,7 +230,7 @@ def test_an_empty_environment_is_used_as_given(client: Client) -> None:
     try:
         job, new = client.job(None, command=["/bin/sh", "-c", "echo ${MUSTER_TEST_OURS-nothing}"])
         prepared = client.prepare_run(job, new_job=new)
-        run = client.run(client.service.start(prepared, {}).id).wait(60)
+        run = client.run(embedded(client).start(prepared, {}).id).wait(60)
     finally:
         del os.environ["MUSTER_TEST_OURS"]
     assert [line.message for line in run.logs(streams=["stdout", "stderr"])] == ["nothing"]
@@ -249,14 +253,14 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
     run = client.run("last").wait(60)
     assert run.state == "SUCCEEDED"
     assert (own_home / "runs" / run.id / "nodes" / "0" / "begun").read_text().strip() == "0"
-    client.service.close()
+    embedded(client).close()
 
 
 def test_sigterm_to_the_supervisor_cancels_the_run(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     run = client.run(run_id)
     until_state(run, "IN_PROGRESS")
-    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
+    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
     assert run.wait(60).state == "CANCELED"
@@ -267,7 +271,7 @@ def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, "x", (0, 0), {})
+        launcher.start(tmp_path, Lease.first("x", new_owner()), "local", (0, 0), {})
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:
@@ -280,21 +284,23 @@ def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:
     assert os.read(reading, 1) == b"", "no writer is left"
     os.close(reading)
     until_ready(client.run(run_id))  # it opens more files until then
-    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
+    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
         except FileNotFoundError:  # closed meanwhile, so it was the supervisor's
             continue
-        known = ("/dev/null", str(client.service.home.root), "anon_inode", "socket", "/proc")
+        known = ("/dev/null", str(embedded(client).home.root), "anon_inode", "socket", "/proc")
         assert target.startswith(known), target
 
 
 def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
-    service = client.service
+    service = embedded(client)
     until_ready(client.run(run_id))
-    service.store.runs.save(run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    own = service.store.leases.get(run_id)
+    assert own is not None
+    service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
     assert recovered(service) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
@@ -351,7 +357,7 @@ def test_a_run_fails_when_its_folder_is_deleted(client: Client) -> None:
     run = client.run(run_id)
     while run.refresh().nodes[0].state != "READY":
         assert not run.done
-    folder = client.service.home.run_dir(run_id).path
+    folder = embedded(client).home.run_dir(run_id).path
     while folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
     while not run.refresh().done:

@@ -17,6 +17,8 @@ from muster.identity import Owner
 from muster.storage import wakeup
 from muster.storage.liveness import wait_for_process
 from muster.store.records import LeaseLost
+from muster.submission import of_this_process
+from support.embedded import embedded
 from support.runs import until_ready
 
 ELSEWHERE = Owner("other", "login-2", "another boot")
@@ -30,7 +32,7 @@ def start(client: Client, mark: str, **fields: object) -> str:
 
 
 def supervisor_of(client: Client, run_id: str) -> int:
-    pid = lease.holder_pid(client.service.home.run_dir(run_id).lease)
+    pid = lease.holder_pid(embedded(client).home.run_dir(run_id).lease)
     assert pid is not None
     return pid
 
@@ -42,7 +44,7 @@ def test_a_supervisor_that_wakes_up_after_its_lease_was_taken(
     """It ends its nodes, which nobody drives any more, and says why in its log."""
     mark = f"of-a-lost-lease-{os.urandom(8).hex()}"
     run_id = start(client, mark, failure={"max_restarts": restarts})
-    service, pid = client.service, supervisor_of(client, run_id)
+    service, pid = embedded(client), supervisor_of(client, run_id)
     store, folder = service.store, service.home.run_dir(run_id)
     own = store.leases.get(run_id)
     assert own is not None
@@ -68,7 +70,7 @@ def test_a_supervisor_that_wakes_up_after_its_lease_was_taken(
 
 def test_a_run_of_another_host_is_left_alone(client: Client) -> None:
     run_id = start(client, "x")
-    service, pid = client.service, supervisor_of(client, run_id)
+    service, pid = embedded(client), supervisor_of(client, run_id)
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
@@ -79,7 +81,9 @@ def test_a_run_of_another_host_is_left_alone(client: Client) -> None:
         if folder == "moved away":
             path.rename(path.with_name("moved"))
         backend = service.context.backend
-        assert recover(service.store, service.home, backend.start_supervisor) == []
+        assert (
+            recover(service.store, service.home, backend.start_supervisor, of_this_process()) == []
+        )
         assert service.store.runs.get(run_id).state == "IN_PROGRESS"
         assert [entry.seq for entry in service.events(run_id)] == before
     path.with_name("moved").rename(path)

@@ -16,18 +16,20 @@ from muster.client.client import Client
 from muster.control import reserve
 from muster.control.persist import plan_of
 from muster.control.scale import scale
+from muster.engines import machine
 from muster.engines.base import RunContext, Session
-from muster.engines.choice import default_engine
-from muster.engines.local import reservations, resources
-from muster.engines.local.queued import QueuedSession
-from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import RunGpus
+from muster.engines.local.engine import LocalEngine
 from muster.engines.loop import EventLoop, RunLoop
+from muster.engines.reservations import table
+from muster.engines.reservations.gpus import RunGpus
+from muster.engines.reservations.queued import QueuedSession
+from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
 from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued, SessionClosed
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
 from muster.storage import wakeup
+from support.embedded import embedded
 from support.runs import start_spec
 
 #: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
@@ -38,7 +40,7 @@ Submit = Callable[[int], str]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs of the machine."""
     numbers = [0, 1, 2, 3]
-    for module in (resources, reservations):
+    for module in (machine, table):
         monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
     return numbers
 
@@ -59,7 +61,7 @@ def run_loop() -> Iterator[RunLoop]:
 
 @pytest.fixture
 def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
-    context = client.service.context
+    context = embedded(client).context
 
     def submit(count: int) -> str:
         job, new = client.job(None, command=["true"], resources={"gpus": count})
@@ -70,7 +72,7 @@ def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
             return record(context, prepared).name
 
         sizes = {"workers": 1}
-        reserve.reserve(context.db, context.home, prepared.plan, sizes, store)
+        reserve.reserve(context.store, context.home, prepared.plan, sizes, store)
         return prepared.plan.run_id
 
     return submit
@@ -78,7 +80,7 @@ def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
 
 def given(client: Client) -> list[tuple[int, ...] | None]:
     """The GPUs of each run in the table; None for one that waits."""
-    table = Reservations(client.service.home).read()
+    table = Reservations(embedded(client).home).read()
     return [one.gpus if one.granted else None for one in table]
 
 
@@ -86,7 +88,7 @@ def test_each_gpu_is_given_to_one_run(client: Client, submit: Submit) -> None:
     for count in (1, 2, 2, 1):
         submit(count)
     assert given(client) == [(0,), (1, 2), None, None], "the last one must not overtake"
-    texts = default_engine().waiting(client.service.home).values()
+    texts = LocalEngine().waiting(embedded(client).home).values()
     assert [*texts] == [
         "waiting for GPUs: needs 2, 1 of 4 free; held by true-1 (1), true-2 (2)",
         "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); "
@@ -106,7 +108,7 @@ def test_gpus_of_ended_runs_are_given_again(
 def test_gpus_that_are_locked_by_older_runs_are_not_given_away(
     client: Client, submit: Submit, gpus: list[int]
 ) -> None:
-    home = client.service.home
+    home = embedded(client).home
     submit(1)
     (home.root / "reservations.json").unlink()
     (home.root / "gpus").mkdir()
@@ -120,7 +122,7 @@ def test_gpus_that_are_locked_by_older_runs_are_not_given_away(
 @pytest.mark.parametrize("damage", ["{", "an id that is no file name", "a link to a device"])
 def test_a_damaged_table_is_made_again(client: Client, submit: Submit, damage: str) -> None:
     run_id = submit(2)
-    table = client.service.home.root / "reservations.json"
+    table = embedded(client).home.root / "reservations.json"
     if "id" in damage:
         table.write_text(table.read_text().replace(run_id, "..\\u0000"))
     elif "link" in damage:
@@ -135,7 +137,7 @@ def test_a_damaged_table_is_made_again(client: Client, submit: Submit, damage: s
 def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
     client: Client, submit: Submit
 ) -> None:
-    service = client.service
+    service = embedded(client)
     run = service.store.runs.get(submit(1))
     submit(1)
     plan, group = plan_of(run), "workers"
@@ -151,12 +153,12 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     client: Client, submit: Submit, gpus: list[int]
 ) -> None:
     """As one that scales a run from a shell with another CUDA_VISIBLE_DEVICES, or in a node."""
-    service = client.service
+    service = embedded(client)
     gpus[:] = [0, 1]
     run = service.store.runs.get(submit(1))
     waiting = submit(2)
     gpus[:] = [1]
-    (text,) = default_engine().waiting(service.home).values()
+    (text,) = LocalEngine().waiting(service.home).values()
     assert text == "waiting for GPUs: needs 2, 1 of 2 free; held by true-1 (1)"
     plan, group = plan_of(run), "workers"
     reserve.reserve_scaled(service.store, service.home, run, plan, group, 2)
@@ -173,7 +175,7 @@ def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
     client: Client, gpus: list[int], supervisors: ExitStack
 ) -> None:
     gpus[:] = [0, 1]
-    service = client.service
+    service = embedded(client)
     group = {"name": "g", "max_replicas": 3, "resources": {"gpus": 1}}
     job, new = client.job(None, command=["true"], node_groups=[group])
     prepared: PreparedRun = client.prepare_run(job, new_job=new)
@@ -208,15 +210,15 @@ def test_a_run_that_was_scaled_is_resumed_only_if_its_nodes_have_gpus(
 
 
 def context_of(client: Client, run_id: str) -> RunContext:
-    plan = plan_of(client.service.store.runs.get(run_id))
-    return RunContext(plan, client.service.home, {}, "python")
+    plan = plan_of(embedded(client).store.runs.get(run_id))
+    return RunContext(plan, embedded(client).home, {}, "python")
 
 
 def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
     client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
     gpus[:] = [0, 1]
-    run = client.service.store.runs.get(submit(2))
+    run = embedded(client).store.runs.get(submit(2))
     gpus[:] = [1]
     opened: list[RunGpus] = []
     session = cast(Session, object())
@@ -233,14 +235,14 @@ def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
 def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
     client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
-    home = client.service.home
+    home = embedded(client).home
     gpus[:] = [0, 1]
     holder, either = submit(2), submit(1)
     gpus[:] = [1]
     pinned = submit(1)
     with Reservations(home).change() as table:
         del table[holder]
-    (_, text) = default_engine().waiting(home).values()
+    (_, text) = LocalEngine().waiting(home).values()
     assert text == "waiting for GPUs: needs 1, 1 of 1 free; 1 earlier run gets it first"
     descriptor = wakeup.open(home.run_dir(pinned).wakeup)
     session = cast(Session, object())
@@ -263,7 +265,7 @@ def test_a_run_that_waits_looks_again_when_it_is_notified(
     session = QueuedSession(context, run_loop, reported.extend, lambda _: opened)
     session.look_again()
     assert [type(one) for one in reported] == [RunQueued]
-    with Reservations(client.service.home).change() as table:
+    with Reservations(embedded(client).home).change() as table:
         del table[holder]
     session.look_again()
     session.look_again()
@@ -294,8 +296,8 @@ def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
         recorded.append(lacking)
         return "run"
 
-    home = client.service.home
-    reserve.reserve(client.service.store, home, plan, plan.policy.initial_replicas, store)
+    home = embedded(client).home
+    reserve.reserve(embedded(client).store, home, plan, plan.policy.initial_replicas, store)
     assert recorded == [()]
     assert not (home.root / "reservations.json").exists()
     assert not (home.root / "reservations.lock").exists()

@@ -15,6 +15,7 @@ from muster.control.retention import surplus
 from muster.errors import InvalidInput
 from muster.storage.config import Retention
 from muster.store.records import RunSummary
+from support.embedded import embedded
 from support.faults import until
 
 
@@ -80,10 +81,9 @@ def configure(home: Path, text: str) -> None:
 
 def test_old_runs_are_deleted_when_a_run_has_ended(client: Client, own_home: Path) -> None:
     first = [muster.run(command="true").wait(60) for _ in range(3)]
-    with (
-        client.service.context.backend.store.database.transaction() as connection
-    ):  # they ended yesterday
-        connection.execute("UPDATE runs SET finished_at = finished_at - 86400")
+    database = embedded(client).context.backend.store.database
+    with database.transaction() as connection:  # they ended yesterday
+        connection.execute("UPDATE runs SET finished_at = finished_at - 86400000000")
     configure(own_home, "[retention]\nkeep = 2\n")
     muster.run(command="true").wait(60)
     until(lambda: len(client.runs()) == 2, "two runs left", 30)
@@ -95,7 +95,7 @@ def test_old_runs_are_deleted_when_a_run_has_ended(client: Client, own_home: Pat
 def test_automatic_retention_keeps_what_has_just_ended(client: Client, own_home: Path) -> None:
     configure(own_home, "[retention]\nkeep = 0\n")
     run = muster.run(command="true").wait(60)
-    retention.apply_retention(client.service.store, client.service.home)
+    retention.apply_retention(embedded(client).store, embedded(client).home)
     assert client.run(run.id).state == "SUCCEEDED"
 
 

@@ -15,6 +15,7 @@ from muster.client.run import JobRun
 from muster.lifecycle.replay import replay
 from muster.lifecycle.states import NodeState
 from support.crashes import submit
+from support.embedded import embedded
 
 #: Its head requests a number of workers, and ends when the roster has that number.
 PROGRAM = """
@@ -83,7 +84,7 @@ def _check_log(client: Client, run: JobRun) -> None:
     scaling = {"group": "workers", "from": 2, "why": "requested by the head"}
     assert scaled == [{**scaling, "to": run.replicas["workers"]}], "the request is carried out once"
     replayed = replay(entries).nodes
-    states = {node.rank: NodeState(node.state) for node in client.service.nodes(run.id)}
+    states = {node.rank: NodeState(node.state) for node in embedded(client).nodes(run.id)}
     assert {rank: replayed[rank][0] for rank in states} == states
     scaled_down = [rank for rank, state in states.items() if state is NodeState.SCALED_DOWN]
     assert scaled_down == list(range(1 + run.replicas["workers"], 5))

@@ -12,8 +12,10 @@ import muster
 from muster.control.service_log import ServiceLog
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.store.sqlite.database import Database
-from simulation.harness.fake_ledger import DatabaseLedger
+from muster.store.base import Store
+from muster.store.records import Lease
+from muster.store.sqlite.store import SqliteStore
+from simulation.harness.fake_ledger import OWNER, RecordedLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
 
@@ -53,62 +55,63 @@ def test_the_service_log_is_next_to_the_output_of_the_nodes(own_home: Path, tmp_
 
 
 @pytest.fixture
-def run(own_home: Path) -> tuple[Database, Home, RunPlan]:
+def run(own_home: Path) -> tuple[Store, Home, RunPlan]:
     home = Home(own_home)
     plan = run_plan(1, policy((1, 2, None)))
-    db = Database.open(home.database)
-    DatabaseLedger(db, plan, 1.0, suspended=False)
+    store = SqliteStore.open(home.database)
+    RecordedLedger(store, plan, 1.0, suspended=False)
     home.run_dir(plan.run_id).path.mkdir(parents=True)
-    return db, home, plan
+    return store, home, plan
 
 
-def record_event(db: Database, plan: RunPlan, text: str) -> None:
-    db.runs.save(plan.run_id, {}, (), [("supervisor_lost", {"why": text})], 2.0)
+def record_event(store: Store, plan: RunPlan, text: str) -> None:
+    lease = Lease.first(plan.run_id, OWNER)
+    store.runs.save(lease, {}, (), [("supervisor_lost", {"why": text})], 2.0)
 
 
 def test_the_next_supervisor_writes_entries_missing_in_the_service_log(
-    run: tuple[Database, Home, RunPlan],
+    run: tuple[Store, Home, RunPlan],
 ) -> None:
-    db, home, plan = run
+    store, home, plan = run
     folder = home.run_dir(plan.run_id)
-    record_event(db, plan, "one")
-    first = ServiceLog(db, plan.run_id, folder)
+    record_event(store, plan, "one")
+    first = ServiceLog(store, plan.run_id, folder)
     first.catch_up()
     assert messages(folder.service_log)[-1] == "one"
-    record_event(db, plan, "two")  # recorded by a supervisor that is killed before it writes
+    record_event(store, plan, "two")  # recorded by a supervisor that is killed before it writes
     with folder.service_log.open("a") as file:
         file.write("2026-11-22T16:3")  # an incomplete line
-    record_event(db, plan, "three")
-    second = ServiceLog(db, plan.run_id, folder)
+    record_event(store, plan, "three")
+    second = ServiceLog(store, plan.run_id, folder)
     second.catch_up()
     second.catch_up()
     assert messages(folder.service_log)[-3:] == ["one", "two", "three"]
 
 
 def test_a_replaced_service_log_does_not_fail_the_run(
-    run: tuple[Database, Home, RunPlan],
+    run: tuple[Store, Home, RunPlan],
 ) -> None:
-    db, home, plan = run
+    store, home, plan = run
     path = home.run_dir(plan.run_id).service_log
-    log = ServiceLog(db, plan.run_id, home.run_dir(plan.run_id))
+    log = ServiceLog(store, plan.run_id, home.run_dir(plan.run_id))
     log.catch_up()
     path.unlink()
     path.mkdir()
-    record_event(db, plan, "one")
+    record_event(store, plan, "one")
     log.catch_up()
     assert path.is_dir()
     path.rmdir()
     os.mkfifo(path)
-    record_event(db, plan, "two")
+    record_event(store, plan, "two")
     log.catch_up()
     assert messages(path)[-2:] == ["one", "two"]
 
 
-def test_a_run_without_a_folder_has_no_service_log(run: tuple[Database, Home, RunPlan]) -> None:
-    db, home, plan = run
+def test_a_run_without_a_folder_has_no_service_log(run: tuple[Store, Home, RunPlan]) -> None:
+    store, home, plan = run
     folder = home.run_dir(plan.run_id)
     folder.path.rmdir()
-    ServiceLog(db, plan.run_id, folder).catch_up()
+    ServiceLog(store, plan.run_id, folder).catch_up()
     assert not folder.path.exists()
 
 

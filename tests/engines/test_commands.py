@@ -9,24 +9,28 @@ from collections.abc import Callable
 import pytest
 
 from muster.engines.base import NodeCommand, RunningNode
-from muster.engines.local.engine import LocalEngine
+from muster.engines.registry import engine_named
 from muster.errors import EngineError
 from muster.storage.home import Home
 from support.faults import until
 from support.sessions import Session
 
+pytestmark = pytest.mark.capability("exec")
+
 MakeSession = Callable[..., Session]
 
 
 def node_of(one: Session, rank: int) -> RunningNode:
-    return RunningNode(Home(one.home).run_dir(one.plan.run_id), rank, one.pid)
+    return RunningNode(Home(one.home).run_dir(one.plan.run_id), rank, one.pid, one.engine)
 
 
 def start(one: Session, rank: int, command: NodeCommand) -> tuple[int, int]:
     """Start a command; its stand-in, and a descriptor with what it writes."""
     reading, writing = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
-    pid = LocalEngine().run_in_node(node_of(one, rank), command, (null, writing, writing))
+    pid = engine_named(one.engine).run_in_node(
+        node_of(one, rank), command, (null, writing, writing)
+    )
     os.close(writing)
     os.close(null)
     return pid, reading

@@ -20,6 +20,8 @@ from muster.storage.log_index import END, ENTRY
 from support.faults import until
 from support.sessions import Session
 
+pytestmark = pytest.mark.capability("in_place")
+
 MakeSession = Callable[..., Session]
 Alive = Callable[[str], list[str]]
 

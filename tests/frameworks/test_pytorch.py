@@ -15,6 +15,7 @@ from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role, Setup
 from muster.frameworks.pytorch import PyTorchOptions
 from muster.frameworks.registry import get_framework, read_options
+from support.embedded import embedded
 from support.faults import kill, lose_node, processes_of, until
 from support.runs import start
 
@@ -161,7 +162,7 @@ def start_example(client: Client, folder: Path, more: str = "", elastic: bool = 
 
 
 def restarts(client: Client, run: JobRun) -> list[str]:
-    return [e.data["what"] for e in client.service.events(run.id) if e.kind == "restart"]
+    return [e.data["what"] for e in embedded(client).events(run.id) if e.kind == "restart"]
 
 
 def resumed(run: JobRun) -> bool:

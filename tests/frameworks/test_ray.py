@@ -21,6 +21,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Answers, Cluster, Joined, Port, Role, Service, Setup, Succeeds
 from muster.frameworks.registry import get_framework, read_options
+from support.embedded import embedded
 from support.faults import kill, lose_node, processes_of, until
 from support.runs import start
 
@@ -369,7 +370,7 @@ def test_clients_outside_use_a_persistent_cluster(client: Client) -> None:
         urlopen(f"{cluster.dashboard}/api/version")
     output = subprocess.run(
         [sys.executable, "-c", OUTSIDE],
-        env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
+        env={**os.environ, "MUSTER_HOME": str(embedded(client).home.root)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=240,

@@ -20,6 +20,7 @@ from muster.client.run import JobRun
 from muster.frameworks import base
 from muster.frameworks.ray import RayOptions
 from muster.frameworks.registry import get_framework
+from support.embedded import embedded
 from support.faults import lose_node, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray-serve"
@@ -133,7 +134,7 @@ def test_clients_outside_deploy_to_a_persistent_cluster(client: Client) -> None:
         assert str(one.to_dict()["serve"]).startswith("http://")
         output = subprocess.run(
             [sys.executable, "-c", OUTSIDE],
-            env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
+            env={**os.environ, "MUSTER_HOME": str(embedded(client).home.root)},
             stdout=subprocess.PIPE,
             text=True,
             timeout=240,

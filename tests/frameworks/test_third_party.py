@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,31 +14,16 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.registry import framework_names, get_framework
 from muster.spec.reader import spec_from_mapping
+from support.embedded import embedded
+from support.plugins import block, install_from
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks" / "README.md"
-
-
-def block(language: str, start: str = "") -> str:
-    """The page's first block of code in the language that starts with the text."""
-    found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return next(text for text in found if text.startswith(start))
+PAGE = "frameworks/README.md"
 
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     site = tmp_path / "site"
-    project = tomllib.loads(block("toml"))["project"]
-    package = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    entries = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in listed.items())
-        for group, listed in project["entry-points"].items()
-    )
-    (package / "entry_points.txt").write_text(entries)
-    (site / "shelf.py").write_text(block("python", '"""`framework: shelf`'))
+    install_from(PAGE, site, "shelf", '"""`framework: shelf`')
     monkeypatch.syspath_prepend(str(site))
     importlib.invalidate_caches()
     yield
@@ -51,14 +34,14 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def code(tmp_path: Path) -> Path:
     folder = tmp_path / "code"
     folder.mkdir()
-    (folder / "read.py").write_text(block("python", "import os"))
+    (folder / "read.py").write_text(block(PAGE, "python", "import os"))
     (folder / "words.txt").write_text("one two three")
     return folder
 
 
 def start(client: Client, code: Path, program: str = "read.py", **more: object) -> JobRun:
     fields = {"name": "words", "artifact": str(code), "entrypoint": program, "framework": "shelf"}
-    job = client.service.prepare_job(spec_from_mapping({**fields, **more}))
+    job = embedded(client).prepare_job(spec_from_mapping({**fields, **more}))
     return client.start(client.prepare_run(job.record, new_job=job.new))
 
 

@@ -14,6 +14,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, NotFound
 from muster.service.copying import NodePath, copy, parse_path
+from support.embedded import embedded
 from support.runs import start_spec, until_ready
 
 PROGRAM = """
@@ -70,7 +71,7 @@ def run(
 def test_copies_from_to_and_between_running_nodes(
     client: Client, run: JobRun, tmp_path: Path
 ) -> None:
-    service = client.service
+    service = embedded(client)
     for source, target in (
         ("last:1:d", "copy"),
         ("demo-1:0:$MUSTER_MOUNT_T/file", "private"),  # each node has its own
@@ -114,7 +115,7 @@ def test_copies_from_to_and_between_running_nodes(
 
 
 def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path) -> None:
-    service = client.service
+    service = embedded(client)
     run.cancel().wait(60)
     for source, target in (
         ("last:1:d", "copy"),
@@ -145,14 +146,14 @@ def test_a_folder_that_a_program_replaced_by_a_link_is_not_read(
     run = start_spec(client, {"command": ["true"], "name": "demo"}, tmp_path).wait(60)
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "file").write_text("secret")
-    place = client.service.home.run_dir(run.id).path / folder
+    place = embedded(client).home.run_dir(run.id).path / folder
     if place.exists():
         place.rename(tmp_path / "moved")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(tmp_path / "private")
     for source in ("file", "$MUSTER_OUTPUTS/file", "$MUSTER_RUN_OUTPUTS/file", f"{place}/file"):
         with pytest.raises(InvalidInput):
-            copy(client.service, f"last:0:{source}", str(tmp_path / "got"), ignore)
+            copy(embedded(client), f"last:0:{source}", str(tmp_path / "got"), ignore)
     assert not (tmp_path / "got").exists()
 
 
@@ -162,7 +163,7 @@ def test_a_file_with_a_colon_is_suggested(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a:b").touch()
     with pytest.raises(NotFound, match=r"write \./a:b for the file on this machine"):
-        copy(client.service, "a:b", "c", ignore)
+        copy(embedded(client), "a:b", "c", ignore)
 
 
 CHANGES = """
@@ -197,7 +198,7 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     monkeypatch.chdir(tmp_path)
     run = muster.run(code, entrypoint="main.py", nodes=1).wait(60)
     assert run.state == "SUCCEEDED", run.logs()
-    service = client.service
+    service = embedded(client)
     assert copy(service, "last:0:.", "all", ignore) == ()
     assert Path("all/nested", *["a"] * 1200, "end").exists()
     for root in (Path("all"), service.home.run_dir(run.id).path):

@@ -16,6 +16,7 @@ from muster.errors import InvalidInput
 from muster.frameworks import packages
 from muster.frameworks.packages import Packages
 from muster.service.prepare import PreparedRun
+from support.embedded import embedded
 
 LACKING = Packages({"no-such": ("no_such_module",)}, "jax")
 NO_NOTEBOOK = Packages({"no-such": ("no_such_module",)}, "notebook")
@@ -56,7 +57,7 @@ def test_nothing_starts_if_the_python_lacks_a_package(client: Client, prepare: P
     assert problem.message == f"jax needs no-such, which {sys.executable} does not have"
     assert problem.hint.startswith("pip install 'muster-jobs[jax]', or add no-such to ")
     assert client.runs() == []
-    assert [*client.service.home.artifacts.rglob("*.py")] == []
+    assert [*embedded(client).home.artifacts.rglob("*.py")] == []
 
 
 def test_a_python_of_another_folder_is_asked(prepare: Prepare, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 import muster
 from muster.client.client import Client, overrides_from
-from muster.service import Service
+from muster.service.embedded import EmbeddedAPI
+from muster.store.records import RunFilter
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def expired(client: Client) -> str:
 
 
 def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> None:
-    service = Service(client.service.home)
+    service = EmbeddedAPI(embedded(client).home)
     assert service.store.runs.get(expired).state == "SUCCEEDED"
     service.recover()
     with pytest.raises(muster.NotFound):
@@ -30,9 +32,9 @@ def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> N
 
 @pytest.mark.parametrize("operation", ["run", "runs", "run_records", "find_run", "jobs", "cancel"])
 def test_operations_recover_first(client: Client, expired: str, operation: str) -> None:
-    service = Service(client.service.home)
+    service = EmbeddedAPI(embedded(client).home)
     if operation in ("runs", "run_records"):
-        assert getattr(service, operation)() == []
+        assert getattr(service, operation)(RunFilter()) == []
     elif operation == "jobs":
         assert [job.name for job in service.jobs()] == ["true"]
     else:
@@ -47,8 +49,8 @@ def test_recovery_happens_once(client: Client, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         "muster.service.recovery.recover", lambda _store, home, *_: calls.append(home.root)
     )
-    service = Service(client.service.home)
-    service.runs()
+    service = EmbeddedAPI(embedded(client).home)
+    service.runs(RunFilter())
     service.jobs()
     service.recover()
     assert calls == [service.home.root]

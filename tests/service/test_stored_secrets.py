@@ -21,6 +21,7 @@ from muster.secrets import SEALED_MARK
 from muster.service.stored_spec import spec_of
 from muster.storage.home import Home
 from support.command import output_of
+from support.embedded import embedded
 from support.runs import output_of_success, start_spec, supervisor_pid, until_ready
 
 SECRET = "hunter2-4711"
@@ -82,8 +83,8 @@ def shown(run: JobRun, job: Job) -> str:
 
 def check_hidden(client: Client, run: JobRun) -> None:
     """Neither the secret nor its encrypted form is on the disk or shown."""
-    assert plain_in(client.service.home) == []
-    text = shown(run, Job(client, client.service.job(run.job_id)))
+    assert plain_in(embedded(client).home) == []
+    text = shown(run, Job(client, embedded(client).job(run.job_id)))
     assert SECRET not in text
     assert "sealed" not in text
 
@@ -118,7 +119,7 @@ def test_a_run_gets_its_secrets_which_are_nowhere_in_plain_text(
     # the same content is the same Job, also by its name; a new secret is a new version
     again = start_spec(client, spec, tmp_path)
     assert again.job_id == run.job_id
-    by_name = client.start(client.prepare_run(client.service.job("secretive@1")))
+    by_name = client.start(client.prepare_run(embedded(client).job("secretive@1")))
     assert sorted(output_of_success(by_name)) == [f"{FOUND} {ARGUMENTS}"] * 2
     spec["env"]["API_TOKEN"] = f"{SECRET}-2"
     assert start_spec(client, spec, tmp_path).job_id != run.job_id
@@ -128,7 +129,7 @@ def test_a_run_gets_its_secrets_which_are_nowhere_in_plain_text(
 def test_a_run_without_secrets_needs_no_key(client: Client, tmp_path: Path) -> None:
     run = start_spec(client, {"command": ["echo", "a"], "env": {"A": "1"}}, tmp_path)
     assert output_of_success(run) == ["a"]
-    assert not client.service.home.secret_key.exists()
+    assert not embedded(client).home.secret_key.exists()
 
 
 def test_overrides_of_a_suspended_run_are_encrypted(
@@ -169,7 +170,7 @@ def test_a_recovered_run_has_the_secrets_of_its_submitter(
     run = start_spec(client, spec, tmp_path)
     until_ready(run)
     monkeypatch.delenv("SUBMITTER_TOKEN")
-    stored = client.service.home.run_dir(run.id).environ.read_bytes()
+    stored = embedded(client).home.run_dir(run.id).environ.read_bytes()
     assert stored.startswith(SEALED_MARK.encode())
     check_hidden(client, run)
     os.kill(supervisor_pid(client, run), signal.SIGKILL)
@@ -186,19 +187,20 @@ def test_edits_of_a_job_are_encrypted(
 ) -> None:
     go.touch()
     run = start_spec(client, spec, tmp_path)
-    job = Job(client, client.service.job(run.job_id))
+    job = Job(client, embedded(client).job(run.job_id))
     job.edit(f"tags.password={SECRET}-4", f"description=token={SECRET}")
     (_, edited) = job.events()
     assert edited.data["changes"]["tags.password"] == {"from": "***", "to": "***"}
     assert (
-        spec_of(client.service.home, client.service.job(job.id)).tags["password"] == f"{SECRET}-4"
+        spec_of(embedded(client).home, embedded(client).job(job.id)).tags["password"]
+        == f"{SECRET}-4"
     )
     again = job.run()
     assert sorted(output_of_success(again)) == [f"{FOUND} {ARGUMENTS}"] * 2
     check_hidden(client, again)
     check_commands(run)
     copied = client.start(
-        client.prepare_run(client.service.copy_job(client.service.job(job.id)), new_job=True)
+        client.prepare_run(embedded(client).copy_job(embedded(client).job(job.id)), new_job=True)
     )
     assert sorted(output_of_success(copied)) == [f"{FOUND} {ARGUMENTS}"] * 2
     check_hidden(client, copied)
@@ -209,8 +211,8 @@ def test_the_address_of_a_mount_is_encrypted(client: Client, tmp_path: Path) -> 
     spec = {"command": "true", "mounts": [{"source": source, "path": "/a"}], "suspend": True}
     run = start_spec(client, spec, tmp_path)
     check_hidden(client, run)
-    record = client.service.run(run.id)
-    (group,) = plan_to_run(client.service.home, record).groups
+    record = embedded(client).run(run.id)
+    (group,) = plan_to_run(embedded(client).home, record).groups
     assert group.mounts[0].source == source
     assert run.spec["node_groups"][0]["mounts"][0]["source"] == "ftp://127.0.0.1:1/data"
 
@@ -221,7 +223,7 @@ def test_runs_whose_key_is_lost_can_be_read_and_ended(
     spec["suspend"] = True
     run = start_spec(client, spec, tmp_path)
     harmless = start_spec(client, {"command": "true", "suspend": True}, tmp_path)
-    key = client.service.home.secret_key
+    key = embedded(client).home.secret_key
     kept = key.read_bytes()
     key.unlink()
     check_hidden(client, run)
@@ -229,18 +231,18 @@ def test_runs_whose_key_is_lost_can_be_read_and_ended(
     with pytest.raises(InvalidInput, match=text):
         run.resume()
     with pytest.raises(InvalidInput, match="the secrets of job secretive@1"):
-        client.prepare_run(client.service.job("secretive"))
+        client.prepare_run(embedded(client).job("secretive"))
     assert not key.exists()
     assert harmless.resume().wait(60).state == "SUCCEEDED"
 
     # to run the file again makes a new key and a new version
     again = start_spec(client, spec, tmp_path)
-    assert client.service.job(again.job_id).version == 2
+    assert embedded(client).job(again.job_id).version == 2
     with pytest.raises(InvalidInput, match="does not have the key of the secrets of run secretive"):
         run.resume()
     key.write_bytes(key.read_bytes() + kept)
-    assert spec_of(client.service.home, client.service.run(run.id)).env == {}
-    client.prepare_run(client.service.job("secretive@1"))
+    assert spec_of(embedded(client).home, embedded(client).run(run.id)).env == {}
+    client.prepare_run(embedded(client).job("secretive@1"))
     key.unlink()
     run.cancel()
     assert run.wait(60).state == "CANCELED"
@@ -255,7 +257,7 @@ def test_a_run_that_lost_its_key_while_it_ran_ends_with_the_reason(
     monkeypatch.setenv("SUBMITTER_TOKEN", SECRET)
     run = start_spec(client, spec, tmp_path)
     until_ready(run)
-    client.service.home.secret_key.unlink()
+    embedded(client).home.secret_key.unlink()
     os.kill(supervisor_pid(client, run), signal.SIGKILL)
     ended = Client().run(run.id).wait(60)
     assert ended.state == "FAILED"
@@ -275,8 +277,8 @@ def plain(client: Client, spec: dict[str, Any], tmp_path: Path) -> Iterator[JobR
 def test_a_store_with_plain_secrets_is_read_as_it_is(
     client: Client, spec: dict[str, Any], tmp_path: Path, go: Path, plain: JobRun
 ) -> None:
-    assert plain_in(client.service.home) != []
-    assert not client.service.home.secret_key.exists()
+    assert plain_in(embedded(client).home) != []
+    assert not embedded(client).home.secret_key.exists()
     go.touch()
     plain.resume()
     assert sorted(output_of_success(plain)) == [f"{FOUND} {ARGUMENTS}"] * 2

@@ -14,6 +14,7 @@ from muster.client.run import JobRun
 from muster.control import lease
 from muster.service.wait import recover_or_wait
 from muster.storage.liveness import wait_for_process
+from support.embedded import embedded
 from support.faults import until
 
 PROGRAM = "echo start $MUSTER_RESTART; [ $MUSTER_RESTART = 1 ] || exec sleep 1000"
@@ -31,7 +32,7 @@ def run(client: Client) -> JobRun:
 @pytest.fixture
 def held(client: Client, run: JobRun) -> Iterator[int]:
     """The run's lease, held by this process after the run's supervisor was killed."""
-    path = client.service.home.run_dir(run.id).lease
+    path = embedded(client).home.run_dir(run.id).lease
     pid = lease.holder_pid(path)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -61,7 +62,7 @@ def test_a_follower_waits_for_another_process_to_recover_the_run(
     client: Client, run: JobRun, held: int
 ) -> None:
     with ThreadPoolExecutor() as pool:
-        recovering = pool.submit(recover_or_wait, client.service.context, run.id)
+        recovering = pool.submit(recover_or_wait, embedded(client).context, run.id)
         with pytest.raises(TimeoutError):
             recovering.result(0.2)
         os.close(held)

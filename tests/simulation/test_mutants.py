@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.control import persist
+from muster.control.controller import Step
 from muster.control.drive import DrivenRun
 from muster.errors import StoreBusy
 from muster.lifecycle import (
@@ -29,7 +30,6 @@ from muster.lifecycle import (
     success,
     suspension,
 )
-from muster.lifecycle.decide import decide
 from muster.lifecycle.effects import SignalNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
@@ -266,14 +266,13 @@ def busy_store_ignored(patch: Patch) -> None:
 
 
 def acts_before_recording(patch: Patch) -> None:
-    def step(self: Any, events: Sequence[Event]) -> bool:
-        decision = decide(self._parts.policy, self._controller.status, events, self._clock.now())
-        for effect in decision.effects:
+    def carry_out_step(self: Any, step: Step, *, recorded: bool) -> bool:
+        for effect in step.effects:
             self._carry_out(effect)
-        return real(self, events)
+        return real(self, step, recorded=recorded)
 
-    real = DrivenRun._step
-    patch.setattr(DrivenRun, "_step", step)
+    real = DrivenRun._carry_out_step
+    patch.setattr(DrivenRun, "_carry_out_step", carry_out_step)
 
 
 def attempt_timeout_halved(patch: Patch) -> None:

@@ -73,8 +73,8 @@ import json
 from pathlib import Path
 from muster.describe.settings import value_text
 from muster.engines.base import RunContext
-from muster.engines.local.launch import NodePaths, NodeStart, launch_message
-from muster.engines.local.logs import NodeOutputs
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.logs import NodeOutputs
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.environment import EngineValues

@@ -63,6 +63,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         )
     },
     "startup": st.sampled_from(["parallel", "in_order"]),
+    "engine": st.sampled_from(["local", "mine"]),
     "network": st.sampled_from(["shared", "cluster", "isolated"]),
     "max_runtime": TIME,
     "grace_period": TIME,

@@ -110,8 +110,8 @@ def test_an_unknown_shape_of_a_manifest(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("VM.New.Flex: {ocpus: 8, memory: 32GiB, flex: true}\n")
     spec = JobSpec(shape="VM.New.Flex:2:8GiB")
-    assert without_unknown(spec, own) == (spec, ())
-    bare, notes = without_unknown(spec)
+    assert without_unknown(spec, catalogue(own)) == (spec, ())
+    bare, notes = without_unknown(spec, catalogue())
     assert bare.shape is None
     assert notes == ("shape VM.New.Flex is not known (see `muster shapes`); nodes are not limited",)
 

@@ -15,6 +15,7 @@ from muster.client.client import Client
 from muster.spec.reader import spec_from_mapping
 from muster.storage.home import Home
 from muster.store.records import JobRecord
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -24,12 +25,12 @@ def clients(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
     pair = Client(tmp_path / "home"), Client(tmp_path / "home")
     yield pair
     for client in pair:
-        client.service.close()
+        embedded(client).close()
 
 
 def prepare_job(client: Client, tmp_path: Path, name: str) -> JobRecord:
     fields = {"name": name, "artifact": str(tmp_path / "code.py")}
-    prepared = client.service.prepare_job(spec_from_mapping(fields))
+    prepared = embedded(client).prepare_job(spec_from_mapping(fields))
     assert prepared.new
     return prepared.record
 
@@ -43,8 +44,8 @@ def test_code_of_a_prepared_job_outlives_a_discard_by_another_client(
 ) -> None:
     ours, theirs = clients
     job = prepare_job(ours, tmp_path, "ours")
-    theirs.service.discard(prepare_job(theirs, tmp_path, "theirs"))
-    assert stored(ours.service.home), "the first client's job needs it too"
+    embedded(theirs).discard(prepare_job(theirs, tmp_path, "theirs"))
+    assert stored(embedded(ours).home), "the first client's job needs it too"
     run = ours.start(ours.prepare_run(job, new_job=True)).wait(60)
     assert run.state == "SUCCEEDED", run.details
 
@@ -52,14 +53,14 @@ def test_code_of_a_prepared_job_outlives_a_discard_by_another_client(
 def test_code_that_no_job_needs_is_deleted(clients: tuple[Client, Client], tmp_path: Path) -> None:
     ours, theirs = clients
     for client in (ours, theirs, ours):
-        client.service.discard(prepare_job(client, tmp_path, "discarded"))
-        assert stored(client.service.home) == []
+        embedded(client).discard(prepare_job(client, tmp_path, "discarded"))
+        assert stored(embedded(client).home) == []
     kept, other = prepare_job(ours, tmp_path, "kept"), prepare_job(ours, tmp_path, "other")
-    ours.service.discard(other)
-    assert stored(ours.service.home), "another job of the same client needs it"
+    embedded(ours).discard(other)
+    assert stored(embedded(ours).home), "another job of the same client needs it"
     ours.start(ours.prepare_run(kept, new_job=True)).wait(60)
-    theirs.service.discard(prepare_job(theirs, tmp_path, "theirs"))
-    assert stored(ours.service.home), "a recorded job needs it"
+    embedded(theirs).discard(prepare_job(theirs, tmp_path, "theirs"))
+    assert stored(embedded(ours).home), "a recorded job needs it"
 
 
 STORE_AND_DIE = """
@@ -69,7 +70,7 @@ from muster.client.client import Client
 from muster.spec.reader import spec_from_mapping
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 fields = {"name": "killed", "artifact": sys.argv[2]}
-Client(Path(sys.argv[1])).service.prepare_job(spec_from_mapping(fields))
+Client(Path(sys.argv[1])).api.prepare_job(spec_from_mapping(fields))
 """
 
 
@@ -77,7 +78,7 @@ def test_partial_files_of_killed_processes_are_removed(
     clients: tuple[Client, Client], tmp_path: Path
 ) -> None:
     ours, theirs = clients
-    home = ours.service.home
+    home = embedded(ours).home
     argv = [sys.executable, "-c", STORE_AND_DIE, str(home.root), str(tmp_path / "code.py")]
     assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
     (left,) = stored(home)
@@ -86,6 +87,6 @@ def test_partial_files_of_killed_processes_are_removed(
     assert not left.exists()
     being_written = home.artifacts / f".part-{os.getpid()}-other"
     being_written.touch()  # of a process that is still storing code
-    theirs.service.discard(prepare_job(theirs, tmp_path, "theirs"))
+    embedded(theirs).discard(prepare_job(theirs, tmp_path, "theirs"))
     assert being_written.exists()
-    ours.service.discard(job)
+    embedded(ours).discard(job)

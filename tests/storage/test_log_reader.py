@@ -9,7 +9,6 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from muster.storage import log_stream
 from muster.storage.log_index import ENTRY, LogWriter, StreamInfo
-from muster.storage.log_reader import LogChunk, LogCursor, LogRecord, prefixed, records
+from muster.storage.log_reader import LogChunk, LogCursor
 
 
 def stream(number: int) -> StreamInfo:
@@ -410,30 +409,6 @@ def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     assert maximum - before <= 130
     cursor.close()
     assert len(list(Path("/dev/fd").iterdir())) == before
-
-
-@pytest.mark.shows("distributed-jobs/capability-logging")
-def test_records_have_the_node_and_stream_of_their_line() -> None:
-    chunk = LogChunk(1_500_000_000, stream(3), b"a\r b\n\n\xff\xfeok\n")
-    found = list(records(chunk, attempt=2))
-    assert [record.message for record in found] == ["a\r b", "", "\ufffd\ufffdok"]
-    assert found[0] == LogRecord(
-        time=datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
-        rank=1,
-        group="workers",
-        node_id="id-1",
-        attempt=2,
-        stream="stderr",
-        message="a\r b",
-        local_rank=0,
-    )
-    assert chunk.data.endswith(b"\xff\xfeok\n")  # the bytes stay as they were written
-
-
-@given(st.lists(st.binary(max_size=6).filter(lambda b: b"\n" not in b), min_size=1))
-def test_prefixed_puts_the_prefix_before_every_line(lines: list[bytes]) -> None:
-    data = b"".join(line + b"\n" for line in lines)
-    assert prefixed(data, b"w/0 | ") == b"".join(b"w/0 | " + line + b"\n" for line in lines)
 
 
 TAILS = [

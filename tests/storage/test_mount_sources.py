@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.secrets import redacted
+from muster.spec.kinds import MountKind, classify_source
 from muster.storage import mount_sources
 from muster.storage.mount_sources import (
     Named,
     check_sources,
-    classify_source,
     named_source,
 )
 from muster.storage.protocols import PROTOCOLS
@@ -62,7 +62,7 @@ def test_sources_have_a_kind(source: str, kind: str) -> None:
 @given(st.text())
 def test_any_text_has_one_kind(source: str) -> None:
     kind = classify_source(source)
-    assert kind in get_args(mount_sources.Kind)
+    assert kind in get_args(MountKind)
     assert kind != "directory" or "://" not in source
 
 

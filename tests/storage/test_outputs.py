@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from muster.client.output_copies import copy_content, copy_link
 from muster.storage import outputs
-from muster.storage.outputs import Output, Unreadable, copy_content, copy_link, find_outputs
+from muster.storage.outputs import StoredOutput, find_outputs
 
 
 def write(root: Path, *places: str) -> None:
@@ -21,11 +20,16 @@ def write(root: Path, *places: str) -> None:
         path.write_text(place)
 
 
+def read(output: StoredOutput) -> str:
+    with output.open() as file:
+        return file.read().decode()
+
+
 def places(root: Path, ranks: int = 2) -> list[tuple[int | None, str]]:
     return [(one.rank, str(one.path)) for one in find_outputs(root, range(ranks))]
 
 
-def one_named(root: Path, name: str) -> Output:
+def one_named(root: Path, name: str) -> StoredOutput:
     (found,) = [one for one in find_outputs(root, range(2)) if one.path.name == name]
     return found
 
@@ -70,9 +74,9 @@ def test_links_are_followed_only_inside_the_outputs(
     assert (found.link, found.leaves_outputs) == (target, leaves)
     if content is None:
         with pytest.raises(OSError):
-            found.read_bytes()
+            read(found)
     else:
-        assert found.read_text() == content
+        assert read(found) == content
 
 
 def test_a_folder_that_was_replaced_by_a_link_is_not_entered(tmp_path: Path) -> None:
@@ -95,26 +99,44 @@ def test_a_file_that_was_replaced_by_a_pipe_does_not_block(tmp_path: Path) -> No
         found.open()
 
 
-def test_a_copy_ends_where_the_file_ended_when_it_began(tmp_path: Path) -> None:
-    source, target = tmp_path / "log", tmp_path / "copies" / "log"
-    source.write_bytes(b"before")
-    source.chmod(0o4640)
-    os.utime(source, (1, 2))
-    with source.open("rb") as opened, source.open("ab") as writer:
-        size_seen = os.fstat
+def test_reading_ends_where_the_file_ended_when_it_began(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"before")
+    with path.open("ab") as writer:
+        found = outputs.blocks(path.open("rb"), 2)
+        first = next(found)
+        writer.write(b" and after")
+        writer.flush()
+        assert (first, [*found]) == (b"fore", [])
 
-        def fstat_then_append(descriptor: int) -> os.stat_result:
-            found = size_seen(descriptor)
-            writer.write(b" and after")
-            writer.flush()
-            return found
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(outputs.os, "fstat", fstat_then_append)
-            outputs.copy_content(opened, target)
-    info = target.stat()
-    assert (target.read_bytes(), info.st_mode & 0o7777, info.st_mtime) == (b"before", 0o640, 2)
-    assert [path.name for path in target.parent.iterdir()] == ["log"]
+@pytest.mark.parametrize(
+    ("rank", "path", "found"),
+    [
+        (0, "a/b", True),
+        (None, "rank-0/a/b", True),
+        (0, "../rank-0/a/b", False),
+        (0, "a/../../../secret", False),
+        (None, "../secret", False),
+        (None, "/etc/passwd", False),
+        (0, "a", False),
+        (0, "", False),
+        (1, "a/b", False),
+        (0, "link/secret", False),
+    ],
+)
+def test_only_paths_of_outputs_are_opened(
+    tmp_path: Path, rank: int | None, path: str, found: bool
+) -> None:
+    root = tmp_path / "outputs"
+    write(root, "rank-0/a/b")
+    write(tmp_path, "secret")
+    (root / "rank-0" / "link").symlink_to(tmp_path)
+    if found:
+        assert read(outputs.output_at(root, rank, PurePosixPath(path))) == "rank-0/a/b"
+    else:
+        with pytest.raises(OSError):
+            outputs.output_at(root, rank, PurePosixPath(path)).open()
 
 
 def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
@@ -124,13 +146,13 @@ def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
         (folder / "file").write_text("secret")
         (folder / "link").symlink_to("file")
     found = find_outputs(root, range(1))
-    assert [one.read_text() for one in found] == ["secret", "secret"]
+    assert [read(one) for one in found] == ["secret", "secret"]
     root.rename(tmp_path / "moved")
     root.symlink_to(private)
     assert find_outputs(root, range(1)) == []
     for one in found:
         with pytest.raises(OSError):
-            one.read_text()
+            read(one)
 
 
 def test_deep_folders_are_listed_and_copied(tmp_path: Path) -> None:
@@ -147,28 +169,11 @@ def test_deep_folders_are_listed_and_copied(tmp_path: Path) -> None:
     try:
         assert places(tmp_path) == [(None, "a/" * depth + "file")]
         (found,) = find_outputs(tmp_path, range(1))
-        with found.open() as source:
-            copy_content(source, tmp_path / "a" / "b" / found.path)
+        content = outputs.blocks(found.open(), 0)
+        copy_content(content, tmp_path / "a" / "b" / found.path, 0o644, 1.0)
         copy_link("file", (tmp_path / "a" / "b" / found.path).with_name("link"))
         assert [path for _, path in places(tmp_path / "a" / "b")] == [
             "a/" * depth + name for name in ("file", "link")
         ]
     finally:  # pytest could not: shutil.rmtree is recursive
         subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)
-
-
-class Broken(io.FileIO):
-    """A file on a disk with a fault."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def test_a_read_error_is_not_that_of_the_copy(tmp_path: Path) -> None:
-    (tmp_path / "source").write_text("new")
-    target = tmp_path / "target"
-    target.write_text("old")
-    with Broken(tmp_path / "source") as source, pytest.raises(Unreadable, match="Input/output"):
-        copy_content(source, target)  # type: ignore[arg-type]
-    assert target.read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from muster.control.launcher import Launcher
+from muster.store.records import Lease
 from muster.submission import Submission
 
 #: Variables that differ in each test, and that a launcher does not use.
@@ -42,9 +43,16 @@ class SharedLauncher(Launcher):
         for launcher in list(cls._open.values()):
             launcher.end()
 
-    def start(self, home: Path, run_id: str, held: tuple[int, int], submission: Submission) -> int:
+    def start(
+        self,
+        home: Path,
+        run: Lease,
+        engine: str,
+        held: tuple[int, int],
+        submission: Submission,
+    ) -> int:
         try:
-            return super().start(home, run_id, held, submission)
+            return super().start(home, run, engine, held, submission)
         except BaseException:
             self.end()
             raise

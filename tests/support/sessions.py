@@ -22,9 +22,8 @@ HOST = """
     from pathlib import Path
     import msgspec
     from muster.engines.base import RunContext
-    from muster.engines.local.engine import LocalEngine
-    from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
     from muster.engines.loop import EventLoop, RunLoop
+    from muster.engines.registry import engine_named
     from muster.lifecycle.events import SessionClosed
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
@@ -32,13 +31,16 @@ HOST = """
 
     kind, folder, plan, keep = sys.argv[1:]
     home = Home(Path(folder))
-    isolation = create_namespaces() if kind == "local-namespaces" else Isolation("plain")
+    engine = engine_named(kind.partition("-")[0])
+    engine.prepare_parent(plain=kind == "local-plain")
+    printed, printing = os.pipe()
     child = os.fork()
     if child:
         print(child, flush=True)
+        os.write(printing, b"!")
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
-    if isolation.namespaces:
-        set_up_mounts()
+    os.read(printed, 1)
+    engine.prepare_supervisor()
     plan = RunPlan.from_json(json.loads(plan))
     context = RunContext(plan, home, dict(os.environ), sys.executable, keep == "keep")
     loop = EventLoop()
@@ -56,7 +58,7 @@ HOST = """
         raise error
 
     print("ready", flush=True)
-    session = LocalEngine(isolation).open(context, RunLoop(loop, fail), report)
+    session = engine.open(context, RunLoop(loop, fail), report)
     pending, connected = b"", True
 
     def call(ready):
@@ -90,7 +92,7 @@ class Session:
     """The remote end of a session, driven as by its controller; `pid` is the session's process."""
 
     def __init__(self, kind: str, home: Path, plan: RunPlan, *, keep: bool = False) -> None:
-        self.home, self.plan = home, plan
+        self.home, self.plan, self.engine = home, plan, kind.partition("-")[0]
         argv = [sys.executable, "-c", textwrap.dedent(HOST), kind, str(home)]
         self.process = subprocess.Popen(
             [*argv, json.dumps(plan.to_json()), "keep" if keep else ""],

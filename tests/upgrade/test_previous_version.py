@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +25,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import lease
 from muster.storage.liveness import wait_for_process
+from support.embedded import embedded
 from support.faults import until
 
 #: The last commit of the version before.
@@ -80,7 +82,18 @@ class Previous:
 
     def python(self, *words: str, returncode: int = 0) -> str:
         """Run the interpreter with the version before; its stdout."""
-        done = subprocess.run(
+        done = self._run(*words)
+        assert done.returncode == returncode, done.stderr
+        return done.stdout
+
+    def failed(self, *words: str) -> str:
+        """As `python`, for what fails; its stderr."""
+        done = self._run(*words)
+        assert done.returncode, done.stdout
+        return done.stderr
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, *words],
             env=self._environ,
             cwd=self._folder,
@@ -88,8 +101,6 @@ class Previous:
             text=True,
             check=False,
         )
-        assert done.returncode == returncode, done.stderr
-        return done.stdout
 
     def submit(self, client: Client, *words: str) -> JobRun:
         """A run that the version before submits and drives, once all its nodes are ready."""
@@ -129,12 +140,11 @@ def saved(run: JobRun) -> list[str]:
 
 def states(run: JobRun) -> list[str]:
     """States of all nodes, those of removed replicas included."""
-    service = run._service
-    return [str(node.state) for node in service.store.runs.nodes(run.id)]
+    return [str(node.state) for node in run._api.nodes(run.id)]
 
 
 def supervisor_pid(client: Client, run: JobRun) -> int:
-    pid = lease.holder_pid(client.service.home.run_dir(run.id).lease)
+    pid = lease.holder_pid(embedded(client).home.run_dir(run.id).lease)
     assert pid is not None
     return pid
 
@@ -147,9 +157,9 @@ def kill_supervisor(client: Client, run: JobRun) -> None:
 
 def recover(client: Client) -> None:
     """Recover runs without a supervisor, as the next command does."""
-    other = Client(client.service.home.root)
+    other = Client(embedded(client).home.root)
     other.runs()
-    other.service.close()
+    embedded(other).close()
 
 
 def test_a_run_of_its_supervisor_is_listed_shown_followed_and_scaled(
@@ -160,9 +170,9 @@ def test_a_run_of_its_supervisor_is_listed_shown_followed_and_scaled(
     assert [(one.id, one.state) for one in client.runs()] == [(run.id, "IN_PROGRESS")]
     assert [(node.rank, node.state) for node in run.nodes] == [(r, "READY") for r in range(3)]
     stored = "SELECT state FROM nodes WHERE run_id = ? AND rank > 2"
-    assert [*map(tuple, client.service.context.backend.store.database.read(stored, (run.id,)))] == [
-        ("PARKED",)
-    ] * 2
+    assert [
+        *map(tuple, embedded(client).context.backend.store.database.read(stored, (run.id,)))
+    ] == [("PARKED",)] * 2
     assert states(run)[3:] == ["SCALED_DOWN"] * 2
     run.scale("workers", 1)
     until(lambda: states(run)[2:] == ["SCALED_DOWN"] * 3, "one worker is left")
@@ -196,6 +206,14 @@ def test_a_node_is_restarted_after_the_files_of_its_supervisor_were_replaced(
     assert run.wait(60).state == "SUCCEEDED", run.details
 
 
+def test_its_commands_refuse_the_store_of_this_version(client: Client, previous: Previous) -> None:
+    run = previous.submit(client)
+    words = ("-m", "muster", "runs", "cancel", run.name)
+    refused = previous.failed(*words)
+    assert "was written by a newer Muster" in refused and "upgrade Muster" in refused
+    assert run.refresh().state == "IN_PROGRESS"
+
+
 def test_a_run_of_its_supervisor_is_canceled(client: Client, previous: Previous) -> None:
     run = previous.submit(client)
     run.cancel("no longer needed")
@@ -225,8 +243,9 @@ def test_requests_pending_when_its_supervisor_was_killed_are_carried_out(
     run = previous.submit(client)
     pid = supervisor_pid(client, run)
     os.kill(pid, signal.SIGSTOP)
-    previous.muster("runs", "scale", run.name, "workers=1")
-    previous.muster("runs", "suspend", "--no-wait", run.name)
+    requests = embedded(client).store.runs
+    assert requests.request_scale(run.id, "workers", 1, "scaled by user", time.time())
+    assert requests.request(run.id, "suspend", "suspended by user", time.time())
     os.kill(pid, signal.SIGKILL)
     wait_for_process(pid, 60)
     recover(client)
@@ -238,10 +257,8 @@ def test_requests_pending_when_its_supervisor_was_killed_are_carried_out(
 def test_a_suspended_run_is_resumed(client: Client, previous: Previous, scaled: bool) -> None:
     run = previous.submit(client)
     if scaled:
-        previous.muster("runs", "scale", run.name, "workers=1")
-    previous.muster("runs", "suspend", run.name)
-    run = client.run(run.id)
-    assert run.state == "SUSPENDED"
+        run.scale("workers", 1)
+    assert run.suspend().wait(60).state == "SUSPENDED"
     if not scaled:
         run.scale("workers", 1)
     assert states(run) == ["PENDING"] * 2 + ["SCALED_DOWN"] * 3

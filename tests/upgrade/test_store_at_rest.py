@@ -16,6 +16,7 @@ import pytest
 from muster.client.client import Client
 from muster.lifecycle.replay import replay
 from muster.lifecycle.states import NodeState
+from support.embedded import embedded
 
 STORE = Path(__file__).with_name("store.sql")
 
@@ -28,7 +29,7 @@ def stored(own_home: Path) -> None:
 
 
 def node_states(client: Client, name: str) -> list[str]:
-    return [node.state for node in client.service.store.runs.nodes(client.run(name).id)]
+    return [node.state for node in embedded(client).store.runs.nodes(client.run(name).id)]
 
 
 def test_runs_are_listed_with_their_states(client: Client) -> None:

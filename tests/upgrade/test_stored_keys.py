@@ -10,9 +10,10 @@ from typing import Any, get_args
 from msgspec import Struct
 from msgspec.structs import fields
 
-from muster.control.persist import Intent, Lifecycle
+from muster.control.persist import Intent
 from muster.node.launch_message import Probe
 from muster.plan.model import RunPlan
+from muster.store.run_columns import Lifecycle
 
 #: Every key that the version before may have written, one a line, as `keys_of` names it.
 STORED = Path(__file__).with_name("stored_keys.txt")

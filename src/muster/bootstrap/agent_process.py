@@ -18,9 +18,9 @@ from muster.bootstrap.network import interface_of
 from muster.bootstrap.parameters import Parameters
 from muster.bootstrap.roster import Roster
 from muster.engines.base import RunContext
-from muster.engines.local.launch import NodePaths, NodeStart, launch_message
-from muster.engines.local.logs import NodeOutputs
-from muster.engines.local.resources import count_cpus, count_memory
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.logs import NodeOutputs
+from muster.engines.machine import count_cpus, count_memory
 from muster.node import messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel

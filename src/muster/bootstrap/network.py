@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 
-from muster.engines.local.network.addresses import hold_free_ports, hold_ports
+from muster.engines.ports import hold_free_ports, hold_ports
 from muster.frameworks.base import Port
 
 #: TEST-NET-1, reserved for documentation. Connecting a datagram socket sends no packet.

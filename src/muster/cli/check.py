@@ -46,7 +46,7 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     client = Client()
     prepared = prepare_from(client, ctx.meta["after"], **options)
     if prepared.new_job:
-        client.service.discard(prepared.job)
+        client.api.discard(prepared.job)
     report = check_run(client, prepared)
     with optional_output():
         if as_json:

@@ -26,7 +26,7 @@ def cluster() -> None:
 
 
 def _duration(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    from muster.service.filters import duration_of
+    from muster.client.filters import duration_of
 
     return None if text is None else duration_of(param.opts[0], text)
 

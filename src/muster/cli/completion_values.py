@@ -50,7 +50,7 @@ def runs(ctx: click.Context, param: click.Parameter, typed: str) -> list[Complet
 
 def jobs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Jobs by name."""
-    newest = {job.name: job for job in reversed(_client().service.jobs())}
+    newest = {job.name: job for job in reversed(_client().api.jobs())}
     about = (
         (name, redacted(job.description).partition("\n")[0] or "job")
         for name, job in newest.items()
@@ -83,6 +83,13 @@ def frameworks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list
     from muster.frameworks.registry import framework_names
 
     return _matching([(name, "") for name in framework_names()], typed)
+
+
+def engines(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Engines."""
+    from muster.engines.registry import engine_names
+
+    return _matching([(name, "") for name in engine_names()], typed)
 
 
 def networks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:

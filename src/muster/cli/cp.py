@@ -42,13 +42,12 @@ def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
     muster cp 'last:$MUSTER_OUTPUTS/log.json' - | jq .loss
     """
     from muster.client.client import Client
-    from muster.service.copying import copy
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)  # nothing incomplete is to be left
     progress = _Progress()
     try:
-        left_out = copy(Client().service, source, target, progress)
+        left_out = Client().node_access.copy(source, target, progress)
     finally:
         progress.clear()
     for line in left_out:

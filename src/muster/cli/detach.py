@@ -117,9 +117,9 @@ def _cancel(ids: Sequence[str]) -> None:
     from muster.client.client import Client
 
     try:
-        service = Client().service  # a connection to the database belongs to one thread
+        api = Client().api  # a connection to the database belongs to one thread
         for run_id in ids:
-            service.cancel(run_id, "canceled by Ctrl-C")
+            api.cancel(run_id, "canceled by Ctrl-C")
     except MusterError as error:
         print_error(error)
 

@@ -44,4 +44,4 @@ def disk(as_json: bool) -> None:
     prunable = sum(item.prunable for item in items)
     rows.append(("total", "", total, format_size(prunable) if prunable else "-"))
     print_table(("WHAT", "COUNT", "SIZE", "PRUNE FREES"), rows)
-    echo(f"in {client.service.home.root}", err=True)
+    echo(f"in {client.api.location()}", err=True)

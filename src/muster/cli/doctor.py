@@ -21,8 +21,8 @@ def doctor(as_json: bool) -> None:
     \b
     muster doctor
     """
-    from muster.engines.local.doctor import examine
-    from muster.engines.local.software import framework_packages, programs
+    from muster.service.findings import examine
+    from muster.service.software import framework_packages, programs
 
     findings = examine()
     software = [*framework_packages(), *programs()]

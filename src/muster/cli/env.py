@@ -77,8 +77,8 @@ def prune(ctx: click.Context, keys: tuple[str, ...], every: bool, older_than: st
     muster env prune --older-than 7d
     muster env prune --all
     """
+    from muster.client.filters import age_of
     from muster.errors import EXIT_PLATFORM, InvalidInput, MusterError, Problem
-    from muster.service.filters import age_of
     from muster.service.prune import UNUSED, remove_environment, unused_environments
     from muster.spec.wording import close_to
     from muster.storage.environments import list_installed

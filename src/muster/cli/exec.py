@@ -13,7 +13,9 @@ from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from muster.engines.base import NodeCommand, RunningNode
+    from muster.api.node_access import NodeCommand
+    from muster.client.client import Client
+    from muster.store.records import NodeRecord, RunSummary
 
 #: Starts the first shell that the node has.
 _SHELL = 'for shell in "$SHELL" bash sh; do command -v "$shell" >/dev/null && exec "$shell"; done'
@@ -71,13 +73,13 @@ def exec(  # the command's name
     muster exec train-3 --rank 0 -it -- python -i
     echo 'env | sort' | muster exec train-3 -- sh
     """
-    from muster.engines.base import NodeCommand
+    from muster.api.node_access import NodeCommand
 
     if tty and not os.isatty(0):
         hint = "leave it out: the command reads standard input also without a terminal"
         raise InvalidInput(Problem("-t", "standard input is not a terminal", hint))
-    _, node = _find(run_name, rank)
-    ctx.exit(_run(node, NodeCommand(command, terminal=tty)))
+    client, run, node = _find(run_name, rank)
+    ctx.exit(_run(client, run, node, NodeCommand(command, terminal=tty)))
 
 
 @click.command()
@@ -93,34 +95,36 @@ def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
     \b
     muster shell train-3 --rank 1
     """
-    from muster.engines.base import NodeCommand
+    from muster.api.node_access import NodeCommand
 
-    name, node = _find(run_name, rank)
-    prompt = {"PS1": rf"node-{node.rank} ({name}):\w\$ "}
+    client, run, node = _find(run_name, rank)
+    prompt = {"PS1": rf"node-{node.rank} ({run.name}):\w\$ "}
     command = NodeCommand(("/bin/sh", "-c", _SHELL), env=prompt, terminal=os.isatty(0))
     if command.terminal:
-        echo(f"node-{node.rank} of {name}; `exit` or Ctrl-D leaves it", err=True)
-    ctx.exit(_run(node, command))
+        echo(f"node-{node.rank} of {run.name}; `exit` or Ctrl-D leaves it", err=True)
+    ctx.exit(_run(client, run, node, command))
 
 
-def _find(run_name: str, rank: int | None) -> tuple[str, RunningNode]:
-    """The run's name, and the node."""
+def _find(run_name: str, rank: int | None) -> tuple[Client, RunSummary, NodeRecord]:
+    """The client, the run and the node."""
     from muster.client.client import Client
 
-    service = Client().service
-    run = service.find_run(run_name)
+    client = Client()
+    run = client.api.find_run(run_name)
     with as_flags("rank"):
-        return run.name, service.running_node(run.id, rank)
+        return client, run, client.node_access.find(run.id, rank)
 
 
-def _run(node: RunningNode, command: NodeCommand) -> int:
+def _run(client: Client, run: RunSummary, node: NodeRecord, command: NodeCommand) -> int:
     """Run a command inside a node, connected with this process's terminal or files."""
     from muster.node.processes import block_forwarded_signals, wait_forwarding_signals
-    from muster.service.inside import run_in_node
+
+    def start(stdio: tuple[int, int, int]) -> int:
+        return client.node_access.execute(run.id, node.rank, command, stdio)
 
     if command.terminal:
         from muster.cli.pseudo_terminal import run_in_terminal
 
-        return run_in_terminal(lambda fd: run_in_node(node, command, (fd, fd, fd)))
+        return run_in_terminal(lambda fd: start((fd, fd, fd)))
     block_forwarded_signals()
-    return wait_forwarding_signals(run_in_node(node, command, (0, 1, 2)))
+    return wait_forwarding_signals(start((0, 1, 2)))

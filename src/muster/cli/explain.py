@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from muster.api.answers import PlanLimits
+from muster.api.prepared import PreparedRun
 from muster.cli.arguments import json_option
 from muster.cli.output import print_json, print_table
 from muster.cli.run import options_of_run, prepare_all
@@ -15,9 +17,7 @@ from muster.cli.run import run as _run
 from muster.cli.terminal import echo
 from muster.describe.plan import plan_lines
 from muster.describe.settings import changes
-from muster.engines.choice import default_engine
 from muster.plan.model import RunPlan
-from muster.service.prepare import PreparedRun, packed_files
 
 
 @click.command(
@@ -47,25 +47,23 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
     client = Client()
     data = []
     for prepared in prepare_all(client, after, options):
-        modules = _packed_modules(prepared, packed_files(client.service.home, prepared))
+        modules = _packed_modules(prepared, client.api.packed_files(prepared))
         if prepared.new_job:
-            client.service.discard(prepared.job)
+            client.api.discard(prepared.job)
         if as_json:
             data.append(prepared.plan.to_json())
         else:
             changed = changes(prepared.job_spec, prepared.overrides)
             first = [*modules, *(f"overridden for this run: {line}" for line in changed)]
             first += [f"cannot start: {problem}" for problem in prepared.missing]
-            describe(prepared.plan, first)
+            describe(prepared.plan, client.api.plan_limits(prepared.plan), first)
     if as_json:
         print_json(data[0] if len(data) == 1 else data)
 
 
-def describe(plan: RunPlan, first: Iterable[str] = ()) -> None:
+def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
-    engine = default_engine()
-    limits = engine.limits({group.name: group.resources for group in plan.groups})
-    for line in plan_lines(plan, limits, engine.shares_of_memory(plan), first):
+    for line in plan_lines(plan, limits.limits, limits.memory, first):
         echo(line)
     echo()
     started = [not node.scaled_down for node in plan.policy.first_nodes()]

@@ -16,9 +16,9 @@ from muster.errors import EngineError, HomeGone, MusterError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from muster.api.prepared import PreparedRun
     from muster.cli.run_status import RunStatus
     from muster.client.run import JobRun
-    from muster.service.prepare import PreparedRun
 
 #: Lines of a failed program that the summary repeats: all of them are in the output above it.
 _CAUSE_LINES = 6
@@ -26,11 +26,11 @@ _CAUSE_LINES = 6
 
 def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     """Print a run's output until it ends, then its summary. Returns the exit code."""
+    from muster.api.streams import Selection
     from muster.cli.exit_codes import exit_code_of
     from muster.cli.log_printer import Printer
     from muster.cli.output import print_json
     from muster.cli.streams import OutputLost, ReaderGone, end_by_sigpipe, optional_output
-    from muster.client.selection import Selection
 
     groups = {group.name: group.size for group in prepared.plan.groups}
     _print_name(run, prepared.plan.policy.initial_size)
@@ -49,8 +49,12 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
                 printed=None if status is None else status.note,
             )
             # all attempts: a second or later run may have restarted while the first was followed
-            idle = None if status is None else status.idle
-            chunks = run.log_chunks(Selection(attempt="all"), follow=True, idle=idle)
+            chunks = run.log_chunks(
+                Selection(attempt="all"),
+                follow=True,
+                live=None if status is None else status.live,
+                pause=None if status is None else status.pause,
+            )
             printer.print(chunks)
             run.wait()
     except HomeGone:

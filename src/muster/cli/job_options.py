@@ -90,13 +90,19 @@ _OPTIONS = (
         help="Without TARGET: run in a copy of the current directory.",
     ),
     click.option(
+        "--engine",
+        metavar="NAME",
+        shell_complete=values.engines,
+        help="Where nodes run: local (default) or a plug-in; `muster engines list`.",
+    ),
+    click.option(
         "--processes-per-node", type=int, metavar="N", help="Processes on each node. Default: 1."
     ),
 )
 
 
 #: Options for fields of a job that a run may also override.
-ALSO_OF_JOBS = ("processes_per_node", "network")
+ALSO_OF_JOBS = ("engine", "processes_per_node", "network")
 
 
 def job_options(function: F) -> F:
@@ -117,7 +123,7 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
     with as_flags("copy"):
         place = place_of_command(options["target"], copy=options["copy"])
-    names = ("name", "display_name", "framework", "entrypoint", "conda", "network")
+    names = ("name", "display_name", "framework", "entrypoint", "conda", "engine", "network")
     return {
         **{name: options[name] for name in names},
         "framework_options": options_from_flags(options["framework_options"]) or None,

@@ -18,8 +18,8 @@ from muster.describe.words import plural
 from muster.secrets import redacted
 
 if TYPE_CHECKING:
+    from muster.api.prepared import PreparedRun
     from muster.client.client import Client
-    from muster.service.prepare import PreparedRun
     from muster.store.records import JobRecord
 
 
@@ -105,7 +105,7 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
     from muster.client.job import Job
 
     client = Client()
-    found = client.service.jobs(deleted=deleted, tags=tag_filter(tags))
+    found = client.api.jobs(deleted=deleted, tags=tag_filter(tags))
     # a failed `muster check` keeps its run, and so its job; neither is the user's
     found = [job for job in found if job.name != NAME]
     if as_json:
@@ -154,7 +154,7 @@ def show(job_name: str, as_json: bool) -> None:
     from muster.client.job import Job
 
     client = Client()
-    job = Job(client, client.service.job(job_name))
+    job = Job(client, client.api.job(job_name))
     if as_json:
         print_json(job.to_dict())
         return
@@ -190,7 +190,7 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
     from muster.client.job import Job
 
     client = Client()
-    job = Job(client, client.service.job(job_name)).edit(*sets)
+    job = Job(client, client.api.job(job_name)).edit(*sets)
     if as_json:
         print_json(job.to_dict())
     else:
@@ -221,12 +221,12 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
     from muster.client.job import Job
 
     client = Client()
-    found = [client.service.job(name) for name in job_name]
+    found = [client.api.job(name) for name in job_name]
     if all_versions:
         names = {job.name for job in found}
-        found += [job for job in client.service.jobs() if job.name in names]
+        found += [job for job in client.api.jobs() if job.name in names]
     found = [*{job.id: job for job in found}.values()]
-    client.service.check_deletable(found)
+    client.api.check_deletable([job.id for job in found])
     for record in found:
         count = len(client.summaries(job=record.id)) if runs else 0
         job = Job(client, record).delete(runs=runs)
@@ -238,7 +238,7 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
 
 def _newest_version(client: Client, job: JobRecord) -> str:
     """The version that the job's name refers to after a deletion, or nothing if none is left."""
-    newest = client.service.job(job.name)
+    newest = client.api.job(job.name)
     return f"; {job.name} is now {newest.handle}" if newest.state == "ACTIVE" else ""
 
 
@@ -258,7 +258,7 @@ def events(job_name: str, after: int, as_json: bool) -> None:
     from muster.client.job import Job
 
     client = Client()
-    found = Job(client, client.service.job(job_name)).events(after=after)
+    found = Job(client, client.api.job(job_name)).events(after=after)
     if as_json:
         print_json([entry.to_dict() for entry in found])
         return

@@ -14,11 +14,9 @@ import click
 from muster.cli.streams import write
 from muster.cli.terminal import echo, make_room, use_color
 from muster.program_text import final_lines, harmless
-from muster.storage.log_index import MESSAGES, StreamInfo
-from muster.storage.log_reader import prefixed
 
 if TYPE_CHECKING:
-    from muster.client.messages import RunChunk
+    from muster.api.streams import LogChunk, StreamInfo
 
 #: Prefix of Muster's own messages.
 _SERVICE = "muster"
@@ -63,7 +61,7 @@ class Printer:
         to: int = 1,
         messages: Literal["inline", "separate", "none"] = "none",
         stamp: Callable[[int], bytes] | None = None,
-        printed: Callable[[RunChunk], None] | None = None,
+        printed: Callable[[LogChunk], None] | None = None,
     ) -> None:
         self._to = to
         self._messages = messages
@@ -79,7 +77,7 @@ class Printer:
             self._width = max(self._width, len(_SERVICE))
         self._prefixes: dict[int, bytes] = {}
 
-    def print(self, chunks: Iterable[RunChunk]) -> None:
+    def print(self, chunks: Iterable[LogChunk]) -> None:
         """Print chunks until there are no more. Where output of another attempt follows, a line on
         stderr says so, unless messages are inline."""
         attempt: int | None = None
@@ -93,7 +91,7 @@ class Printer:
             if self._printed is not None:
                 self._printed(chunk)
 
-    def _print(self, chunk: RunChunk) -> None:
+    def _print(self, chunk: LogChunk) -> None:
         if chunk.kind and self._messages == "separate":
             if chunk.kind in _NOT_IN_SUMMARY:
                 echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
@@ -108,7 +106,7 @@ class Printer:
     def _prefix(self, stream: StreamInfo) -> bytes:
         prefix = self._prefixes.get(stream.number)
         if prefix is None:
-            name = _SERVICE if stream is MESSAGES else f"{stream.group}/{stream.rank}"
+            name = _SERVICE if stream.rank is None else f"{stream.group}/{stream.rank}"
             if self._processes > 1 and stream.local_rank is not None:
                 name += f".{stream.local_rank}"
             name += f" {stream.service}" * bool(stream.service)
@@ -133,3 +131,8 @@ class Printer:
         view = memoryview(data)
         while view:
             view = view[write(self._to, view) :]
+
+
+def prefixed(data: bytes, prefix: bytes) -> bytes:
+    """Whole lines with `prefix` before each of them."""
+    return prefix + data[:-1].replace(b"\n", b"\n" + prefix) + b"\n"

@@ -10,7 +10,7 @@ import click
 from muster.cli.arguments import Count, groups_option, json_option, ranks_option, run_argument
 
 if TYPE_CHECKING:
-    from muster.client.messages import RunChunk
+    from muster.api.streams import LogChunk
 
 
 def _attempt(
@@ -79,14 +79,15 @@ def logs(
     muster logs train-3 --rank 0,2-5 --stderr --tail 100
     muster logs train-3 --since 10m --grep 'loss=(nan|inf)' -t
     """
+    from muster.api.streams import Selection
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
-    from muster.service.filters import moment_of
+    from muster.client.filters import moment_of
 
     run = Client().run(run_name)
     streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
-    selection = run.selection(
+    selection = Selection(
         ranks=options["ranks"] or None,
         groups=options["groups"] or None,
         streams=streams or None,
@@ -103,7 +104,7 @@ def logs(
         printer = Printer(
             run.group_sizes(),
             processes=run.processes_per_node,
-            messages="inline" if selection.messages else "none",
+            messages="inline" if selection.with_messages else "none",
             stamp=_stamp(utc=utc) if timestamps or utc else None,
         )
         printer.print(chunks)
@@ -123,10 +124,10 @@ def _stamp(*, utc: bool) -> Callable[[int], bytes]:
     return stamp
 
 
-def _print_json(chunks: Iterable[RunChunk]) -> None:
+def _print_json(chunks: Iterable[LogChunk]) -> None:
     from muster.cli.output import print_json_line
-    from muster.storage.log_reader import records
+    from muster.client.log_records import records
 
     for chunk in chunks:
-        for record in records(chunk, chunk.attempt):
+        for record in records(chunk):
             print_json_line(record.to_dict())

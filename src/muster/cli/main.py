@@ -54,6 +54,7 @@ _COMMANDS = {
     "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),
     "prune": ("muster.cli.prune", "Delete old runs and unused files."),
     "env": ("muster.cli.env", "List and delete environments installed for runs."),
+    "engines": ("muster.cli.engines", "List engines: where nodes can run."),
     "shapes": ("muster.cli.shapes", "List shapes: named sizes of nodes."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),

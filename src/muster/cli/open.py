@@ -18,7 +18,7 @@ from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from muster.client.client import Client
-    from muster.service.reach import NodePort
+    from muster.client.reach import NodePort
     from muster.store.records import RunSummary
 
 _Port = Count(min=1, max=65535)
@@ -54,7 +54,7 @@ def open_(
     from muster.client.client import Client
 
     client = Client()
-    run = client.service.find_run(run_name)
+    run = client.api.find_run(run_name)
     node_port = _node_port(client, run, port, rank)
     if local_port is None and client.run(run.id).network == "shared":
         _show(_direct_url(node_port), browser=not no_browser)
@@ -64,23 +64,21 @@ def open_(
 
 def _node_port(client: Client, run: RunSummary, port: int | None, rank: int | None) -> NodePort:
     """What to open. Raises InvalidInput."""
-    from muster.service import reach, run_details
+    from muster.client import reach
 
-    service = client.service
-    nodes = service.nodes(run.id)
     if port is not None:
         with as_flags("rank"):
-            return reach.NodePort(nodes[service.running_node(run.id, rank).rank], port)
+            return reach.NodePort(client.node_access.find(run.id, rank), port)
     if rank is not None:
         hint = f"muster open {run.name} --port 6006 --rank {rank}"
         raise InvalidInput(Problem("--rank", "needs --port", hint))
-    service.supervisor_of(run.id)  # a run that is not in progress has no dashboard
-    return reach.dashboard(run, nodes, run_details.endpoints(service.home, run.id))
+    client.node_access.check_in_progress(run.id)  # otherwise it has no dashboard
+    return reach.dashboard(run, client.api.nodes(run.id), client.api.endpoints(run.id))
 
 
 def _direct_url(node_port: NodePort) -> str:
     """The URL of a node on this machine's network."""
-    from muster.service.reach import answering_host
+    from muster.client.reach import answering_host
 
     host = answering_host(node_port)
     if host is None:
@@ -103,16 +101,15 @@ def _forward(
     client: Client, run: RunSummary, node_port: NodePort, local_port: int | None, *, browser: bool
 ) -> int:
     """Forward a port until Ctrl-C, or until the node ends; returns the exit code."""
-    from muster.service.inside import forward
-    from muster.service.reach import listen
+    from muster.client.reach import listen
 
     rank = node_port.node.rank
-    node = client.service.running_node(run.id, rank)
+    client.node_access.find(run.id, rank)
     with as_flags("local_port"):
         listener = listen(local_port, node_port.port)
     with listener:
         number = listener.getsockname()[1]
-        pid = forward(node, node_port.hosts, node_port.port, listener)
+        pid = client.node_access.forward(run.id, rank, node_port.hosts, node_port.port, listener)
     try:
         echo(f"forwarding to port {node_port.port} of node-{rank}; Ctrl-C ends it", err=True)
         _show(node_port.url("127.0.0.1", number), browser=browser)

@@ -13,7 +13,7 @@ from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
-    from muster.service.prune import Pruned
+    from muster.api.answers import Pruned
 
 #: Names that one line shows.
 _SHOWN = 5
@@ -54,8 +54,8 @@ def prune(
 
     from muster.cli.confirm import confirm
     from muster.client.client import Client
+    from muster.client.filters import age_of
     from muster.errors import EXIT_PLATFORM
-    from muster.service.filters import age_of
 
     age = None if older_than is None else age_of("--older-than", older_than)
     client = Client()

@@ -21,9 +21,9 @@ from muster.cli.unread_input import note_unread_input
 from muster.control.launcher import Launcher
 
 if TYPE_CHECKING:
+    from muster.api.prepared import PreparedRun
     from muster.client.client import Client
     from muster.client.run import JobRun
-    from muster.service.prepare import PreparedRun
 
 
 @click.command(cls=CommandWithProgram)

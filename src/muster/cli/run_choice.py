@@ -84,7 +84,7 @@ def job_filter(client: Client, text: str | None) -> str | None:
     """The name of a job, if given, which matches all its versions; else its id. Raises NotFound."""
     if text is None:
         return None
-    job = client.service.job(text)
+    job = client.api.job(text)
     return job.name if text == job.name else job.id
 
 
@@ -125,7 +125,7 @@ def choose_runs(
         hint = "name them, or use --all, --state, --job, --tag or --older-than"
         raise InvalidInput(Problem("", text, hint))
     if names:  # `find_run` also finds runs with corrupt records
-        found = outcome.attempt(names, client.service.find_run)
+        found = outcome.attempt(names, client.api.find_run)
         return [*{run.id: run for run in found}.values()]
     found = _filtered(client, flags, states)
     if not found:
@@ -136,7 +136,7 @@ def choose_runs(
 
 
 def _filtered(client: Client, flags: ChoiceFlags, states: Collection[RunState]) -> list[RunSummary]:
-    from muster.service.filters import age_of, states_named
+    from muster.client.filters import age_of, states_named
 
     found = client.summaries(
         states=states_named("--state", flags.states) or states,

@@ -13,8 +13,8 @@ from muster.describe.times import ran
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
+    from muster.api.usage import NodeUsage
     from muster.client.run import JobRun
-    from muster.storage.usage import NodeUsage
 
 #: Lines of what a failed program wrote: in short, and with `--all`.
 _CAUSE_LINES, _ALL = 6, 1000

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from muster.store.records import RunSummary
 
 
-#: Fields that `seconds` is made of.
-_PARTS_OF_SECONDS = ("ran_before", "running_since")
+#: Fields that are not of interest, or that `seconds` is made of.
+_NOT_LISTED = ("ran_before", "running_since", "attempt")
 
 
 def print_runs(runs: Sequence[RunSummary]) -> None:
@@ -56,7 +56,7 @@ def summary_dict(run: RunSummary) -> dict[str, object]:
     """A run as an entry of a JSON list."""
     from muster.describe.times import time_text
 
-    names = [name for name in run.__struct_fields__ if name not in _PARTS_OF_SECONDS]
+    names = [name for name in run.__struct_fields__ if name not in _NOT_LISTED]
     data: dict[str, object] = {name: getattr(run, name) for name in names}
     data["seconds"] = run.seconds(time.time())
     for name in ("created_at", "started_at", "finished_at"):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from muster.api.streams import Live
 from muster.cli.live_area import LiveArea, Piece
 from muster.cli.terminal import symbol
 from muster.describe.colors import STATE_COLORS
@@ -15,10 +16,8 @@ from muster.escapes import visible_line
 from muster.program_text import final_text, without_controls
 
 if TYPE_CHECKING:
-    from muster.client.messages import RunChunk
+    from muster.api.streams import LogChunk, Pause, StreamInfo, Unfinished
     from muster.client.run import JobRun
-    from muster.storage.log_index import StreamInfo
-    from muster.storage.log_reader import Unfinished
 
 #: Seconds between two drawings while output arrives, and while nothing happens.
 _BUSY, _QUIET = 0.1, 1.0
@@ -33,6 +32,9 @@ _STEP = re.compile(
 class RunStatus:
     """Draws the live area of a run that is followed."""
 
+    #: When the log is to pause.
+    live = Live(_BUSY, _QUIET)
+
     def __init__(self, run: JobRun, area: LiveArea, *, max_restarts: int) -> None:
         self._run = run
         self._area = area
@@ -44,7 +46,7 @@ class RunStatus:
         self._step = ""
         self._lines: list[tuple[StreamInfo, str]] = []
 
-    def note(self, chunk: RunChunk) -> None:
+    def note(self, chunk: LogChunk) -> None:
         """Call this after the output was printed."""
         self._stale = self._stale or bool(chunk.kind)
         if not chunk.kind:
@@ -52,14 +54,10 @@ class RunStatus:
         if time.monotonic() - self._drawn_at >= _BUSY:
             self._draw()
 
-    def idle(self, unfinished: Iterable[Unfinished]) -> float:
-        """Call this when all output is printed. Returns after how many seconds to call it again."""
-        wait = self._drawn_at + _BUSY - time.monotonic()
-        if wait > 0:
-            return wait
-        self._lines = list(_texts(unfinished))
+    def pause(self, pause: Pause) -> None:
+        """Call this when all output is printed."""
+        self._lines = list(_texts(pause.unfinished))
         self._draw()
-        return _QUIET
 
     def _draw(self) -> None:
         now = time.monotonic()

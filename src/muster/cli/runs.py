@@ -62,6 +62,12 @@ def runs() -> None:
     metavar="N",
     help="Maximum to show (0 = all). Default: 50 in the table; all as JSON or YAML, or with -q.",
 )
+@click.option(
+    "--before",
+    metavar="RUN",
+    shell_complete=values.runs,
+    help="Only runs older than RUN: the next page, if RUN is the last one of a list.",
+)
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
 @click.option("--quiet", "-q", is_flag=True, help="Print names only, one per line.")
 @json_option()
@@ -71,6 +77,7 @@ def list_runs(
     tags: tuple[str, ...],
     since: str | None,
     limit: int | None,
+    before: str | None,
     every: bool,
     quiet: bool,
     as_json: bool,
@@ -79,12 +86,14 @@ def list_runs(
 
     \b
     muster ps --state running --tag team=vision
+    muster ps --limit 20 --before train-81
     muster ps --job train --since 1d -o wide
     muster cancel $(muster ps --quiet --state queued)
     """
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
-    from muster.service.filters import moment_of, states_named
+    from muster.client.filters import moment_of, states_named
+    from muster.client.following import warn_of_space
 
     client = Client()
     if every:
@@ -96,8 +105,10 @@ def list_runs(
         job=job_filter(client, job),
         since=None if since is None else moment_of("--since", since),
         tags=tag_filter(tags),
-        limit=limit or None,
+        limit=limit + 1 if limit else None,  # one more tells whether there are others
+        before=None if before is None else client.api.find_run(before).position,
     )
+    found, more = (found[:limit], len(found) > limit) if limit else (found, False)
     if as_json:
         print_json([summary_dict(summary) for summary in found])
         return
@@ -106,12 +117,14 @@ def list_runs(
             echo(summary.name)
         return
     if not found:
-        echo("no runs" if not (states or job or tags or since) else "no such runs", err=True)
+        chosen = states or job or tags or since or before
+        echo("no such runs" if chosen else "no runs", err=True)
         return
     print_runs(found)
-    if limit and len(found) == limit:
-        echo(f"the newest {limit}; --all shows the others", err=True)
-    client.service.warn_of_space()
+    if more:
+        older = f"`--before {found[-1].name}` shows older ones, --all shows all"
+        echo(f"the newest {limit}; {older}" if before is None else older, err=True)
+    warn_of_space(client.api)
 
 
 @runs.command()
@@ -131,6 +144,7 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     muster status train-3 -o yaml
     """
     from muster.client.client import Client
+    from muster.client.following import warn_of_space
 
     client = Client()
     run = client.run(run_name)
@@ -141,7 +155,7 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     from muster.cli.run_details import print_run
 
     print_run(run, every=every or output_format() == "wide")
-    client.service.warn_of_space()
+    warn_of_space(client.api)
 
 
 def _find(names: tuple[str, ...]) -> list[JobRun]:
@@ -184,18 +198,19 @@ def cancel(
     from muster.lifecycle.states import TERMINAL, RunState
 
     client, outcome = Client(), Outcome()
-    service = client.service
     active = {*RunState} - TERMINAL
     flags = choice_flags(options)
     found = choose_runs(client, run_name, flags, outcome, verb="cancel", states=active)
     ended = {run.id for run in found if run.state in TERMINAL}
 
     def request(run: RunSummary) -> RunSummary:
-        service.cancel(run.id, force=force and run.id not in ended)
+        client.api.cancel(run.id, force=force and run.id not in ended)
         return run
 
     def wait(run: RunSummary) -> RunSummary:
-        return service.find_run(run.id) if no_wait else service.wait_until_at_rest(run.id)
+        from muster.client.following import wait
+
+        return client.api.find_run(run.id) if no_wait else wait(client.api, run.id)
 
     canceled = outcome.attempt(outcome.attempt(found, request), wait)
     if as_json:
@@ -235,7 +250,7 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
     muster wait train-3 train-4
     """
-    from muster.service.filters import duration_of
+    from muster.client.filters import duration_of
 
     seconds = None if timeout is None else duration_of("--timeout", timeout)
     found = [*{run.id: run for run in _find(run_name)}.values()]
@@ -386,7 +401,7 @@ def delete(ctx: click.Context, /, run_name: tuple[str, ...], as_json: bool, **op
     found = choose_runs(client, run_name, flags, outcome, verb="delete", states=TERMINAL)
 
     def delete_one(run: RunSummary) -> RunSummary:
-        client.service.delete(run.id)
+        client.api.delete(run.id)
         if not as_json:
             echo(f"{run.name} is deleted")
         return run

@@ -28,12 +28,11 @@ def shapes(name: str | None, as_json: bool) -> None:
     """
     from muster.cli.output import print_json, print_table
     from muster.cli.terminal import echo
-    from muster.spec.shapes import catalogue, find_shape
-    from muster.storage.home import default_home
+    from muster.client.client import Client
 
-    own = default_home().shapes
+    api = Client().api
     if name is None:
-        known = list(catalogue(own).values())
+        known = api.shapes()
         if as_json:
             print_json([_data(shape) for shape in known])
             return
@@ -45,7 +44,7 @@ def shapes(name: str | None, as_json: bool) -> None:
             shorten={"SHAPE": 16, "SOURCE": 12},
         )
         return
-    shape = find_shape(name, own)
+    shape = api.shape(name)
     if as_json:
         print_json(_data(shape))
         return

@@ -10,8 +10,8 @@ import click
 
 from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
+from muster.client.filters import duration_of
 from muster.errors import InvalidInput, Problem
-from muster.service.filters import duration_of
 
 if TYPE_CHECKING:
     from muster.forecast.model import Assumptions
@@ -165,8 +165,8 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     if os.path.exists(target) or Path(target).suffix in (".yaml", ".yml", ".json"):
         spec = spec_for(target, None, {})
     else:
-        service = Client().service
-        spec = service.spec_of(service.job(target))
+        api = Client().api
+        spec = api.job_spec(api.job(target).id)
     overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
     arranged = arrange(resolve(spec, overrides).spec)
     return initial_policy(build_policy(arranged, seed=0, in_place=True))

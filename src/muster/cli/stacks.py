@@ -33,10 +33,11 @@ def stacks(
     from muster.client.client import Client
     from muster.describe.stacks import group, lines
 
-    service = Client().service
-    run = service.find_run(run_name)
+    api = Client().api
+    run = api.find_run(run_name)
     with as_flags("rank"):
-        found, problems = service.stacks(run.id, ranks)
+        read = api.stacks(run.id, ranks)
+    found, problems = read.threads, read.problems
     for problem in problems:
         warn(problem)
     shown = [stack for stack in found if stack.main or threads]

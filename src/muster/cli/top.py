@@ -21,8 +21,8 @@ from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo
 
 if TYPE_CHECKING:
+    from muster.api.usage import Counters
     from muster.client.client import Client
-    from muster.storage.usage import Counters
 
 N = TypeVar("N", int, float)
 
@@ -129,24 +129,24 @@ class _View:
     def __init__(self, client: Client, run_name: str | None, sort: str | None) -> None:
         self._client = client
         self._sort = sort
-        self._run = None if run_name is None else client.service.find_run(run_name)
+        self._run = None if run_name is None else client.api.find_run(run_name)
         self._names: dict[str, str] = {}
         self._groups: dict[int, str] = {}
         if self._run is not None:
-            nodes = client.service.nodes(self._run.id)
+            nodes = client.api.nodes(self._run.id)
             self._groups = {node.rank: node.group for node in nodes}
 
     def sample(self, *, ended_is_empty: bool = False) -> Sample:
         """The counters now. Raises InvalidInput if the run is not in progress."""
         from muster.errors import EngineError, InvalidInput
 
-        service = self._client.service
-        runs = [self._run] if self._run is not None else service.runs(states=_IN_PROGRESS)
+        client = self._client
+        runs = [self._run] if self._run is not None else client.summaries(states=_IN_PROGRESS)
         found: dict[tuple[str, int], Counters] = {}
         for run in runs:
             self._names[run.id] = run.name
             try:
-                for rank, counters in service.counters(run.id).items():
+                for rank, counters in client.api.counters(run.id).items():
                     found[run.id, rank] = counters
             except (InvalidInput, EngineError):  # one of several has ended meanwhile
                 if self._run is not None and not ended_is_empty:
@@ -159,7 +159,7 @@ class _View:
 
         if self._run is None:
             return None
-        run = self._client.service.find_run(self._run.id)
+        run = self._client.api.find_run(self._run.id)
         if run.state not in AT_REST:
             return None
         verb = "is" if run.state == "SUSPENDED" else "has ended:"
@@ -225,7 +225,7 @@ def _row(
     seconds: float,
 ) -> Row:
     """The row of one or more nodes."""
-    from muster.storage.usage import NOTHING, NodeUsage, add
+    from muster.api.usage import NOTHING, NodeUsage, add
 
     used = NodeUsage()
     for key, counters in nodes:

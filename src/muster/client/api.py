@@ -7,26 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
+from muster.client.connect import place_of
+from muster.client.filters import epoch_seconds
 from muster.client.job import Job
 from muster.client.run import JobRun
-from muster.client.selection import epoch_seconds
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from muster.api.answers import Pruned
     from muster.client.cluster import Cluster
     from muster.client.table import Table
-    from muster.service.prune import Pruned
 
 _clients: dict[str, Client] = {}
 
 
 def client_of(home: str | Path | None) -> Client:
     """The client of a MUSTER_HOME (default: the environment's), one for each in this process."""
-    from muster.storage.home import default_home
-
-    key = str(Path(home).absolute() if home else default_home().root)
-    return _clients.setdefault(key, Client(home))
+    return _clients.setdefault(place_of(home), Client(home))
 
 
 def run(
@@ -37,6 +35,7 @@ def run(
     entrypoint: str | None = None,
     framework: str | None = None,
     framework_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
     processes_per_node: int | None = None,
     network: str | None = None,
     requirements: str | Sequence[str] | None = None,
@@ -54,10 +53,10 @@ def run(
     (`git+https://...`) or the name of a Job.
     command: a command to run. Without a target, it runs in the current directory itself or, with
     `copy`, in a copy of it.
-    name, entrypoint, framework (default `generic`), framework_options, processes_per_node (default
-    1), network, requirements, conda, display_name: describe the Job. If target is a Job or a spec
-    file, only framework_options, processes_per_node and network can be given; they override its
-    settings in this run.
+    name, entrypoint, framework (default `generic`), framework_options, engine (default `local`),
+    processes_per_node (default 1), network, requirements, conda, display_name: describe the Job. If
+    target is a Job or a spec file, only framework_options, engine, processes_per_node and network
+    can be given; they override its settings in this run.
     new: create a new Job, even if one with the same content exists.
     queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in state
     QUEUED. With False, raise InvalidInput instead.
@@ -72,6 +71,7 @@ def run(
         "entrypoint": entrypoint,
         "framework": framework,
         "framework_options": framework_options,
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "requirements": requirements,
@@ -84,6 +84,7 @@ def run(
     if command or copy:
         fields |= place_of_command(target, copy=copy)
     overrides |= {
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "framework_options": framework_options,
@@ -112,7 +113,7 @@ def runs(
     job: a name (all versions) or id. since: an aware time, or how long ago; runs created before
     then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
     """
-    from muster.service.filters import states_named
+    from muster.client.filters import states_named
 
     states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
@@ -170,7 +171,7 @@ def prune(
 def get_job(job: str, *, home: str | Path | None = None) -> Job:
     """The Job with this name (the newest version), `name@version`, display name or id."""
     client = client_of(home)
-    return Job(client, client.service.job(job))
+    return Job(client, client.api.job(job))
 
 
 def jobs(
@@ -184,5 +185,5 @@ def jobs(
     from muster.client.table import Table
 
     client = client_of(home)
-    found = client.service.jobs(deleted=deleted, tags=tags)
+    found = client.api.jobs(deleted=deleted, tags=tags)
     return Table(Job(client, record) for record in found)

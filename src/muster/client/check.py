@@ -11,15 +11,15 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from muster.api.prepared import PreparedRun
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.client.urls import UrlChecks, urls_of
 from muster.describe.words import plural
 from muster.interrupt import Delivered, Held
-from muster.service.prepare import PreparedRun
+from muster.spec.kinds import classify_source
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
-from muster.storage.mount_sources import classify_source
 
 #: Seconds by which clocks may differ. Beyond this, files and certificates of another node seem to
 #: be from the future.
@@ -60,7 +60,7 @@ def check(client: Client, prepared: PreparedRun) -> Report:
 
     The URLs in the job are checked meanwhile, from this machine. Raises InvalidInput, EngineError.
     """
-    job = client.service.prepare_job(_check_spec(prepared.spec))
+    job = client.api.prepare_job(_check_spec(prepared.spec))
     with UrlChecks(urls_of(prepared)) as url_checks:
         with Held(signal.SIGINT):  # Ctrl-C comes while the answers are awaited, or after the cancel
             run = client.start(client.prepare_run(job.record, new_job=job.new))
@@ -83,7 +83,7 @@ def check(client: Client, prepared: PreparedRun) -> Report:
     report = Report(run.to_dict()["engine"], len(run.nodes), lines)
     if report.ok:
         run.delete()  # a run that found problems is kept for inspection
-        client.service.delete_unused_job(run.job_id)
+        client.api.delete_unused_job(run.job_id)
     return report
 
 
@@ -93,10 +93,8 @@ def _package_lines(client: Client, prepared: PreparedRun) -> Iterator[Line]:
         missing = tuple(f"{one.message}: {one.hint}" for one in prepared.missing)
         yield Line("framework", False, missing)
         return
-    from muster.service.framework_check import check_framework
-
     framework = prepared.spec.framework
-    checked = check_framework(prepared.plan, client.service.context.submission)
+    checked = client.api.check_framework(prepared.plan)
     found = (f"{framework} is installed for {python}" for python in checked.pythons)
     if texts := (*found, *checked.notes):
         yield Line("framework", True, texts)
@@ -110,7 +108,7 @@ def _check_spec(spec: JobSpec) -> JobSpec:
     """
     data: dict[str, Any] = to_builtins(spec)
     data["mounts"] = _mounts(data["mounts"])
-    kept = ("node_groups", "network", "subdomain", "mounts")
+    kept = ("node_groups", "engine", "network", "subdomain", "mounts")
     made = {name: data[name] for name in kept if data[name] is not None}
     made["node_groups"] = [_group(group) for group in data["node_groups"]]
     return spec_from_mapping(

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
+from muster.client.connect import connect
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, Problem
-from muster.service import Service
-from muster.storage.home import Home
 from muster.store.names import NoSuchVersion, SameName
-from muster.store.records import JobRecord, RunSummary
+from muster.store.records import JobRecord, RunFilter, RunSummary
 
 if TYPE_CHECKING:
+    from muster.api.answers import DiskItem, Pruned
+    from muster.api.interface import MusterAPI
+    from muster.api.node_access import NodeAccess
+    from muster.api.prepared import PreparedRun
     from muster.client.table import Table
     from muster.control.launcher import Launcher
-    from muster.service.disk import DiskItem
-    from muster.service.prepare import PreparedRun
-    from muster.service.prune import Pruned
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
@@ -60,8 +60,7 @@ class Client:
         launcher: Launcher | None = None,
         submission: Submission | None = None,
     ) -> None:
-        root = Home(Path(home).absolute()) if home else None
-        self.service = Service(root, launcher, submission=submission)
+        self.api: MusterAPI = connect(home, launcher, submission)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +73,16 @@ class Client:
 
         A program need not call it. A closed client opens what it needs again.
         """
-        self.service.close()
+        self.api.close()
+
+    @property
+    def node_access(self) -> NodeAccess:
+        """The nodes themselves. Raises InvalidInput if they are on another machine."""
+        found = self.api.node_access
+        if found is None:
+            text = f"nodes of {self.api.location()} are not reached from here"
+            raise InvalidInput(Problem("", text, "run the command on the machine of the nodes"))
+        return found
 
     def job(
         self,
@@ -93,7 +101,7 @@ class Client:
         known = self._job_named(target)
         if known is not None:
             return known, False
-        prepared = self.service.prepare_job(spec_for(target, command, fields))
+        prepared = self.api.prepare_job(spec_for(target, command, fields))
         return prepared.record, prepared.new
 
     def prepare(
@@ -121,15 +129,15 @@ class Client:
         if known is None:
             written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
-            raise InvalidInput(*self.service.review(written, changes))
+            raise InvalidInput(*self.api.review(written, changes))
         notes = (*notes_for(target, fields.get("entrypoint")), *unknown_shape)
         try:
             job, spec, is_new = self._find_or_prepare(known, written.spec, new=new)
-            return self.service.prepare_run(
+            return self.api.prepare_run(
                 job, changes.overrides, spec=spec, new_job=is_new, notes=notes
             )
         except InvalidInput as error:
-            problems = self.service.review(written, changes, error.problems)
+            problems = self.api.review(written, changes, error.problems)
             raise type(error)(*problems) from None
 
     def _parse_or_load(
@@ -145,7 +153,7 @@ class Client:
         from muster.spec.reader import ParsedSpec
 
         if known is not None:
-            return ParsedSpec(self.service.spec_of(known)), ()
+            return ParsedSpec(self.api.job_spec(known.id)), ()
         try:
             written = parse_target(target, command, fields)
         except InvalidInput as error:
@@ -156,7 +164,8 @@ class Client:
             return written, ()
         from muster.spec.shapes import without_unknown
 
-        spec, notes = without_unknown(written.spec, self.service.home.shapes)
+        shapes = {shape.name for shape in self.api.shapes()}
+        spec, notes = without_unknown(written.spec, shapes)
         return replace(written, spec=spec), notes
 
     def _with_close_job(self, problem: Problem) -> Problem:
@@ -166,7 +175,7 @@ class Client:
         from muster.spec.wording import close_to
 
         name = os.path.basename(problem.message.removesuffix(" not found"))
-        close = close_to(name, {job.name for job in self.service.jobs()}, cutoff=0.7)
+        close = close_to(name, {job.name for job in self.api.jobs()}, cutoff=0.7)
         return problem._replace(hint=f"did you mean the job {close[0]}?") if close else problem
 
     def _find_or_prepare(
@@ -174,9 +183,9 @@ class Client:
     ) -> tuple[JobRecord, JobSpec, bool]:
         """The Job, its spec, and whether it is not recorded yet."""
         if known is None:
-            prepared = self.service.prepare_job(spec, always_new=new)
+            prepared = self.api.prepare_job(spec, always_new=new)
             return prepared.record, prepared.spec, prepared.new
-        return (self.service.copy_job(known), spec, True) if new else (known, spec, False)
+        return (self.api.copy_job(known.id), spec, True) if new else (known, spec, False)
 
     def prepare_job(
         self,
@@ -212,7 +221,7 @@ class Client:
     @_accepts_draft
     def create(self, prepared: PreparedRun) -> JobRecord:
         """Record the Job of a prepared run without starting the run."""
-        return self.service.create_job(prepared.job)
+        return self.api.create_job(prepared.job)
 
     def _job_named(self, target: str | Path | None) -> JobRecord | None:
         """The Job with this name, unless a file has the name."""
@@ -220,7 +229,7 @@ class Client:
 
         if isinstance(target, str) and not is_address(target) and not os.path.exists(target):
             try:
-                return self.service.job(target)
+                return self.api.job(target)
             except (NoSuchVersion, SameName):
                 raise
             except InvalidInput:
@@ -241,7 +250,7 @@ class Client:
         Raises InvalidInput with every problem.
         """
         overrides = overrides or overrides_from({})
-        return self.service.prepare_run(job, overrides, new_job=new_job, notes=notes)
+        return self.api.prepare_run(job, overrides, new_job=new_job, notes=notes)
 
     @_accepts_draft
     def start(
@@ -257,7 +266,7 @@ class Client:
         queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in
         state QUEUED. With False, raise InvalidInput instead.
         """
-        return JobRun(self.service, self.service.start(prepared, environ, queue=queue))
+        return JobRun(self.api, self.api.start(prepared, environ, queue=queue))
 
     def draft_for(self, *args: Any, **options: Any) -> PreparedRun:
         """Deprecated name of `prepare`."""
@@ -276,21 +285,48 @@ class Client:
 
     def run(self, text: str) -> JobRun:
         """The run with this name, id or id prefix, or `last`."""
-        return JobRun(self.service, self.service.run(text))
+        return JobRun(self.api, self.api.run(text))
 
-    def runs(self, **filters: Any) -> Table[JobRun]:
-        """Runs, newest first. filters: states, job, since (epoch seconds), tags, limit."""
+    def runs(
+        self,
+        *,
+        states: Collection[str] | None = None,
+        job: str | None = None,
+        since: float | None = None,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> Table[JobRun]:
+        """Runs, newest first.
+
+        states: any of these. job: a name (all versions) or an id. since: epoch seconds. tags:
+        tags of the run, with None for any value. before: see `summaries`.
+        """
         from muster.client.table import Table
 
-        return Table(JobRun(self.service, each) for each in self.service.run_records(**filters))
+        chosen = run_filter(states, job, since, tags, limit, before)
+        return Table(JobRun(self.api, each) for each in self.api.run_records(chosen))
 
-    def summaries(self, **filters: Any) -> list[RunSummary]:
-        """As `runs`, with only what a list shows: fast for thousands of runs."""
-        return self.service.runs(**filters)
+    def summaries(
+        self,
+        *,
+        states: Collection[str] | None = None,
+        job: str | None = None,
+        since: float | None = None,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[RunSummary]:
+        """As `runs`, with only what a list shows: fast for thousands of runs.
+
+        before: only runs older than the one with this `position`. With `limit`, that is the next
+        page: `summaries(limit=50, before=page[-1].position)`.
+        """
+        return self.api.runs(run_filter(states, job, since, tags, limit, before))
 
     def disk(self) -> tuple[DiskItem, ...]:
         """What Muster keeps on disk, its size, and what `prune` would free."""
-        return self.service.disk()
+        return self.api.disk()
 
     def prune(
         self,
@@ -300,15 +336,15 @@ class Client:
         dry_run: bool = False,
     ) -> Pruned:
         """Delete old runs and unused files. See `muster.prune`."""
+        from muster.client.filters import age_of, duration_of
         from muster.errors import Problem
-        from muster.service.filters import age_of, duration_of
 
         if keep is not None and keep < 0:
             raise InvalidInput(Problem("keep", f"must be 0 or more, not {keep}"))
         if isinstance(older_than, str):
             older_than = age_of("older_than", older_than)
         age = None if older_than is None else duration_of("older_than", older_than)
-        return self.service.prune(keep, age, dry_run=dry_run)
+        return self.api.prune(keep, age, dry_run=dry_run)
 
 
 def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec:
@@ -318,9 +354,24 @@ def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec
     spec = with_run_entrypoint(written.spec, overrides.env)
     if spec is written.spec:
         return written
-    from muster.storage.sources import holds_files
+    from muster.spec.kinds import holds_files
 
     return replace(written, spec=spec) if holds_files(spec) else written
+
+
+def run_filter(
+    states: Collection[str] | None,
+    job: str | None,
+    since: float | None,
+    tags: Mapping[str, str | None] | None,
+    limit: int | None,
+    before: int | None,
+) -> RunFilter:
+    """The filter of `Client.runs`. Raises ValueError for a state that does not exist."""
+    from muster.lifecycle.states import RunState
+
+    chosen = None if states is None else tuple(map(RunState, states))
+    return RunFilter(chosen, job, since, tags or {}, limit, before)
 
 
 def _warn_renamed(old: str, new: str) -> None:

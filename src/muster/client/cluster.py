@@ -17,14 +17,12 @@ from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
 from muster.lifecycle.ranks import parse_ranks
 from muster.lifecycle.states import NodeState, RunState
-from muster.node.files import read_regular
 from muster.spec.values import CLUSTER_TAG, MAX_RUNTIME
 from muster.spec.wording import suggestion
-from muster.storage.run_files import tls_files
 
 if TYPE_CHECKING:
+    from muster.api.prepared import PreparedRun
     from muster.client.events import Event
-    from muster.service.prepare import PreparedRun
 
 _MAIN, _WORKERS = "main", "workers"
 #: Default of max_workers: this, or four times the first size if that is more.
@@ -143,13 +141,12 @@ class Cluster:
         from distributed import Client as DaskClient
         from distributed.security import Security
 
-        folder = self.run.tls_folder
-        if folder is not None and "security" not in options:
-            files = tls_files(folder)
+        access = self.run.cluster_access()
+        if access.ca and "security" not in options:
             options["security"] = Security(  # type: ignore[no-untyped-call]
-                tls_ca_file=str(files.ca),
-                tls_client_cert=str(files.certificate),
-                tls_client_key=str(files.key),
+                tls_ca_file=access.ca,
+                tls_client_cert=access.certificate,
+                tls_client_key=access.key,
                 require_encryption=True,
             )
         return DaskClient(self.address, **options)  # type: ignore[no-untyped-call]
@@ -159,9 +156,9 @@ class Cluster:
         self._check_usable("ray")
         import ray
 
-        if self.token is not None:
+        if token := self.run.cluster_access().token:
             # Ray reads its own variables for the token only when it is imported
-            header = ("authorization", f"Bearer {read_regular(self.token).decode()}")
+            header = ("authorization", f"Bearer {token}")
             options["_metadata"] = [*options.get("_metadata", ()), header]
 
         return ray.init(address=self.address, **options)
@@ -244,7 +241,7 @@ def up(
         **_cluster_fields(name, framework, workers, max_workers, options or {}),
         **(fields or {}),
     }
-    job = client.service.prepare_job(_spec(described))
+    job = client.api.prepare_job(_spec(described))
     prepared = client.prepare_run(job.record, _overrides(args, ttl), new_job=job.new)
     _check_persistence(framework, prepared, needs_idle=idle is not None)
     started = Cluster(client.start(prepared))

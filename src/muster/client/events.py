@@ -7,16 +7,20 @@ passes the number of the last entry it has processed gets each later entry at le
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import closing
+from contextlib import aclosing, closing
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from muster.api.streams import Notice
+from muster.client.following import give_warning
 from muster.describe.times import moment, rfc3339
-from muster.lifecycle.states import RunState
 from muster.secrets import hidden
-from muster.service import Service
+
+if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
+    from muster.store.records import EventRecord
 
 
 class Event(Struct, frozen=True):
@@ -52,49 +56,34 @@ class Event(Struct, frozen=True):
         return table([{**cells, "DATA": self.text}])
 
 
-def entries(service: Service, run_id: str, *, after: int, follow: bool) -> Iterator[Event]:
+def entries(api: MusterAPI, run_id: str, *, after: int, follow: bool) -> Iterator[Event]:
     """Entries after number `after`. follow: until the run has ended or is suspended."""
     if not follow:
-        yield from _after(service, run_id, after)
+        yield from map(_event, api.events(run_id, after))
         return
-    with closing(service.follow(run_id)) as follower:
-        while True:
-            ended = follower.ended
-            for event in _after(service, run_id, after):
-                yield event
-                after = event.seq
-            if not ended:
-                follower.wait(follower.event_paths())
-            elif RunState(service.run(run_id).state).at_rest:
-                return
+    with closing(api.follow_events(run_id, after)) as items:
+        for item in items:
+            if isinstance(item, Notice):
+                give_warning(item)
             else:
-                follower.find_supervisor()
+                yield _event(item.entry)
 
 
 async def entries_async(
-    service: Service, run_id: str, *, after: int, follow: bool
+    api: MusterAPI, run_id: str, *, after: int, follow: bool
 ) -> AsyncIterator[Event]:
     """As `entries`, in an event loop of asyncio."""
-    from muster.service.event_loop import in_thread
-
     if not follow:
-        for event in _after(service, run_id, after):
-            yield event
+        for entry in api.events(run_id, after):
+            yield _event(entry)
         return
-    with closing(service.follow(run_id)) as follower:
-        while True:
-            ended = follower.ended
-            for event in _after(service, run_id, after):
-                yield event
-                after = event.seq
-            if not ended:
-                await follower.wait_async(follower.event_paths())
-            elif RunState(service.run(run_id).state).at_rest:
-                return
+    async with aclosing(api.follow_events_async(run_id, after)) as items:
+        async for item in items:
+            if isinstance(item, Notice):
+                give_warning(item)
             else:
-                await in_thread(follower.find_supervisor)
+                yield _event(item.entry)
 
 
-def _after(service: Service, run_id: str, seq: int) -> Iterator[Event]:
-    for entry in service.events(run_id, seq):
-        yield Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))
+def _event(entry: EventRecord) -> Event:
+    return Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))

@@ -19,7 +19,7 @@ from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
-    from muster.service.prepare import PreparedRun
+    from muster.api.prepared import PreparedRun
     from muster.spec.override_models import RunOverrides
 
 P = ParamSpec("P")
@@ -55,7 +55,7 @@ class FunctionRun(JobRun, Generic[R]):
 
         self.wait(timeout, progress=progress)
         plan = RunPlan.from_json(self._record.plan)
-        results = Results(self, plan, self._service.home, self._service.nodes(self.id))
+        results = Results(self, plan, self._api, self._api.nodes(self.id))
         if self.state != RunState.SUCCEEDED:
             results.raise_failure()
         return results
@@ -107,12 +107,12 @@ class FunctionJob(Generic[P, R]):
         client, overrides = client_of(self._options.get("home")), overrides_from(self._changes)
         arguments = pack_arguments(self.function, self.name, args, kwargs)
         prepared = self._prepare(client, pack_function(self.function, self.name), overrides)
-        return FunctionRun(client.service, client.service.start_function(prepared, arguments))
+        return FunctionRun(client.api, client.api.start_function(prepared, arguments))
 
     def attach(self, run: str) -> FunctionRun[R]:
         """An earlier run of the function, by name or id, for its results. Raises NotFound."""
-        service = client_of(self._options.get("home")).service
-        return FunctionRun(service, service.run(run))
+        api = client_of(self._options.get("home")).api
+        return FunctionRun(api, api.run(run))
 
     @property
     def name(self) -> str:

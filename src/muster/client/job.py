@@ -116,10 +116,9 @@ class Job:
     @property
     def artifact_size(self) -> int | None:
         """Bytes of its stored code; None if it has none, or is deleted."""
-        from muster.storage.artifacts import stored_size
-
-        digest = self._record.artifact_sha256
-        return None if digest is None else stored_size(self._client.service.home, digest)
+        if self._record.artifact_sha256 is None:
+            return None
+        return self._client.api.code_size(self.id)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -155,7 +154,7 @@ class Job:
 
         Runs keep the settings that they started with. Returns itself.
         """
-        self._record = self._client.service.edit_job(self.id, changes)
+        self._record = self._client.api.edit_job(self.id, changes)
         return self
 
     def delete(self, *, runs: bool = False) -> Job:
@@ -164,10 +163,10 @@ class Job:
         The Job and its runs can still be read; runs: delete the runs. Raises InvalidInput if it has
         runs that have not ended.
         """
-        self._record = self._client.service.delete_job(self.id)
+        self._record = self._client.api.delete_job(self.id)
         if runs:
             for run in self._client.summaries(job=self.id):
-                self._client.service.delete(run.id)
+                self._client.api.delete(run.id)
         return self
 
     def events(self, *, after: int = 0) -> Table[JobEvent]:
@@ -175,7 +174,7 @@ class Job:
         when. Secrets are hidden."""
         from muster.client.table import Table
 
-        found = self._client.service.job_events(self.id, after)
+        found = self._client.api.job_events(self.id, after)
         return Table(
             JobEvent(entry.seq, moment(entry.time), entry.kind, entry.by, _shown(entry.data))
             for entry in found

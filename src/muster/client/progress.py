@@ -32,7 +32,7 @@ _REACHED = (NodeState.READY, NodeState.SUCCEEDED)
 
 @contextmanager
 def shown(run: JobRun) -> Iterator[dict[str, Any]]:
-    """Show the run's progress. Yields the options of `Service.wait` that keep it up to date."""
+    """Show the run's progress. Yields the options of `following.wait` that keep it up to date."""
     progress = _Progress(copy(run))
     try:
         yield {"every": _INTERVAL, "show": progress.update}

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from muster.errors import RunFailed
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
-from muster.service.run_details import ranks_with_result, read_result
 
 if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
     from muster.client.run import JobRun
     from muster.frameworks.base import RoleSetup
     from muster.plan.model import RunPlan
-    from muster.storage.home import Home
     from muster.store.records import NodeRecord
 
 
 class Results:
     """The results of the processes of a run that has ended. nodes: all, in rank order."""
 
-    def __init__(self, run: JobRun, plan: RunPlan, home: Home, nodes: Sequence[NodeRecord]) -> None:
+    def __init__(
+        self, run: JobRun, plan: RunPlan, api: MusterAPI, nodes: Sequence[NodeRecord]
+    ) -> None:
         self._run = run
-        self._home = home
+        self._api = api
         self._nodes = nodes
         self._plan = plan
 
@@ -81,13 +82,13 @@ class Results:
 
     def _all(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every rank with its result, the oldest result first."""
-        for rank in ranks_with_result(self._home, self._run.id):
+        for rank in self._api.ranks_with_result(self._run.id):
             result = self._read(rank)
             if result is not None:
                 yield rank, result
 
     def _read(self, rank: int) -> dict[str, Any] | None:
-        data = read_result(self._home, self._run.id, rank)
+        data = self._api.result(self._run.id, rank)
         result: dict[str, Any] | None = None if data is None else pickle.loads(data)
         return result
 

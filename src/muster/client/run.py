@@ -5,21 +5,23 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from muster.client.logs import Idle, chunks, chunks_async
-from muster.client.messages import RunChunk
+from muster.api.streams import LogChunk, Notice, Pause, Selection
+from muster.client.following import chunks, give_warning, wait, wait_async
 from muster.client.run_facts import RunFacts
-from muster.client.selection import Selection, check_attempt, epoch_seconds, problems
-from muster.errors import InvalidInput, Problem
-from muster.storage.log_reader import LogRecord, records
+from muster.errors import Problem
+from muster.store.records import suspend_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime, timedelta
 
+    from muster.api.streams import Live
     from muster.client.events import Event
+    from muster.client.log_records import LogRecord
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
 
@@ -40,7 +42,7 @@ class JobRun(RunFacts):
 
     def refresh(self) -> JobRun:
         """Read the run again. Returns itself."""
-        self._record = self._service.run(self.id)
+        self._record = self._api.run(self.id)
         return self
 
     def wait(self, timeout: float | None = None, *, progress: bool = True) -> JobRun:
@@ -51,21 +53,21 @@ class JobRun(RunFacts):
         progress: in a notebook, show the run's progress meanwhile.
         """
         if not (progress and in_notebook()):
-            self._record = self._service.wait(self.id, timeout)
-            return self
+            wait(self._api, self.id, timeout)
+            return self.refresh()
         from muster.client.progress import shown
 
         with shown(self) as options:
-            self._record = self._service.wait(self.id, timeout, **options)
-        return self
+            wait(self._api, self.id, timeout, **options)
+        return self.refresh()
 
     async def wait_async(self, timeout: float | None = None) -> JobRun:
         """As `wait`, in an event loop of asyncio; shows no progress.
 
         If the task is canceled, the run continues.
         """
-        self._record = await self._service.wait_async(self.id, timeout)
-        return self
+        await wait_async(self._api, self.id, timeout)
+        return self.refresh()
 
     def cancel(self, why: str = "canceled by user", *, force: bool = False) -> JobRun:
         """Request that the run be canceled; `wait` returns when all its processes have ended.
@@ -74,7 +76,7 @@ class JobRun(RunFacts):
         No effect on a run that has ended. force: kill all its processes at once, including a
         supervisor that no longer answers. Raises EngineError if that fails.
         """
-        self._service.cancel(self.id, why, force=force)
+        self._api.cancel(self.id, why, force=force)
         return self.refresh()
 
     def suspend(self, why: str = "suspended by user") -> JobRun:
@@ -83,13 +85,11 @@ class JobRun(RunFacts):
         With `checkpoint`, nodes are signaled to save their state first. No effect on a suspended
         run. Returns itself. Raises InvalidInput if the run has ended or is being canceled.
         """
-        self._record = self._service.suspend(self.id, why)
+        self._record = self._api.suspend(self.id, why)
         return self
 
     def suspend_problem(self) -> Problem | None:
         """Why the run cannot be suspended; None if it can be, or is suspended already."""
-        from muster.service.requests import suspend_problem
-
         return suspend_problem(self._record)
 
     def not_to_suspend(self) -> Problem | None:
@@ -110,7 +110,7 @@ class JobRun(RunFacts):
 
     def resume_with(self, overrides: RunOverrides | None) -> JobRun:
         """As `resume`, with decoded overrides."""
-        self._record = self._service.resume(self.id, overrides)
+        self._record = self._api.resume(self.id, overrides)
         return self
 
     def overrides(self, changes: Changes) -> RunOverrides:
@@ -118,17 +118,7 @@ class JobRun(RunFacts):
 
         Raises InvalidInput with every problem, and if the run cannot be resumed with them.
         """
-        from muster.service.review import review_resume
-        from muster.spec.partial_overrides import with_items
-
-        spec = self._service.spec_of(self._record)
-        changes = with_items(changes, spec)
-        overrides = changes.require_valid()
-        try:
-            self._service.prepare_resume(self._record, overrides, spec=spec)
-        except InvalidInput as error:
-            raise InvalidInput(*review_resume(spec, changes, error.problems)) from None
-        return overrides
+        return self._api.prepare_resume(self.id, changes)
 
     def scale(self, group: str, replicas: int, why: str = "by user") -> JobRun:
         """Request another number of replicas of a group. Returns itself.
@@ -136,12 +126,12 @@ class JobRun(RunFacts):
         Raises InvalidInput if the group cannot have this number (`max_replicas`), or the run is
         ending.
         """
-        self._record = self._service.scale(self.id, group, replicas, why)
+        self._record = self._api.scale(self.id, group, replicas, why)
         return self
 
     def delete(self) -> None:
         """Delete a run that has ended, with its output. Raises InvalidInput if it has not."""
-        self._service.delete(self.id)
+        self._api.delete(self.id)
 
     # Events and logs
 
@@ -150,13 +140,13 @@ class JobRun(RunFacts):
         suspended."""
         from muster.client.events import entries
 
-        return entries(self._service, self.id, after=after, follow=follow)
+        return entries(self._api, self.id, after=after, follow=follow)
 
     def events_async(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
         """As `events`, in an event loop of asyncio."""
         from muster.client.events import entries_async
 
-        return entries_async(self._service, self.id, after=after, follow=follow)
+        return entries_async(self._api, self.id, after=after, follow=follow)
 
     def logs(
         self,
@@ -179,16 +169,8 @@ class JobRun(RunFacts):
         expression (RE2) is found; `tail` counts these lines. Raises InvalidInput for parts that the
         run does not have.
         """
-        selection = self.selection(
-            ranks=ranks,
-            groups=groups,
-            streams=streams,
-            tail=tail,
-            attempt=attempt,
-            since=None if since is None else epoch_seconds(since),
-            grep=grep,
-        )
-        return self._records(selection, follow=follow)
+        selection = _selection(ranks, groups, streams, tail, attempt, since, grep)
+        return self._records(self.log_chunks(selection, follow=follow))
 
     def logs_async(
         self,
@@ -203,66 +185,57 @@ class JobRun(RunFacts):
         grep: str | None = None,
     ) -> AsyncIterator[LogRecord]:
         """As `logs`, in an event loop of asyncio, also when it does not follow."""
-        selection = self.selection(
-            ranks=ranks,
-            groups=groups,
-            streams=streams,
-            tail=tail,
-            attempt=attempt,
-            since=None if since is None else epoch_seconds(since),
-            grep=grep,
-        )
-        return self._records_async(selection, follow=follow)
+        selection = _selection(ranks, groups, streams, tail, attempt, since, grep)
+        return self._records_async(self._api.log_async(self.id, selection, follow=follow))
 
-    def _records(self, selection: Selection, *, follow: bool) -> Iterator[LogRecord]:
-        for chunk in self.log_chunks(selection, follow=follow):
-            yield from records(chunk, chunk.attempt)
+    def _records(self, found: Iterator[LogChunk]) -> Iterator[LogRecord]:
+        from muster.client.log_records import records
+
+        for chunk in found:
+            yield from records(chunk)
 
     async def _records_async(
-        self, selection: Selection, *, follow: bool
+        self, items: AsyncGenerator[LogChunk | Pause | Notice]
     ) -> AsyncIterator[LogRecord]:
-        found = chunks_async(self._service, self._record, selection, follow=follow)
-        async with aclosing(found):
-            async for chunk in found:
-                for record in records(chunk, chunk.attempt):
-                    yield record
+        from muster.client.log_records import records
+
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, LogChunk):
+                    for record in records(item):
+                        yield record
+                elif isinstance(item, Notice):
+                    give_warning(item)
 
     def log_chunks(
-        self, selection: Selection, *, follow: bool = False, idle: Idle | None = None
-    ) -> Iterator[RunChunk]:
+        self,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
+        pause: Callable[[Pause], object] | None = None,
+    ) -> Iterator[LogChunk]:
         """As `logs`, with many lines of one stream at a time, which is faster.
 
-        idle: as for `client.logs.chunks`.
+        live, pause: `pause` is called with each `Pause` of the log, see `MusterAPI.log`. Raises
+        InvalidInput for parts that the run does not have.
         """
-        return chunks(self._service, self._record, selection, follow=follow, idle=idle)
+        return chunks(self._api.log(self.id, selection, follow=follow, live=live), pause)
 
-    def selection(
-        self,
-        *,
-        ranks: Collection[int] | None = None,
-        groups: Collection[str] | None = None,
-        streams: Collection[str] | None = None,
-        tail: int | None = None,
-        attempt: int | Literal["all"] | None = None,
-        since: float | None = None,
-        grep: str | None = None,
-        services: Collection[str] | None = None,
-    ) -> Selection:
-        """A part of the output; `services`: of the framework's services. Raises InvalidInput for
-        parts that the run does not have."""
-        selected = Selection(
-            ranks=ranks,
-            groups=groups,
-            streams=streams,
-            tail=tail,
-            attempt=attempt,
-            since=since,
-            grep=grep,
-            services=services,
-        )
-        own = self._plan.services_with_output()
-        if found := list(problems(selected, self.name, self.group_sizes(), own)):
-            raise InvalidInput(*found)
-        if isinstance(attempt, int):
-            check_attempt(self._service.home, self._record, attempt)
-        return selected
+
+def _selection(
+    ranks: Collection[int] | None,
+    groups: Collection[str] | None,
+    streams: Collection[str] | None,
+    tail: int | None,
+    attempt: int | Literal["all"] | None,
+    since: datetime | timedelta | None,
+    grep: str | None,
+) -> Selection:
+    """Raises InvalidInput for a time without a zone."""
+    moment = None
+    if since is not None:
+        from muster.client.filters import epoch_seconds
+
+        moment = epoch_seconds(since)
+    return Selection(ranks, groups, streams, tail, attempt, moment, grep)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from muster.client.node import Node, node_from
-from muster.client.selection import Selection
 from muster.describe.times import moment, optional_moment, span
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import NodeState, RunState
 from muster.secrets import hidden, redacted
-from muster.service import Service, run_details
-from muster.service.stored_plan import StoredPlan, reading
 from muster.store.records import RunRecord, running_time
+from muster.store.run_columns import StoredPlan, lifecycle_of, reading
 
 if TYPE_CHECKING:
+    from muster.api.answers import ClusterAccess
+    from muster.api.interface import MusterAPI
+    from muster.api.usage import NodeUsage
     from muster.client.outputs import Outputs
     from muster.client.table import Table
     from muster.lifecycle.status import Failure
-    from muster.storage.usage import NodeUsage
 
 
 class Setting(Struct, frozen=True):
@@ -39,8 +39,8 @@ class Setting(Struct, frozen=True):
 class RunFacts:
     """The properties of a run."""
 
-    def __init__(self, service: Service, record: RunRecord) -> None:
-        self._service = service
+    def __init__(self, api: MusterAPI, record: RunRecord) -> None:
+        self._api = api
         self._record = record
 
     # Facts
@@ -97,7 +97,7 @@ class RunFacts:
     def details(self) -> str:
         """Why it is in this state, if there is more to say; for a QUEUED run, what it waits for."""
         if self.state == RunState.QUEUED:
-            return run_details.waiting_for(self._service.home, self._record)[0]
+            return self._api.waiting_for(self.id)
         return redacted(self._record.details)
 
     @property
@@ -125,7 +125,7 @@ class RunFacts:
         """Seconds it has run, without the time it was suspended; None before it starts."""
         if self._record.started_at is None:
             return None
-        kept = run_details.lifecycle(self._record)
+        kept = lifecycle_of(self._record)
         until = self._record.finished_at or time.time()
         return running_time(kept.ran_before, kept.running_since, until)
 
@@ -133,7 +133,7 @@ class RunFacts:
     def suspended_seconds(self) -> float:
         """Seconds it was suspended since its first start, with the time until its nodes ran again;
         0 if it never was."""
-        seconds, kept = self.seconds, run_details.lifecycle(self._record)
+        seconds, kept = self.seconds, lifecycle_of(self._record)
         if seconds is None or not (kept.resumes or self.state == RunState.SUSPENDED):
             return 0.0
         started = self._record.started_at or 0.0
@@ -153,7 +153,7 @@ class RunFacts:
     def restarts(self) -> int:
         """The number of restarts after failures, of nodes, replicas and the whole run; read from
         the store at each access."""
-        return self._service.restarts(self.id)
+        return self._api.restarts(self.id)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -176,9 +176,9 @@ class RunFacts:
     def nodes(self) -> Table[Node]:
         """In rank order, without those of replicas that were removed by scaling."""
         from muster.client.table import Table
-        from muster.service.nodes import present
 
-        return Table(map(node_from, present(self._service.nodes(self.id))))
+        found = self._api.nodes(self.id)
+        return Table(node_from(node) for node in found if node.state != NodeState.SCALED_DOWN)
 
     @property
     def usage(self) -> dict[int, NodeUsage]:
@@ -187,12 +187,12 @@ class RunFacts:
         Averages and peaks of samples, taken every 1 to 5 seconds; of a node in progress, those
         until some seconds ago.
         """
-        return run_details.usage(self._service.home, self.id)
+        return self._api.usage(self.id)
 
     @property
     def replicas(self) -> dict[str, int]:
         """Group -> its desired number of replicas."""
-        return run_details.replicas(self._record)
+        return self._api.replicas(self.id)
 
     @property
     def network(self) -> str:
@@ -203,12 +203,17 @@ class RunFacts:
     def endpoints(self) -> dict[str, str]:
         """The addresses of its cluster by name (`address`, `dashboard`); empty if it has no
         cluster, or the cluster has not started."""
-        return run_details.endpoints(self._service.home, self.id)
+        return self._api.endpoints(self.id)
 
     @property
     def tls_folder(self) -> Path | None:
         """The folder with `ca.pem`, `cert.pem` and `key.pem`; None if its nodes use no TLS."""
-        return run_details.tls_folder(self._service.home, self._record)
+        folder = self.cluster_access().folder
+        return Path(folder) if folder else None
+
+    def cluster_access(self) -> ClusterAccess:
+        """The certificates and the token that clients of its cluster need."""
+        return self._api.cluster_access(self.id)
 
     @property
     def processes_per_node(self) -> int:
@@ -220,11 +225,11 @@ class RunFacts:
 
     def limits(self) -> dict[str, str]:
         """Group -> what this machine gives its nodes, for groups with resources or a shape."""
-        return run_details.limits(self._record)
+        return self._api.limits(self.id) if self._plan.resources() else {}
 
     def directories_in_place(self) -> list[str]:
         """The directories of the machine where programs start, not in a copy of the code."""
-        return run_details.directories_in_place(self._record)
+        return self._plan.directories_in_place()
 
     def outputs(
         self, *, ranks: Collection[int] | None = None, groups: Collection[str] | None = None
@@ -235,17 +240,15 @@ class RunFacts:
         With ranks or groups, those of these nodes; files that nodes share are left out. Raises
         InvalidInput for parts that the run does not have.
         """
-        from muster.client.outputs import select_outputs
+        from muster.client.outputs import outputs_from
 
-        root = self._service.home.run_dir(self.id).outputs
-        selection = Selection(ranks=ranks, groups=groups)
-        return select_outputs(root, self.name, self.group_sizes(), selection)
+        return outputs_from(self._api, self.id, self._api.outputs(self.id, ranks, groups))
 
     # Why
 
     def why(self) -> list[str]:
         """Why it is in its state; the most important sentence first."""
-        lines = [redacted(line) for line in run_details.why(self._service.context, self._record)]
+        lines = [redacted(line) for line in self._api.why(self.id)]
         return [*lines[:1], *filter(None, [self.hint]), *lines[1:]]
 
     @property
@@ -255,7 +258,7 @@ class RunFacts:
         if self._plan.limits_disk():
             from muster.describe.events import sentence
 
-            found = [entry for entry in self._service.events(self.id) if entry.kind == "disk"]
+            found = [entry for entry in self._api.events(self.id) if entry.kind == "disk"]
             notes += dict.fromkeys(sentence(entry.kind, entry.data) for entry in found)
         return [redacted(note) for note in notes]
 
@@ -263,7 +266,7 @@ class RunFacts:
     def cause(self) -> dict[str, Any] | None:
         """The cause of the run's last failure: rank, group, reason, exit_code, signal, message, at,
         raised_at, and a hint, which is "" for most; None if nothing has failed."""
-        first = run_details.lifecycle(self._record).cause
+        first = lifecycle_of(self._record).cause
         if first is None:
             return None
         from muster.client.run_json import failure_dict
@@ -276,7 +279,7 @@ class RunFacts:
         from muster.client.run_json import failure_dict
         from muster.lifecycle import cause
 
-        kept = run_details.lifecycle(self._record)
+        kept = lifecycle_of(self._record)
         return [failure_dict(f) for f in cause.consequences(kept.failures, kept.cause)]
 
     @property
@@ -284,7 +287,7 @@ class RunFacts:
         """What to do about the failure of a failed run, if known; else ""."""
         if self.state != RunState.FAILED:
             return ""
-        first = run_details.lifecycle(self._record).cause
+        first = lifecycle_of(self._record).cause
         return redacted(self._hint(first)) if first is not None else ""
 
     def _hint(self, failure: Failure) -> str:
@@ -307,7 +310,7 @@ class RunFacts:
 
     def log_folder(self) -> Path:
         """The folder with the plain log files of the current attempt."""
-        return run_details.log_folder(self._service.home, self._record)
+        return Path(self._api.log_folder(self.id))
 
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON-ready data; times as RFC 3339 text."""

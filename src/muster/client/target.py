@@ -16,15 +16,15 @@ from typing import Any
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
+from muster.spec.kinds import ARCHIVES
 from muster.spec.models import JobSpec
 from muster.spec.override_models import FLAGS, RunOverrides
 from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec
 from muster.spec.wording import short
-from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 #: Fields of the Job that a run can override, so that they can be given with a spec file.
-_OVERRIDABLE = ("processes_per_node", "network", "framework_options")
+_OVERRIDABLE = ("engine", "processes_per_node", "network", "framework_options")
 #: Text in the manifests of JobSets, which distinguishes them from code.
 _JOBSET = "jobset.x-k8s.io"
 #: Characters with a meaning for the shell.

@@ -11,8 +11,8 @@ from types import TracebackType
 
 from msgspec import Struct
 
+from muster.api.prepared import PreparedRun
 from muster.secrets import redacted
-from muster.service.prepare import PreparedRun
 
 #: Seconds to wait for an answer; the storage libraries retry meanwhile.
 _TIMEOUT = 45.0

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from muster.control.clock import Clock
-from muster.control.controller import Controller
+from muster.control.controller import Controller, Record, Step
 from muster.control.ledger import Ledger
 from muster.engines.base import Report, Session
 from muster.engines.loop import Loop, RunLoop
@@ -47,6 +48,11 @@ _RETRY = 1.0
 OpenSession = Callable[[RunLoop, Report], Session]
 
 
+#: Records steps of several runs, all or none. Raises StoreBusy, and what `Ledger.record` raises.
+#: The ledgers are of the kind that the runs were added with.
+RecordTogether = Callable[[Sequence[tuple[Any, Record]]], None]
+
+
 def no_requests() -> Sequence[Request]:
     """For runs whose requests are all in their ledger."""
     return ()
@@ -79,7 +85,7 @@ class DrivenRun:
     def __init__(self, driver: Driver, parts: RunParts, loop: Loop) -> None:
         self._driver = driver
         self._parts = parts
-        self._ledger = parts.ledger
+        self.ledger = parts.ledger
         self._clock = parts.clock
         self._loop = RunLoop(loop, self._fail)
         self._timer = self._loop.add(lambda _: driver.schedule(self))
@@ -90,7 +96,7 @@ class DrivenRun:
         self._error: Exception | None = None
         #: None while the run is driven.
         self.outcome: Outcome | None = None
-        self._controller = Controller(parts.policy, self._ledger.load())
+        self._controller = Controller(parts.policy, self.ledger.load())
         self._session = parts.open(self._loop, self._report)
         driver.schedule(self)
 
@@ -102,10 +108,22 @@ class DrivenRun:
                 self._session.look_again()
         self._driver.schedule(self)
 
-    def advance(self) -> None:
-        """Decide, record and carry out the next step. For the driver."""
+    def decide(self) -> Step | None:
+        """Decide the next step; None if there is none. For the driver, which has to call `finish`
+        with the step."""
         with self._failures():
-            self._advance()
+            return self._decide()
+        return None
+
+    def finish(self, step: Step, *, recorded: bool) -> None:
+        """Record a step, unless that was done, and carry out what follows. For the driver."""
+        with self._failures():
+            self._finish(step, recorded=recorded)
+
+    def postpone(self) -> None:
+        """The store is busy: nothing was done of the step that was decided. It is decided again,
+        with later events. For the driver."""
+        self._set_timer(retry=True)
 
     def abandon(self) -> None:
         """Close the session without waiting for that, and drive the run no more: its process is
@@ -120,11 +138,11 @@ class DrivenRun:
 
     def _pending(self) -> list[Request]:
         # in this order: a later notification calls `attend` again
-        return [*self._parts.requests(), *self._ledger.requests()]
+        return [*self._parts.requests(), *self.ledger.requests()]
 
     # --- steps
 
-    def _advance(self) -> None:
+    def _decide(self) -> Step | None:
         begins, self._begun = not self._begun, True
         if begins:
             for effect in self._controller.outstanding():
@@ -134,33 +152,38 @@ class DrivenRun:
         if self._error is not None:
             if self._closed:
                 self._end()
-            return
+            return None
         if self._closed and not self._closing:
             raise EngineError("the engine has closed the session of a run in progress")
         # what happened without a controller is applied before deadlines are checked
-        recorded = self._step(
+        given: list[Event] = (
             [ControllerStarted(), *events, *self._pending()]
             if begins
             else [*events, *self._pending(), Tick()]
         )
-        if recorded and (late := self._late_requests()):
-            recorded = self._step(late)
-        if not recorded or not self._controller.status.state.at_rest:
-            self._set_timer(retry=not recorded)
+        return self._controller.step(given, self._clock.now())
+
+    def _finish(self, step: Step, *, recorded: bool) -> None:
+        done = self._carry_out_step(step, recorded=recorded)
+        if done and (late := self._late_requests()):
+            step = self._controller.step(late, self._clock.now())
+            done = self._carry_out_step(step, recorded=False)
+        if not done or not self._controller.status.state.at_rest:
+            self._set_timer(retry=not done)
         elif self._closed:
             self._end()
         else:
             self._carry_out(CloseSession())
 
-    def _step(self, events: Sequence[Event]) -> bool:
-        """Returns whether nothing is left to be recorded."""
-        step = self._controller.step(events, self._clock.now())
+    def _carry_out_step(self, step: Step, *, recorded: bool) -> bool:
+        """Returns False if the store is busy: nothing was done then."""
         record = step.record
         if record is not None:
             try:
-                self._ledger.record(record.before, record.after, record.entries, record.now)
+                if not recorded:
+                    self.ledger.record(record.before, record.after, record.entries, record.now)
             except StoreBusy:
-                return False  # nothing was done yet: it is decided again, with later events
+                return False
             self._controller.recorded(step)
         for effect in step.effects:
             self._carry_out(effect)
@@ -171,7 +194,7 @@ class DrivenRun:
         process applies that. Others wait until the run is resumed."""
         if self._controller.status.state is not RunState.SUSPENDED:
             return []
-        pending = self._ledger.requests()
+        pending = self.ledger.requests()
         return pending if any(isinstance(one, CancelRequested) for one in pending) else []
 
     def _set_timer(self, *, retry: bool) -> None:
@@ -232,10 +255,14 @@ class DrivenRun:
 
 
 class Driver:
-    """Drives runs until each is at rest. An error of one run does not affect the others."""
+    """Drives runs until each is at rest. An error of one run does not affect the others.
 
-    def __init__(self, loop: Loop) -> None:
+    together: records steps of several runs in one transaction, all or none; None: each has its own.
+    """
+
+    def __init__(self, loop: Loop, together: RecordTogether | None = None) -> None:
         self._loop = loop
+        self._together = together
         self._participant = loop.add(self._advance, first=True)
         self._due: dict[DrivenRun, None] = {}  # in order
         #: The runs that are driven.
@@ -267,6 +294,20 @@ class Driver:
 
     def _advance(self, _ready: Mapping[int, int]) -> None:
         due, self._due = self._due, {}
-        for run in due:
-            if run in self.runs:
-                run.advance()
+        driven = [run for run in due if run in self.runs]
+        steps = [(run, step) for run in driven if (step := run.decide()) is not None]
+        records = [(run.ledger, step.record) for run, step in steps if step.record is not None]
+        recorded = False
+        if self._together is not None and len(records) > 1:
+            try:
+                self._together(records)
+                recorded = True
+            except StoreBusy:
+                for run, step in steps:
+                    if step.record is not None:
+                        run.postpone()
+                steps = [(run, step) for run, step in steps if step.record is None]
+            except Exception:  # noqa: BLE001  of one run, which meets it again on its own
+                recorded = False
+        for run, step in steps:
+            run.finish(step, recorded=recorded)

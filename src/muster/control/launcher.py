@@ -25,12 +25,14 @@ from weakref import finalize
 from msgspec.structs import asdict
 
 from muster.control import lease
-from muster.errors import EngineError, ResourceShortage
+from muster.engines.registry import LOCAL, engine_named
+from muster.errors import EngineError, MusterError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
 from muster.submission import Submission
 
 if TYPE_CHECKING:
+    from muster.engines.base import Engine
     from muster.store.records import Lease
 
 _HEADER = struct.Struct("=I")
@@ -104,16 +106,25 @@ class Launcher:
         """Whether this process was forked from the one that uses the launcher."""
         return self._owner != os.getpid()
 
-    def start(self, home: Path, run: Lease, held: tuple[int, int], submission: Submission) -> int:
+    def start(
+        self,
+        home: Path,
+        run: Lease,
+        engine: str,
+        held: tuple[int, int],
+        submission: Submission,
+    ) -> int:
         """Start a supervisor for a run. Returns its pid.
 
-        run: its lease. held: descriptors of its lock and its liveness pipe. The supervisor takes
-        over both. submission: what the nodes start from.
+        run: its lease. engine: the name of its engine. held: descriptors of its lock and its
+        liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
+        start from.
         Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
             "lease": asdict(run),
+            "engine": engine,
             "environ": dict(submission.environ),
             "python": submission.python,
         }
@@ -179,7 +190,7 @@ def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter exits."""
     from muster.control.supervisor import warm
 
-    warm()
+    warm(engine_named(LOCAL))  # another one takes longer to start
     gc.collect()
     gc.freeze()  # objects loaded so far are never collected, so that children share their pages
     while True:
@@ -197,6 +208,8 @@ def serve(sock: socket.socket) -> None:
             answer = str(pid)
         except OSError as error:
             answer = error.strerror or repr(error)
+        except MusterError as error:  # the engine cannot be loaded
+            answer = str(error)
         for descriptor in held:
             os.close(descriptor)
         sock.sendall(answer.encode())
@@ -213,23 +226,31 @@ def _read(sock: socket.socket, length: int) -> bytes:
 
 
 def _start(request: dict[str, Any], held: Sequence[int]) -> int:
-    """Fork a supervisor through an intermediate process, which creates the run's namespaces."""
-    pid = _try_start(request, held, plain=False)
-    # without namespaces, where a container forbids to mount /proc in them or the user cannot be
-    # mapped into one
-    pid = pid or _try_start(request, held, plain=True)
+    """Fork a supervisor through an intermediate process, which the run's engine prepares. Raises
+    InvalidInput if there is no such engine."""
+    engine = engine_named(request["engine"])
+    pid = _try_start(engine, request, held, plain=False)
+    pid = pid or _try_start(engine, request, held, plain=True)
     if pid == 0:
         log = f"{request['home']}/runs/{request['lease']['run_id']}/supervisor.log"
         raise OSError(errno.ECHILD, f"it ended at once (see {log})")
     return pid
 
 
-def _try_start(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
+def _try_start(engine: Engine, request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
         os.close(reading)
-        _intermediate(request, held, writing, plain=plain)
+        try:
+            os.setsid()
+            engine.prepare_parent(plain=plain)
+            pid = os.fork()
+            if pid == 0:
+                _supervisor(engine, request, held, writing)
+            os.write(writing, b"%d " % pid)
+        finally:
+            os._exit(0)
     os.close(writing)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as file:
@@ -239,28 +260,9 @@ def _try_start(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> 
     return pids[0] if pids and b"ready" in answer else 0
 
 
-def _intermediate(
-    request: dict[str, Any], held: Sequence[int], writing: int, *, plain: bool
-) -> None:
-    from muster.engines.local.namespaces import Isolation, create_namespaces
-
-    try:
-        os.setsid()
-        isolation = (
-            Isolation("plain", reason="/proc cannot be mounted") if plain else create_namespaces()
-        )
-        pid = os.fork()
-        if pid == 0:
-            _supervisor(request, isolation, held, writing)
-        os.write(writing, b"%d " % pid)
-    finally:
-        os._exit(0)
-
-
-def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], writing: int) -> None:
+def _supervisor(engine: Engine, request: dict[str, Any], held: Sequence[int], writing: int) -> None:
     from muster.control.command_line import hide_command_line
     from muster.control.supervisor import Assignment, detach, supervise
-    from muster.engines.local.namespaces import set_up_mounts
     from muster.storage.home import Home
     from muster.store.records import Lease
 
@@ -270,8 +272,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
         hide_command_line(f"muster: run {own.run_id}")
         home = Home(Path(request["home"]))
         detach(home.run_dir(own.run_id).supervisor_log)
-        if isolation.namespaces:
-            set_up_mounts()
+        engine.prepare_supervisor()
         os.write(writing, b"ready ")
         os.close(writing)
         _keep_only(held)
@@ -279,7 +280,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         python = request["python"]
         assignment = Assignment(home, own, request["environ"], python, held[1])
-        supervise(assignment, isolation)
+        supervise(assignment, engine)
         code = 0
     except BaseException:  # noqa: BLE001
         print_traceback()

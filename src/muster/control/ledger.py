@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from muster.control.controller import Record
 from muster.control.persist import changed_nodes, run_changes, status_of
 from muster.control.service_log import ServiceLog
 from muster.lifecycle.effects import Entry
@@ -18,7 +19,7 @@ from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store.base import Store
-from muster.store.records import Lease, PendingRequests
+from muster.store.records import Lease, PendingRequests, RunStep
 
 
 class Ledger(Protocol):
@@ -66,14 +67,23 @@ class StoreLedger:
         self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
     ) -> None:
         """See `Ledger.record`."""
+        self._store.runs.save_all([self._step(Record(before, after, tuple(entries), now))])
+        self._announce()
+
+    def _step(self, record: Record) -> RunStep:
+        """The rows of a record."""
+        before, after = record.before, record.after
         changes = run_changes(after)
         if RunState.SUSPENDED in (before.state, after.state):  # the request is served, or was
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         if after.state.terminal and self._plan.ttl_after_finished is not None:
-            changes["expires_at"] = now + self._plan.ttl_after_finished
-        logged = [(entry.kind, entry.data) for entry in entries]
+            changes["expires_at"] = record.now + self._plan.ttl_after_finished
+        logged = [(entry.kind, entry.data) for entry in record.entries]
         nodes = changed_nodes(self._plan, before, after)
-        self._store.runs.save(self._lease, changes, nodes, logged, now)
+        return RunStep(self._lease, changes, nodes, logged, record.now)
+
+    def _announce(self) -> None:
+        """Tell those who follow the run that something was recorded."""
         if self._log is not None:
             self._log.catch_up()
         if self._folder is not None:
@@ -82,6 +92,14 @@ class StoreLedger:
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
         return request_events(self._store.runs.pending_requests(self._plan.run_id))
+
+
+def record_together(store: Store, records: Sequence[tuple[StoreLedger, Record]]) -> None:
+    """Record steps of several runs in one transaction: all or none. Raises what `Ledger.record`
+    raises."""
+    store.runs.save_all([ledger._step(record) for ledger, record in records])
+    for ledger, _ in records:
+        ledger._announce()
 
 
 def request_events(pending: PendingRequests) -> list[Request]:

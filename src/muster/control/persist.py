@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Spent, Stopping
+from muster.lifecycle.status import NodeStatus, Reason, RunStatus
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.sealing import seal, unseal
 from muster.store.records import CorruptRecord, NodeRecord, RunRecord
+from muster.store.run_columns import Lifecycle, corrupt, lifecycle_of
 
 if TYPE_CHECKING:
     from muster.lifecycle.policy import Policy
 
 
 #: Keys in the stored JSON where they differ from the names of the fields.
-_LIFECYCLE_KEYS = {
-    "last_incarnation": "restarts",
-    "cause": "failure",
-    "attempt_started_at": "attempt_at",
-    "running_since": "going_since",
-    "ran_before": "ran",
-    "groups_started": "begun",
-}
 _INTENT_KEYS = {"next_incarnation": "again", "scaling_down": "parking"}
-
-
-class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=_LIFECYCLE_KEYS):
-    """The fields of `RunStatus` without a column, stored as JSON in the run's `lifecycle`."""
-
-    last_incarnation: int = 0
-    resumes: int = 0
-    attempt_started_at: float | None = None
-    running_since: float | None = None
-    ran_before: float = 0.0
-    groups_started: Mapping[str, float] = field(default_factory=dict)
-    spent: Spent = Spent()
-    streak: int = 0
-    restarted_at: float | None = None
-    failures: tuple[Failure, ...] = ()
-    cause: Failure | None = None
-    stopping: Stopping | None = None
 
 
 class Intent(Struct, frozen=True, omit_defaults=True, rename=_INTENT_KEYS):
@@ -86,15 +62,6 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def lifecycle_of(run: RunRecord) -> Lifecycle:
-    """The `lifecycle` of a run; empty for a run that was just accepted. Raises CorruptRecord."""
-    kept: Mapping[str, Any] = run.lifecycle or {}
-    try:
-        return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
-    except msgspec.ValidationError as error:
-        raise corrupt(run, f"lifecycle: {error}") from None
-
-
 def sealed_plan(home: Home, plan: RunPlan) -> dict[str, Any]:
     """The plan as data of a record, with its secrets sealed. Raises InvalidInput as `seal`."""
     data = plan.to_json()
@@ -117,14 +84,6 @@ def plan_of(run: RunRecord) -> RunPlan:
     except (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:
         # a plan of an older version is rewritten before it is checked
         raise corrupt(run, f"plan: {error}") from None
-
-
-def corrupt(run: RunRecord, why: str) -> CorruptRecord:
-    """The error for a run whose columns can be read but are not valid."""
-    return CorruptRecord(
-        f"the record of run {run.name} (id {run.id}) in the store is corrupt, or of another "
-        f"version of Muster: {why}; `muster rm {run.id}` removes it"
-    )
 
 
 def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from muster.control import lease
-from muster.errors import InvalidInput
+from muster.errors import EngineMissing, InvalidInput
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.secrets import hide
@@ -29,17 +30,18 @@ MAX_LOST_SUPERVISORS = 3
 NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
-#: Starts a supervisor for a run: (the run's lease, descriptors of its lock and its liveness pipe,
-#: what its nodes start from).
-Launch = Callable[[Lease, tuple[int, int], Submission], None]
+#: Starts a supervisor for a run: (the run's lease, its engine, descriptors of its lock and its
+#: liveness pipe, what its nodes start from).
+Launch = Callable[[Lease, str, tuple[int, int], Submission], None]
 #: The same for a run whose submission is stored.
-Relaunch = Callable[[Lease, tuple[int, int]], None]
+Relaunch = Callable[[Lease, str, tuple[int, int]], None]
 
 
 def recover(store: Store, home: Home, launch: Launch, fallback: Submission) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids.
 
     fallback: what a run starts from whose submitter was interrupted before it stored that.
+    Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
     """
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     wanting = store.runs.needing_supervisor()
@@ -48,8 +50,8 @@ def recover(store: Store, home: Home, launch: Launch, fallback: Submission) -> l
 
 
 def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
-    """Recover one run. False if it has a supervisor, perhaps on another host, or another process is
-    recovering it."""
+    """Recover one run. False if it has a supervisor, perhaps on another host, another process is
+    recovering it, or its engine is not installed."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
         why = f"{folder.path} was deleted while the run was in progress"
@@ -62,7 +64,7 @@ def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
     held = lease.acquire(folder.lease)
     if held is None:
         return False
-    own = lease.take(store, run_id)
+    own = _take(store, run_id)
     if own is None:
         os.close(held)
         return False
@@ -80,9 +82,29 @@ def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
             os.close(liveness)
 
 
-def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
-    """End a run without a supervisor here. False if it may have one on another host."""
+def _take(store: Store, run_id: str) -> Lease | None:
+    """Take the lease of a run without a supervisor here. None if it may have one on another host,
+    or its engine is not installed, which is warned of."""
     own = lease.take(store, run_id)
+    if own is None:
+        return None
+    # imported here: every command looks for such runs, few commands find one
+    from muster.engines.registry import engine_named
+
+    run = store.runs.summary(run_id)
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        store.leases.release(own)
+        text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
+        warnings.warn(text, EngineMissing, stacklevel=2)
+        return None
+    return own
+
+
+def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
+    """End a run without a supervisor. False if that is not possible here."""
+    own = _take(store, run_id)
     if own is None:
         return False
     record_broken(store, folder, own, why)
@@ -103,11 +125,12 @@ def _record_and_launch(
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
         if not record_lost(store, home, own, why):
             return
-        state = RunState(store.runs.get(own.run_id).state)
+        run = store.runs.get(own.run_id)
+        state = RunState(run.state)
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            launch(own, held)
+            launch(own, run.engine, held)
     except CorruptRecord as error:  # the other runs still have to be recovered
         store.runs.end_corrupt(own, str(error), time.time())
 
@@ -118,6 +141,7 @@ def _launch(
     launch: Launch,
     fallback: Submission,
     own: Lease,
+    engine: str,
     held: tuple[int, int],
 ) -> None:
     try:
@@ -125,7 +149,7 @@ def _launch(
     except InvalidInput as error:  # the key that it is sealed with is missing
         record_broken(store, home.run_dir(own.run_id), own, str(error))
     else:
-        launch(own, held, submission)
+        launch(own, engine, held, submission)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -147,13 +171,14 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
 def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
-    False if the run has ended. Raises CorruptRecord.
+    False if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
+    installed here.
     """
-    # imported here: every command looks for such runs, few commands find one
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
 
     run_id = own.run_id
-    default_engine().clean_up(run_id)
+    engine = engine_named(store.runs.summary(run_id).engine)
+    engine.clean_up(run_id)
     record = store.runs.get(run_id)
     if RunState(record.state).terminal:
         return False
@@ -170,7 +195,7 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
-    started = default_engine().started_ranks(folder, refs)
+    started = engine.started_ranks(folder, refs)
     lost = store.events.count_since_last_node_entry(run_id, "supervisor_lost")
     if not started and lost >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
@@ -184,9 +209,11 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
 
 def record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
     """End a run that cannot continue under any policy. Raises LeaseLost."""
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import find_engine
 
-    default_engine().clean_up(own.run_id)
+    engine = find_engine(store.runs.summary(own.run_id).engine)
+    if engine is not None:  # without it, no supervisor was started
+        engine.clean_up(own.run_id)
     try:
         _record_broken(store, folder, own, why)
     except CorruptRecord as error:

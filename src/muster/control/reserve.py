@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
 from muster.engines.base import Claim, Record
-from muster.engines.choice import default_engine
+from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
@@ -34,7 +34,7 @@ def reserve(
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`
     raises. A run that can never wait is only recorded."""
-    engine = default_engine()
+    engine = engine_named(plan.engine)
     if engine.may_queue(plan):
         engine.reserve(home, Claim(plan, sizes), partial(_in_progress, store, home), record)
     else:
@@ -44,7 +44,7 @@ def reserve(
 def reserve_again(store: Store, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
     """Reserve for a run whose supervisor was killed, in its former place. Returns what it lacks."""
     claim, in_progress = _claim(store, run, plan), partial(_in_progress, store, home)
-    return default_engine().reserve_again(home, claim, in_progress)
+    return engine_named(run.engine).reserve_again(home, claim, in_progress)
 
 
 def reserve_scaled(
@@ -52,7 +52,7 @@ def reserve_scaled(
 ) -> None:
     """Reserve for a run that is scaled. A run that waits then waits for its new size; one that has
     started has to be given more at once. Raises InvalidInput if that is not free."""
-    engine = default_engine()
+    engine = engine_named(run.engine)
     if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
         return
     claim = Claim(plan, {**desired_replicas(run, plan), group: count})

@@ -29,9 +29,12 @@ def surplus(ended: Sequence[RunSummary], retention: Retention, now: float) -> It
             yield run
 
 
-def old_runs(store: Store, home: Home, retention: Retention) -> list[RunSummary]:
-    """The ended runs that do not stay, without those whose supervisor is still ending."""
-    ended = store.runs.listing(None, RunFilter(states=TERMINAL))
+def old_runs(
+    store: Store, home: Home, retention: Retention, project: str | None = None
+) -> list[RunSummary]:
+    """The ended runs that do not stay, without those whose supervisor is still ending. project:
+    None for all."""
+    ended = store.runs.listing(project, RunFilter(states=TERMINAL))
     found = surplus(ended, retention, time.time())
     return [run for run in found if not lease.is_held(home.run_dir(run.id).lease)]
 

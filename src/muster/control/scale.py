@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
 from muster.control.reserve import reserve_scaled
-from muster.engines.choice import default_engine
+from muster.engines.capabilities import require
+from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
@@ -31,9 +32,11 @@ def scale(store: Store, home: Home, run: RunRecord, group: str, count: int, why:
     before = replicas[group]
     if before == count:
         return
+    engine = engine_named(run.engine)
+    require(engine, "resize")
     if count > before:
         after = {**replicas, group: count}
-        lacking = default_engine().check_added(plan, home.root, after, group, count - before)
+        lacking = engine.check_added(plan, home.root, after, group, count - before)
         if lacking:
             raise InvalidInput(*lacking)
         reserve_scaled(store, home, run, plan, group, count)

@@ -19,11 +19,9 @@ from msgspec import Struct
 from muster.control import drive
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
-from muster.control.persist import lifecycle_of, plan_to_run
+from muster.control.persist import plan_to_run
 from muster.control.recover import delete_environ, record_broken
-from muster.engines.base import RunContext
-from muster.engines.local.engine import LocalEngine
-from muster.engines.local.namespaces import Isolation
+from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, shortage_from
 from muster.lifecycle.events import CancelRequested, Request
@@ -37,6 +35,7 @@ from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
 from muster.store.base import Store
 from muster.store.records import Lease, LeaseLost
+from muster.store.run_columns import lifecycle_of
 from muster.store.sqlite.store import SqliteStore
 
 
@@ -51,23 +50,22 @@ class Assignment(Struct, frozen=True):
     """Descriptor of the liveness pipe, closed when the outcome is recorded (`storage.liveness`)."""
 
 
-def warm() -> None:
-    """Import the modules and compile the decoders that every supervisor needs, before the fork."""
+def warm(engine: Engine) -> None:
+    """Import the modules and compile the decoders that a supervisor needs, before the fork."""
     # imported here too, since a supervisor without open files left must be able to record the end
-    import muster.control.unsupervised_steps
-    import muster.engines.local.limits
-    import muster.engines.local.session  # noqa: F401
+    import muster.control.unsupervised_steps  # noqa: F401
 
+    engine.warm()
     RunPlan.warm()
     Watcher().close()
 
 
-def supervise(assignment: Assignment, isolation: Isolation) -> None:
+def supervise(assignment: Assignment, engine: Engine) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
     store = SqliteStore.open(assignment.home.database)
     lease, folder = assignment.lease, assignment.home.run_dir(assignment.lease.run_id)
     try:
-        _drive(store, assignment, isolation)
+        _drive(store, assignment, engine)
     except LeaseLost as error:
         print(error, file=sys.stderr)  # noqa: T201  supervisor.log
         return  # the run is another process's now
@@ -107,7 +105,7 @@ def _delete_old_runs(store: Store, home: Home) -> None:
         print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
-def _drive(store: Store, assignment: Assignment, isolation: Isolation) -> None:
+def _drive(store: Store, assignment: Assignment, engine: Engine) -> None:
     run_id, home = assignment.lease.run_id, assignment.home
     record = store.runs.get(run_id)
     plan = plan_to_run(home, record)
@@ -123,7 +121,7 @@ def _drive(store: Store, assignment: Assignment, isolation: Isolation) -> None:
             policy=plan.policy,
             ledger=StoreLedger(store, plan, assignment.lease, home.run_dir(run_id)),
             clock=SteadyClock(store.events.last_time(run_id)),
-            open=partial(LocalEngine(isolation).open, context),
+            open=partial(engine.open, context),
             requests=signals.requests,
         )
     )

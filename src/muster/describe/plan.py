@@ -30,6 +30,7 @@ def plan_lines(
     yield from first
     yield from _sources(plan)
     yield f"framework: {plan.framework}"
+    yield f"engine: {plan.engine}"
     yield f"network: {plan.network} ({plan.network_reason})"
     yield from (f"port {line}" for line in ports(plan))
     yield from policy_sentences(plan.policy)

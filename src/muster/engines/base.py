@@ -2,8 +2,8 @@
 
 An `Engine` checks a plan and opens a `Session` for one run. The session starts, stops and kills
 nodes as the controller asks, and reports what happens to them as lifecycle events. It makes no
-decision: restarts, order and outcomes belong to `lifecycle.decide`. Each engine has a folder in
-this package and passes the contract tests in `tests/engines`.
+decision: restarts, order and outcomes belong to `lifecycle.decide`. Engines are found by name
+(`engines.registry`), and each passes the contract tests in `tests/engines`.
 
 One process may drive many runs: their sessions share its thread and its loop (`engines.loop`).
 Only where an engine uses what a process has once, such as its children, its namespaces or its
@@ -36,9 +36,38 @@ from muster.storage.home import Home, RunDir
 if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
     from muster.engines.admission import Shortage
+    from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
+    from muster.frameworks.base import Network
     from muster.plan.model import ResourcePlan
     from muster.storage.usage import Counters
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What an engine can do. `engines.capabilities` refuses what it cannot."""
+
+    #: Restart programs on nodes that stay (`failure.strategy: in_place`, and its default).
+    in_place: bool = False
+    #: Replace one node while the others continue (`retries`, `action: restart_node`).
+    replace_node: bool = False
+    #: Run a command inside a node (`muster exec`, `shell`, `cp`): `Engine.run_in_node`.
+    exec: bool = False
+    #: Connect to a port of a node (`muster open`): `Engine.forward`.
+    forward: bool = False
+    #: Read the stacks of Python threads (`muster stacks`): `Engine.stacks`.
+    stacks: bool = False
+    #: Measure what nodes use now (`muster top`): `Engine.counters`.
+    counters: bool = False
+    #: Suspend a run, and resume it later with the files of its nodes.
+    suspend: bool = False
+    #: Add and remove replicas while a run is in progress (`max_replicas`, `muster runs scale`).
+    resize: bool = False
+    #: Nodes see the files below MUSTER_HOME.
+    shared_files: bool = False
+    #: Nodes keep running when the process that drives the run ends.
+    detached: bool = False
+    #: A run waits (QUEUED) for resources that other runs hold.
+    queueing: bool = False
 
 
 class RunContext(Struct, frozen=True):
@@ -97,6 +126,8 @@ class RunningNode(Struct, frozen=True):
     rank: int
     #: The pid of the process that drives the run.
     supervisor: int
+    #: The name of the run's engine.
+    engine: str
 
 
 class NodeCommand(Struct, frozen=True):
@@ -200,12 +231,30 @@ class Session(Protocol):
 
 
 class Engine(Protocol):
-    """A kind of infrastructure that can run nodes."""
+    """A kind of infrastructure that can run nodes.
 
-    #: The engine's name in the store and in output.
+    Methods for which an engine lacks the capability are not called. An engine object is cheap to
+    make: many commands only ask for a name or a sentence. It is made without arguments.
+    """
+
+    #: The engine's name in specs, in the store and in output.
     name: str
-    #: Whether nodes can be kept while their programs restart.
-    in_place: bool
+    capabilities: Capabilities
+
+    def available(self) -> str:
+        """Why the engine cannot be used on this machine, as in "cannot be used here: ..."; "" if it
+        can. Cheap: called for each run that is planned."""
+        ...
+
+    def findings(self) -> list[Finding]:
+        """What the engine can do here, found by trying it, for `muster doctor`. Leaves nothing
+        behind."""
+        ...
+
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """An address for each of `nodes` nodes of a new run. Raises InvalidInput if the network has
+        too few."""
+        ...
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """Everything that makes this plan impossible here, such as a directory to be used in place
@@ -294,13 +343,32 @@ class Engine(Protocol):
         """Remove what a killed supervisor of this run left outside the run's folder."""
         ...
 
+    def warm(self) -> None:
+        """Import what `open` needs. Called in a process that then forks supervisors, which thereby
+        start sooner."""
+        ...
+
+    def prepare_parent(self, *, plain: bool) -> None:
+        """Prepare the process that forks a supervisor, waits for it to be ready, and exits: for
+        instance, create the namespaces in which its child will be.
+
+        plain: whether to do without, because `prepare_supervisor` has failed after it. Raises
+        OSError.
+        """
+        ...
+
+    def prepare_supervisor(self) -> None:
+        """Prepare the supervisor's process, on the same object, before it calls `open`. Its output
+        goes to the run's `supervisor.log` already. Raises OSError."""
+        ...
+
     def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         """Open the session of a run, to start its nodes or to recover the run.
 
-        Called in the process that drives the run. Processes of an earlier session whose process
-        was killed may still be ending; a new node never runs at the same time as an old one.
-        What is known at once, such as RunQueued, is reported before this returns. Raises
-        EngineError if the run cannot get what it needs.
+        Called in the process that drives the run, after `prepare_supervisor`. Processes of an
+        earlier session whose process was killed may still be ending; a new node never runs at the
+        same time as an old one. What is known at once, such as RunQueued, is reported before this
+        returns. Raises EngineError if the run cannot get what it needs.
         """
         ...
 

@@ -234,6 +234,9 @@ class RunPlan(Struct, frozen=True):
     #: Whether $MUSTER_OUTPUTS is a directory of each node. In plans of earlier versions, which lack
     #: this field, it is the directory of the run: later attempts find their checkpoints there.
     node_outputs: bool = False
+    #: The name of the engine that runs the nodes. Plans of earlier versions, which had only this
+    #: one, lack it.
+    engine: str = "local"
 
     @property
     def own_interfaces(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from muster.control.recover import record_broken
-from muster.errors import EngineError, LowSpace
+from muster.errors import EngineError
 from muster.storage.home import Home
 from muster.store.sqlite.store import SqliteStore
 from muster.submission import Submission
@@ -66,27 +65,29 @@ class Backend:
         """A file that changes when the disk becomes full."""
         return self.store.database.reserve.mark
 
-    def warn_of_space(self) -> None:
-        """Warn (LowSpace) if the disk of MUSTER_HOME is full, once."""
+    def space_warning(self) -> str:
+        """A warning if the disk of MUSTER_HOME is full, once; else ""."""
         lacks_space = self.store.database.reserve.lacks_space
         if self._warned_of_space or not lacks_space or self.home.read_only():
-            return
+            return ""
         self._warned_of_space = True
-        text = (
+        return (
             f"the disk of {self.home.root} is full or nearly full: events of runs are recorded in "
             "a small reserve, or not at all; free some space (`muster disk`, `muster prune`)"
         )
-        warnings.warn(text, LowSpace, stacklevel=4)
 
-    def start_supervisor(self, lease: Lease, held: tuple[int, int], submission: Submission) -> None:
+    def start_supervisor(
+        self, lease: Lease, engine: str, held: tuple[int, int], submission: Submission
+    ) -> None:
         """Start a supervisor process for a run.
 
-        lease: of the run. held: descriptors of its lock and of its liveness pipe. The supervisor
-        takes over both. submission: what the nodes start from.
+        lease: of the run. engine: the name of its engine. held: descriptors of its lock and of its
+        liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
+        start from.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
         try:
-            self._use_launcher().start(self.home.root, lease, held, submission)
+            self._use_launcher().start(self.home.root, lease, engine, held, submission)
         except BaseException as error:
             self._close_launcher()  # its state is unknown: the next run gets a new one
             if isinstance(error, EngineError):

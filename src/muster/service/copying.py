@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from muster.api.node_access import Progress
 from muster.engines.base import NodeCommand, RunningNode
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.lifecycle.states import NodeState, RunState
@@ -29,13 +30,11 @@ from muster.service.nodes import choose
 from muster.service.saved_files import open_saved
 
 if TYPE_CHECKING:
-    from muster.service.service import Service
+    from muster.service.embedded import EmbeddedAPI
     from muster.store.records import NodeRecord, RunSummary
 
 #: In place of a path on this machine: standard input or output.
 STREAM = "-"
-#: Is called with the size of each block that passes through this process.
-Progress = Callable[[int], None]
 
 
 class NodePath(Struct, frozen=True):
@@ -64,7 +63,7 @@ def parse_path(text: str) -> NodePath | str:
     return NodePath(run, None, rest)
 
 
-def copy(service: Service, source: str, target: str, progress: Progress) -> tuple[str, ...]:
+def copy(api: EmbeddedAPI, source: str, target: str, progress: Progress) -> tuple[str, ...]:
     """Copy a file or folder, as `cp -r` does; at least one end is on a node. Returns what was left
     out, with the reasons. Raises InvalidInput, EngineError."""
     places = parse_path(source), parse_path(target)
@@ -72,8 +71,8 @@ def copy(service: Service, source: str, target: str, progress: Progress) -> tupl
         text = f"neither {source} nor {target} is on a node"
         raise InvalidInput(Problem("", text, "write RUN:RANK:PATH for a path on a node"))
     raw = STREAM in places
-    sender = _sender(service, places[0], raw=raw, progress=progress)
-    receiver = _receiver(service, places[1], raw=raw, progress=progress)
+    sender = _sender(api, places[0], raw=raw, progress=progress)
+    receiver = _receiver(api, places[1], raw=raw, progress=progress)
     return _connect(sender, receiver)
 
 
@@ -266,13 +265,13 @@ def _connect(sender: _End, receiver: _End) -> tuple[str, ...]:
     return tuple(line for outcome in outcomes for line in outcome.left_out)
 
 
-def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
+def _sender(api: EmbeddedAPI, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
     if isinstance(place, NodePath):
-        run, node = _find_node(service, place)
+        run, node = _find_node(api, place)
         if _is_running(run, node):
-            running = service.running_node(run.id, node.rank)
+            running = api.running_node(run.id, node.rank)
             return _InNode(place, running, "read" if raw else "send")
-        return _saved_sender(service, place, run, node, raw=raw, progress=progress)
+        return _saved_sender(api, place, run, node, raw=raw, progress=progress)
     elif place == STREAM:
         return _Here(
             "standard input",
@@ -293,7 +292,7 @@ def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Pro
 
 
 def _saved_sender(
-    service: Service,
+    api: EmbeddedAPI,
     place: NodePath,
     run: RunSummary,
     node: NodeRecord,
@@ -302,7 +301,7 @@ def _saved_sender(
     progress: Progress,
 ) -> _End:
     """The end that sends what is left of a node that has ended."""
-    saved = open_saved(service, place, run, node)
+    saved = open_saved(api, place, run, node)
     name = transfer.name_of(place.path)
 
     def send(stream: IO[bytes], report: transfer.Report) -> None:
@@ -316,15 +315,15 @@ def _saved_sender(
     return _Here(str(place), "wb", send, progress)
 
 
-def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
+def _receiver(api: EmbeddedAPI, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
     if isinstance(place, NodePath):
-        run, node = _find_node(service, place)
+        run, node = _find_node(api, place)
         if not _is_running(run, node):
             text = f"nothing can be copied to node-{node.rank} of {run.name}: it is {node.state}"
             raise InvalidInput(
                 Problem(str(place), text, "to give nodes files when they start, use a mount")
             )
-        running = service.running_node(run.id, node.rank)
+        running = api.running_node(run.id, node.rank)
         return _InNode(place, running, "write" if raw else "receive")
     if place == STREAM:
         return _Here(
@@ -339,17 +338,17 @@ def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: P
 # --- finding nodes and files
 
 
-def _find_node(service: Service, place: NodePath) -> tuple[RunSummary, NodeRecord]:
+def _find_node(api: EmbeddedAPI, place: NodePath) -> tuple[RunSummary, NodeRecord]:
     """The run and the node of a place. Raises InvalidInput."""
     try:
-        run = service.find_run(place.run)
+        run = api.find_run(place.run)
     except NotFound as error:
         if not os.path.lexists(str(place)):
             raise
         hint = f"write ./{place} for the file on this machine"
         raise NotFound(error.problems[0]._replace(hint=hint)) from None
     hint = f"write {place.run}:RANK:{place.path}"
-    return run, choose(run, service.nodes(run.id), place.rank, field=str(place), hint=hint)
+    return run, choose(run, api.nodes(run.id), place.rank, field=str(place), hint=hint)
 
 
 def _is_running(run: RunSummary, node: NodeRecord) -> bool:

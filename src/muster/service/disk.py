@@ -1,32 +1,18 @@
-"""What takes how much of the disk in MUSTER_HOME, and what `prune` would free of it."""
+"""What takes how much of the disk in MUSTER_HOME, and what `prune` would free of it.
+
+Of code and runs, what only other projects have is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
-
+from muster.api.answers import DiskItem
 from muster.service.context import Context
 from muster.service.prune import candidates, retention_of, run_files
 from muster.storage.disk_use import DiskUse, entries_of
 from muster.storage.home import Home
-
-
-class DiskItem(Struct, frozen=True):
-    """One kind of what MUSTER_HOME contains."""
-
-    #: code, runs, environments, volumes, database or temporary.
-    kind: str
-    #: The number of stored versions of code, of runs, environments and volumes; else of files.
-    count: int
-    #: Bytes. What several share counts once.
-    size: int
-    #: Bytes that `prune` would free.
-    prunable: int
-    #: Of runs: the bytes of their logs, nodes (working directories), outputs, and the rest.
-    parts: Mapping[str, int] = {}
-
+from muster.store.records import RunFilter
 
 #: Names in a run's folder -> what they are.
 _PARTS = {"logs": "logs", "nodes": "nodes", "outputs": "outputs", "results": "outputs"}
@@ -37,16 +23,15 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
     home = context.home
     found = candidates(context, retention_of(home, None, None))
     use = DiskUse()
-    code = [
-        one
-        for folder in entries_of(home.artifacts)
-        if len(folder.name) == 2
-        for one in entries_of(folder)
-    ]
+    folders = [one for one in entries_of(home.artifacts) if len(one.name) == 2]
+    every = [one for folder in folders for one in entries_of(folder)]
+    others = _code_of_others(context)
+    code = [one for one in every if one.name not in others]
     unfinished = [*home.artifacts.glob(".part-*")]  # of copies in progress, or killed
-    of_code = [path for path in entries_of(home.artifacts) if path not in unfinished]
-    code_size = sum(map(use.add, of_code))
-    runs = entries_of(home.runs)
+    shared = [one for one in entries_of(home.artifacts) if one not in (*folders, *unfinished)]
+    code_size = sum(map(use.add, [*code, *([] if others else shared)]))
+    hidden = _runs_of_others(context)
+    runs = [one for one in entries_of(home.runs) if one.name not in hidden]
     parts = _parts_of_runs(home, runs, use)
     installed = [one for one in entries_of(home.environments) if one.is_dir()]
     volumes = entries_of(home.root / "volumes")
@@ -67,6 +52,17 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
         DiskItem("database", len(database), sum(map(use.add, database)), 0),
         DiskItem("temporary", len(rest), sum(map(use.add, rest)), found.leftovers_size),
     )
+
+
+def _runs_of_others(context: Context) -> set[str]:
+    every = {run.id for run in context.store.runs.listing(None, RunFilter())}
+    return every - {run.id for run in context.store.runs.listing(context.project, RunFilter())}
+
+
+def _code_of_others(context: Context) -> set[str]:
+    """The artifacts that Jobs have, and none of the caller's project."""
+    own = {job.artifact_sha256 for job in context.store.jobs.listing(context.project)}
+    return {sha256 for sha256 in context.store.jobs.artifacts_in_use() if sha256 not in own}
 
 
 def _parts_of_runs(home: Home, folders: list[Path], use: DiskUse) -> dict[str, int]:

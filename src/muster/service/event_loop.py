@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from math import inf
 from os import close
 from typing import TypeVar
 
+from muster.api.streams import Notice, RunItem
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
-from muster.service.wait import new_check, recover_or_wait, timed_out, warn
+from muster.service.wait import new_check, notices, recover_or_wait, timed_out
 from muster.storage.liveness import watch_liveness
-from muster.store.records import RunSummary
 
 T = TypeVar("T")
 
@@ -57,8 +57,10 @@ async def in_thread(function: Callable[..., T], *args: object) -> T:
         raise
 
 
-async def wait_until_at_rest(context: Context, run_id: str, timeout: float | None) -> RunSummary:
-    """As `wait.wait_until_at_rest`. A cancellation leaves the run alone."""
+async def watch(
+    context: Context, run_id: str, timeout: float | None
+) -> AsyncGenerator[RunItem | Notice]:
+    """As `wait.watch`. A cancellation leaves the run alone."""
     deadline = inf if timeout is None else time.monotonic() + timeout
     check = new_check(context, run_id)
     while True:
@@ -66,10 +68,12 @@ async def wait_until_at_rest(context: Context, run_id: str, timeout: float | Non
         if await _has_ended(context, run_id, min(left, check.due_in())):
             run = await in_thread(recover_or_wait, context, run_id, deadline)
             if run.state in AT_REST:
-                return run
+                yield RunItem(run)
+                return
         if timeout is not None and time.monotonic() >= deadline:
             raise timed_out(context, run_id, timeout)
-        warn(context, check)
+        for notice in notices(context, check):
+            yield notice
 
 
 async def _has_ended(context: Context, run_id: str, timeout: float) -> bool:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from muster.api.streams import Notice
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
 from muster.service.context import Context
-from muster.service.wait import new_check, recover_or_wait, warn
+from muster.service.wait import new_check, notices, recover_or_wait
 from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
@@ -25,15 +26,12 @@ def follow(context: Context, run_id: str) -> Follower:
         check=new_check(context, run_id),
         space_mark=context.backend.space_mark,
         recover=partial(recover_or_wait, context, run_id),
-        warn=partial(warn, context),
+        notices=partial(notices, context),
     )
 
 
 class Follower:
-    """Waits for changes of a run. The kernel notifies it: it does not poll.
-
-    Warns meanwhile if the supervisor does not answer (NotAnswering) or the disk is full (LowSpace).
-    """
+    """Waits for changes of a run. The kernel notifies it: it does not poll."""
 
     def __init__(
         self,
@@ -43,17 +41,17 @@ class Follower:
         check: SupervisorCheck,
         space_mark: Path,
         recover: Callable[[], object],
-        warn: Callable[[SupervisorCheck], None],
+        notices: Callable[[SupervisorCheck], Iterator[Notice]],
     ) -> None:
         """space_mark: a file that changes when the disk becomes full. recover: recovers the run if
-        it has no supervisor; raises NotFound if it was deleted. warn: gives the warnings that are
-        due."""
+        it has no supervisor; raises NotFound if it was deleted. notices: those that are due."""
         self._home = home
         self._run_id = run_id
         self._check = check
         self._space_mark = space_mark
         self._recover = recover
-        self._warn = warn
+        self._due_notices = notices
+        self._notices: list[Notice] = []
         self._watcher = Watcher()
         self._watched: set[Path] = set()
         self._supervisor = watch_liveness(home, run_id)
@@ -101,9 +99,15 @@ class Follower:
             await in_thread(self.find_supervisor)
         return ended
 
+    def take_notices(self) -> list[Notice]:
+        """What was found during the waits since the last call: that the supervisor does not
+        answer, that the disk is full."""
+        taken, self._notices = self._notices, []
+        return taken
+
     def _note_changes(self) -> None:
         self._watcher.drain()
-        self._warn(self._check)
+        self._notices += self._due_notices(self._check)
 
     def _watch(self, paths: Iterable[Path]) -> bool:
         """Watch these paths, too. Whether one of them is new."""

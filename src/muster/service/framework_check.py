@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from shutil import which
 
-from msgspec import Struct
-
+from muster.api.prepared import FrameworkCheck
 from muster.errors import Problem
 from muster.frameworks.packages import NOTEBOOK, PACKAGES, install_command, may_install, python_of
 from muster.plan.model import GroupPlan, RunPlan
@@ -29,16 +28,6 @@ _PROBE_TIMEOUT = 20.0  # seconds
 #: Programs that `muster.node.mpi_launchers` looks for, and what installs them.
 _LAUNCHERS = ("mpiexec", "mpiexec.hydra", "mpirun")
 _MPI = ("mpich", "openmpi", "impi-rt")
-
-
-class FrameworkCheck(Struct, frozen=True):
-    """What is known of the framework's packages on the nodes."""
-
-    problems: tuple[Problem, ...] = ()
-    #: About programs whose Python is not known.
-    notes: tuple[str, ...] = ()
-    #: Each Python that has the packages.
-    pythons: tuple[str, ...] = ()
 
 
 def check_framework(plan: RunPlan, submission: Submission) -> FrameworkCheck:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from muster.control import lease
-from muster.engines.base import NodeCommand, RunningNode
-from muster.engines.choice import default_engine
+from muster.engines.base import Engine, NodeCommand, RunningNode
+from muster.engines.capabilities import Request, require
+from muster.engines.registry import engine_named
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 from muster.service.nodes import check_ranks, choose
@@ -15,7 +16,7 @@ from muster.service.nodes import check_ranks, choose
 if TYPE_CHECKING:
     import socket
 
-    from muster.describe.stacks import ThreadStack
+    from muster.api.answers import Stacks
     from muster.service.context import Context
     from muster.storage.usage import Counters
     from muster.store.records import NodeRecord, RunSummary
@@ -59,30 +60,40 @@ def running_node(
     if state is NodeState.PENDING:
         hint = f"`muster status {run.name}` says why"
         raise InvalidInput(Problem("", f"node-{node.rank} of {run.name} has not started", hint))
-    return RunningNode(context.home.run_dir(run.id), node.rank, supervisor)
+    return RunningNode(context.home.run_dir(run.id), node.rank, supervisor, run.engine)
 
 
 def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
     """What the nodes of a run in progress use now, by rank. Raises InvalidInput, EngineError."""
-    folder = context.home.run_dir(run.id)
-    return default_engine().counters(folder, supervisor_of(context, run))
+    engine, folder = _engine(run.engine, "counters"), context.home.run_dir(run.id)
+    return engine.counters(folder, supervisor_of(context, run))
 
 
 def stacks(
     context: Context, run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]
-) -> tuple[list[ThreadStack], list[str]]:
+) -> Stacks:
     """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput for
     ranks that the run does not have."""
-    supervisor = supervisor_of(context, run)
+    from muster.api.answers import Stacks
+
+    engine, supervisor = _engine(run.engine, "stacks"), supervisor_of(context, run)
     check_ranks(run, nodes, ranks)
-    return default_engine().stacks(context.home.run_dir(run.id), supervisor, ranks)
+    found, problems = engine.stacks(context.home.run_dir(run.id), supervisor, ranks)
+    return Stacks(tuple(found), tuple(problems))
 
 
 def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:
-    """See `Engine.forward`."""
-    return default_engine().forward(node, hosts, port, listener)
+    """See `Engine.forward`. Also raises InvalidInput."""
+    return _engine(node.engine, "forward").forward(node, hosts, port, listener)
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
-    """See `Engine.run_in_node`."""
-    return default_engine().run_in_node(node, command, stdio)
+    """See `Engine.run_in_node`. Also raises InvalidInput."""
+    return _engine(node.engine, "exec").run_in_node(node, command, stdio)
+
+
+def _engine(name: str, request: Request) -> Engine:
+    """The engine of a run, which can do what is requested. Raises InvalidInput."""
+    engine = engine_named(name)
+    require(engine, request)
+    return engine

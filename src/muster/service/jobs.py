@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedJob
 from muster.identity import new_id
 from muster.service.context import Context
 from muster.service.stored_spec import spec_of
@@ -22,16 +23,6 @@ from muster.store.records import JobRecord
 if TYPE_CHECKING:
     from muster.storage.artifacts import ArtifactRef
     from muster.storage.home import Home
-
-
-class PreparedJob(Struct, frozen=True):
-    """The Job of some content. If it is new, only its code is stored yet."""
-
-    record: JobRecord
-    #: The record's spec, decoded.
-    spec: JobSpec
-    #: Whether the Job will be recorded (`create`, or with its first run) or discarded.
-    new: bool
 
 
 def prepare(context: Context, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:

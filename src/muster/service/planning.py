@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.choice import default_engine
-from muster.engines.local.network import addresses
+from muster.engines.capabilities import plan_problems
+from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import (
     ArtifactPlan,
@@ -24,6 +24,9 @@ from muster.service.context import Context
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
+    from muster.api.answers import PlanLimits
+    from muster.engines.base import Engine
+    from muster.frameworks.base import Network
     from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup
@@ -61,7 +64,7 @@ def plan_run(
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
-    notes = (*default_engine().notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
+    notes = (*engine_named(plan.engine).notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
     return replace(plan, notes=notes)
 
 
@@ -113,7 +116,8 @@ def plan_on_machine(
 ) -> tuple[RunPlan | None, list[Problem]]:
     """The plan, None if none can be made, and its problems on this machine."""
     from muster.plan.build import build_plan
-    from muster.storage.mount_sources import check_sources, classify_source
+    from muster.spec.kinds import classify_source
+    from muster.storage.mount_sources import check_sources
 
     home, spec = context.home, arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
@@ -124,22 +128,43 @@ def plan_on_machine(
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, context.submission.environ)
-    engine = default_engine()
+    engine = _usable_engine(spec.engine, problems)
     try:
         plan = build_plan(
             arranged,
             identity,
             artifact=artifact,
-            addresses=addresses.allocate,
+            addresses=_no_addresses if engine is None else engine.addresses,
             source_kind=classify_source,
             shape_of=shapes.resources,
-            in_place=engine.in_place,
+            in_place=engine is None or engine.capabilities.in_place,
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
     problems += shapes.problems + shapes.exceeded(spec)
-    problems += engine.check(plan, home.root, plan.policy.initial_replicas)
+    if engine is not None:
+        problems += plan_problems(engine, plan, suspend=spec.suspend)
+        problems += engine.check(plan, home.root, plan.policy.initial_replicas)
     return replace(plan, environment=environment), problems
+
+
+def _usable_engine(name: str, problems: list[Problem]) -> Engine | None:
+    """The engine; None, with a problem, if it cannot be used."""
+    try:
+        engine = engine_named(name)
+    except InvalidInput as error:
+        problems += error.problems
+        return None
+    if reason := engine.available():
+        hint = "`muster engines list` shows all engines"
+        problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
+        return None
+    return engine
+
+
+def _no_addresses(_network: Network, nodes: int) -> Sequence[str]:
+    """Addresses of nodes without an engine: the other problems of the plan are found with them."""
+    return [""] * nodes
 
 
 def _advice(home: Home, plan: RunPlan) -> Iterator[str]:
@@ -191,7 +216,7 @@ def _unsent_files(home: Home, spec: JobSpec, ref: ArtifactRef) -> UnsentFiles | 
     """
     if spec.artifact is None or spec.git is not None:
         return None
-    from muster.storage.entrypoint import kind_of
+    from muster.spec.kinds import kind_of
 
     code = Path(spec.artifact)
     if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):
@@ -212,6 +237,15 @@ def _environment_plan(spec: JobSpec) -> EnvironmentPlan | None:
     if not spec.requirements and spec.conda is None:
         return None
     return EnvironmentPlan(spec.requirements or (), spec.conda)
+
+
+def limits_of(plan: RunPlan) -> PlanLimits:
+    """What the nodes of a planned run would get."""
+    from muster.api.answers import PlanLimits
+
+    engine = engine_named(plan.engine)
+    limits = engine.limits({group.name: group.resources for group in plan.groups})
+    return PlanLimits(limits, engine.shares_of_memory(plan))
 
 
 class _Shapes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedRun
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import RunPlan
@@ -22,26 +23,6 @@ from muster.store.records import JobRecord, RunRecord
 if TYPE_CHECKING:
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
-
-
-class PreparedRun(Struct, frozen=True):
-    """A run that passed every check and can be started. Nothing of it is recorded yet."""
-
-    job: JobRecord
-    #: Whether the Job is not recorded yet either.
-    new_job: bool
-    #: The Job's spec, as it was written.
-    job_spec: JobSpec
-    #: The run's spec in normal form: the Job's with the overrides, as the framework arranged it.
-    spec: JobSpec
-    overrides: RunOverrides
-    #: Where each setting comes from, by path: `job`, `override` or `default`.
-    origins: Mapping[str, str]
-    plan: RunPlan
-    #: What the user should know about the run.
-    notes: tuple[str, ...]
-    #: What the nodes lack, which refuses the start.
-    missing: tuple[Problem, ...] = ()
 
 
 def prepare_run(
@@ -101,8 +82,8 @@ def prepare_run(
 
 def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
     """The files packed with a script because the script imports them; empty for other code."""
+    from muster.spec.kinds import kind_of
     from muster.storage.artifacts import ArtifactRef, stored_names
-    from muster.storage.entrypoint import kind_of
 
     script, code = prepared.spec.artifact, prepared.plan.artifact
     if script is None or code is None or code.kind != "archive" or not os.path.isfile(script):
@@ -220,6 +201,8 @@ def _fixed(
             yield Problem(f"{path}.replicas", f"the number of replicas {text}", way)
     if before.processes_per_node != after.processes_per_node:
         yield Problem("processes_per_node", f"the processes of a node {text}", hint)
+    if before.engine != after.engine:
+        yield Problem("engine", f"the engine {text}", hint)
     if before.logging.directory != after.logging.directory:
         yield Problem("logging.directory", f"the folder of the output {text}", hint)
     if overrides.suspend:

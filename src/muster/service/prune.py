@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.api.answers import Pruned
 from muster.control import lease
 from muster.control.expire import NotDeleted, delete_run, describe, remove_folder
 from muster.control.retention import collect_code, old_runs, unused_code
@@ -55,26 +56,6 @@ class Candidates(Struct, frozen=True):
         return sum(sizes)
 
 
-class Pruned(Struct, frozen=True):
-    """What was deleted, or with `dry_run` would be."""
-
-    dry_run: bool
-    #: Names of runs.
-    runs: tuple[str, ...]
-    #: The number of stored versions of code.
-    code: int
-    #: Keys of environments.
-    environments: tuple[str, ...]
-    #: The number of files and folders that killed processes have left.
-    leftovers: int
-    #: Bytes.
-    freed: int
-    #: What was kept although it is not needed, and why.
-    kept: tuple[str, ...] = ()
-    #: What could not be deleted, and why.
-    failed: tuple[str, ...] = ()
-
-
 def retention_of(home: Home, keep: int | None, older_than: float | None) -> Retention:
     """The given retention; if none is given, that of the configuration, else `DEFAULT`. Raises
     InvalidInput if the configuration is wrong."""
@@ -87,7 +68,7 @@ def candidates(context: Context, retention: Retention) -> Candidates:
     """What `prune` would delete now."""
     store, home = context.store, context.home
     now = time.time()
-    old = old_runs(store, home, retention)
+    old = old_runs(store, home, retention, context.project)
     code = unused_code(store, home)
     age = UNUSED if retention.older_than is None else retention.older_than
     unused = unused_environments(environments.list_installed(home), now - age)
@@ -105,7 +86,8 @@ def candidates(context: Context, retention: Retention) -> Candidates:
 
 
 def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> Pruned:
-    """Delete what is not needed. Safe while runs start: their code is locked or has a Job."""
+    """Delete old runs of the caller's project, and what no project needs. Safe while runs start:
+    their code is locked or has a Job."""
     found = candidates(context, retention)
     if dry_run:
         return _report(found, [one.key for one in found.environments], dry_run=True)

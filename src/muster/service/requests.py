@@ -20,13 +20,14 @@ from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
 from muster.storage import wakeup
-from muster.store.records import Lease, RunRecord
+from muster.store.records import Lease, RunRecord, suspend_problem
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
     from muster.service.prepare import PreparedResume
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
+    from muster.spec.overrides import Changes
 
 
 def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
@@ -68,19 +69,14 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = context.store.runs.get(run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
-    now = time.time()
-    if run.state != RunState.SUSPENDED and context.store.runs.request(run_id, "suspend", why, now):
-        wakeup.notify(context.home.run_dir(run_id).wakeup)
+    if run.state != RunState.SUSPENDED:
+        from muster.engines.capabilities import require
+        from muster.engines.registry import engine_named
+
+        require(engine_named(run.engine), "suspend")
+        if context.store.runs.request(run_id, "suspend", why, time.time()):
+            wakeup.notify(context.home.run_dir(run_id).wakeup)
     return context.store.runs.get(run_id)
-
-
-def suspend_problem(run: RunRecord) -> Problem | None:
-    """Why a run cannot be suspended; None if it can be, or is suspended already."""
-    if RunState(run.state).terminal:
-        return Problem("", f"{run.name} has ended: it is {run.state}, and cannot be suspended")
-    if run.cancel_requested_at is not None:
-        return Problem("", f"{run.name} is being canceled, and cannot be suspended")
-    return None
 
 
 def resume(
@@ -97,7 +93,7 @@ def resume(
     from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
     from muster.service.start import run_folder
 
     store = context.store
@@ -108,7 +104,7 @@ def resume(
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
-    engine = default_engine()
+    engine = engine_named(run.engine)
     if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, submission) as held:
@@ -121,7 +117,7 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, own, why)
         reserve(store, context.home, plan, desired_replicas(run, plan), record)
-        context.backend.start_supervisor(own, held, submission)
+        context.backend.start_supervisor(own, run.engine, held, submission)
     return store.runs.get(run_id)
 
 
@@ -154,7 +150,7 @@ def prepare_resume(
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
     from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
 
     prepared = None
     if overrides is not None:
@@ -165,9 +161,25 @@ def prepare_resume(
     # fail for good
     plan = plan_to_run(context.home, run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
-    if problems := default_engine().check(plan, context.home.root, replicas):
+    if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
+
+
+def reviewed_overrides(context: Context, run: RunRecord, changes: Changes) -> RunOverrides:
+    """See `MusterAPI.prepare_resume`."""
+    from muster.service.review import review_resume
+    from muster.service.stored_spec import spec_of
+    from muster.spec.partial_overrides import with_items
+
+    spec = spec_of(context.home, run)
+    changes = with_items(changes, spec)
+    overrides = changes.require_valid()
+    try:
+        prepare_resume(context, run, overrides, spec)
+    except InvalidInput as error:
+        raise InvalidInput(*review_resume(spec, changes, error.problems)) from None
+    return overrides
 
 
 def _instead_of_resuming(context: Context, run: RunRecord) -> str:

@@ -1,32 +1,24 @@
-"""Read what is stored of a run besides its record: its status, its output and other files."""
+"""Read what is stored of a run besides its record: its status and its files."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
-from muster.service.stored_plan import StoredPlan
-from muster.storage.home import Home
+from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
-    from muster.control.persist import Lifecycle
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from muster.api.answers import ClusterAccess
     from muster.service.context import Context
-    from muster.storage.log_index import StreamInfo
-    from muster.storage.run_output import RunOutput
-    from muster.storage.usage import NodeUsage
+    from muster.storage.home import Home
     from muster.store.records import RunRecord, RunSummary
-
-
-def lifecycle(run: RunRecord) -> Lifecycle:
-    """The part of the run's status that has no column. Raises CorruptRecord."""
-    from muster.control.persist import lifecycle_of  # lists of runs do not need it
-
-    return lifecycle_of(run)
 
 
 def why(context: Context, run: RunRecord) -> list[str]:
@@ -39,16 +31,40 @@ def why(context: Context, run: RunRecord) -> list[str]:
     if status.state is RunState.QUEUED:
         status = replace(status, details=waiting_for(context.home, run)[0])
     restarts = context.store.events.count(run.id, "restart")
-    return list(why(plan, status, restarts, time.time()))
+    sentences = list(why(plan, status, restarts, time.time()))
+    return sentences if status.state.terminal else [*sentences, *_engine_problems(run)]
+
+
+def _engine_problems(run: RunRecord) -> Iterator[str]:
+    """Why the run's engine cannot be used here."""
+    from muster.engines.registry import engine_named
+
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        yield from (problem.message for problem in error.problems)
 
 
 def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
     """What each of these QUEUED runs waits for by now, in numbers; as recorded if it has just been
     admitted."""
-    from muster.engines.choice import default_engine  # few runs wait
+    from muster.engines.registry import find_engine  # few runs wait
 
-    waiting = default_engine().waiting(home)
+    waiting: dict[str, str] = {}
+    for name in {run.engine for run in queued}:
+        if (engine := find_engine(name)) is not None:
+            waiting |= engine.waiting(home)
     return [waiting.get(run.id) or run.details for run in queued]
+
+
+def with_waiting(home: Home, found: list[RunSummary]) -> list[RunSummary]:
+    """The runs, with what they wait for by now as details of those that are QUEUED."""
+    queued = [run for run in found if run.state == RunState.QUEUED]
+    if not queued:
+        return found
+    texts = waiting_for(home, *queued)
+    details = {run.id: text for run, text in zip(queued, texts, strict=True)}
+    return [replace(run, details=details.get(run.id, run.details)) for run in found]
 
 
 def replicas(run: RunRecord) -> dict[str, int]:
@@ -60,72 +76,36 @@ def replicas(run: RunRecord) -> dict[str, int]:
 
 
 def limits(run: RunRecord) -> dict[str, str]:
-    """Group -> what this machine gives its nodes, for groups with resources or a shape."""
+    """Group -> what the engine gives its nodes, for groups with resources or a shape; empty if the
+    engine is not installed here."""
     resources = StoredPlan(run).resources()
     if not resources:
         return {}
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import find_engine
 
-    return default_engine().limits(resources)
-
-
-def directories_in_place(run: RunRecord) -> list[str]:
-    """The directories of the machine where the run's programs start, not in a copy of the code."""
-    return StoredPlan(run).directories_in_place()
+    engine = find_engine(run.engine)
+    return {} if engine is None else engine.limits(resources)
 
 
-def endpoints(home: Home, run_id: str) -> dict[str, str]:
-    """The addresses of the run's cluster by name; empty if it has none, or has not started."""
-    from muster.storage import run_files
+def cluster_access(context: Context, run: RunRecord) -> ClusterAccess:
+    """See `MusterAPI.cluster_access`."""
+    from muster.api.answers import ClusterAccess
+    from muster.storage.run_files import tls_files
 
-    return run_files.read_endpoints(home.run_dir(run_id))
-
-
-def usage(home: Home, run_id: str) -> dict[int, NodeUsage]:
-    """What the run's nodes have used, by rank; empty for a run of a version that recorded none."""
-    from muster.storage.usage import read_usage
-
-    return read_usage(home.run_dir(run_id))
-
-
-def tls_folder(home: Home, run: RunRecord) -> Path | None:
-    """The folder with the run's certificates; None if its nodes use no TLS."""
-    return home.run_dir(run.id).tls if run.plan.get("tls") else None
+    folder = context.home.run_dir(run.id)
+    access = ClusterAccess(token=_text(folder.token))
+    if not run.plan.get("tls"):
+        return access
+    files = tls_files(folder.tls)
+    ca, certificate, key = map(_text, files)
+    return replace(access, folder=str(folder.tls), ca=ca, certificate=certificate, key=key)
 
 
-def ranks_with_result(home: Home, run_id: str) -> Iterator[int]:
-    """The ranks that left the result of a function, the oldest result first."""
-    from muster.storage import run_files
+def _text(path: Path) -> str:
+    """What is in a file; "" if there is none."""
+    from muster.node.files import read_regular
 
-    return run_files.ranks_with_result(home.run_dir(run_id))
-
-
-def read_result(home: Home, run_id: str, rank: int) -> bytes | None:
-    """The pickled result of a function on one rank; None if it left none."""
-    from muster.storage import run_files
-
-    return run_files.read_result(home.run_dir(run_id), rank)
-
-
-def log_folder(home: Home, run: RunRecord) -> Path:
-    """The folder with the plain log files of the run's current attempt."""
-    return home.run_dir(run.id).logs(run.attempt).resolve()
-
-
-def attempts_with_output(home: Home, run_id: str) -> list[int]:
-    """The attempts whose output can be read, in order."""
-    from muster.storage import run_output
-
-    return run_output.attempts_with_output(home.run_dir(run_id))
-
-
-def open_output(
-    home: Home,
-    run: RunRecord,
-    select: Callable[[StreamInfo], bool],
-    attempts: int | Literal["all"] | None,
-) -> RunOutput:
-    """The output of a run, to read. See `RunOutput`."""
-    from muster.storage.run_output import RunOutput
-
-    return RunOutput(home.run_dir(run.id), select, attempts, run.attempt)
+    try:
+        return read_regular(path).decode()
+    except FileNotFoundError:
+        return ""

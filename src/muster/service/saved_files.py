@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from muster.errors import InvalidInput, Problem
 from muster.node.folder_access import Walk, descend, open_below, walk
-from muster.service.stored_plan import StoredPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
 from muster.storage.sealing import unseal
+from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
     from muster.service.copying import NodePath
-    from muster.service.service import Service
+    from muster.service.embedded import EmbeddedAPI
     from muster.store.records import NodeRecord, RunSummary
 
 
@@ -29,19 +29,19 @@ class Saved(NamedTuple):
     lacks: str = ""
 
 
-def open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRecord) -> Saved:
+def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRecord) -> Saved:
     """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
     working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
-    run_dir = service.home.run_dir(run.id)
-    plan = StoredPlan(service.run(run.id))
+    run_dir = api.home.run_dir(run.id)
+    plan = StoredPlan(api.run(run.id))
     own = run_dir.output(node.rank, own=plan.node_outputs())
     outputs = {"MUSTER_OUTPUTS": own, "MUSTER_RUN_OUTPUTS": run_dir.outputs}
     path = Template(place.path).safe_substitute(outputs)
     code, start = _start_folder(plan, node.group)
-    start = unseal(service.home, start, f"run {run.name}")
+    start = unseal(api.home, start, f"run {run.name}")
     work = run_dir.work(node.rank)
     real = os.path.realpath(work / code / start / path)
-    layers = _layers(service, plan, run.id, node.rank, work / code)
+    layers = _layers(api, plan, run.id, node.rank, work / code)
     roots = [run_dir.outputs, *([] if layers is None else [layers.upper]), work]
     # programs may replace these folders themselves by links, but not the run's folder
     trusted = os.path.realpath(run_dir.path)
@@ -69,13 +69,13 @@ def open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRec
 
 
 def _layers(
-    service: Service, plan: StoredPlan, run_id: str, rank: int, upper: Path
+    api: EmbeddedAPI, plan: StoredPlan, run_id: str, rank: int, upper: Path
 ) -> Layers | None:
     """The layers of a node's code; None if its working directory has all of it."""
-    if not service.home.run_dir(run_id).overlay(rank).is_dir():
+    if not api.home.run_dir(run_id).overlay(rank).is_dir():
         return None
     sha256 = plan.get("artifact")["sha256"]
-    return Layers(upper, service.home.artifact(sha256) / "code")
+    return Layers(upper, api.home.artifact(sha256) / "code")
 
 
 def _hint(run: RunSummary, node: NodeRecord) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedRun
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
@@ -25,7 +26,6 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
-from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
@@ -56,7 +56,7 @@ def start(
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
-        return _record(context, prepared)
+        return record(context, prepared)
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
@@ -68,7 +68,7 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, held, submission)
+        context.backend.start_supervisor(lease, accepted.engine, held, submission)
     return accepted
 
 
@@ -83,7 +83,7 @@ def _reserve_and_record(
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
         owner = new_owner()
-        run = _record(context, prepared, lacking, owner)
+        run = record(context, prepared, lacking, owner)
         made.append((run, Lease.first(run.id, owner)))
         return run.name
 
@@ -128,7 +128,7 @@ def run_folder(
             os.close(descriptor)
 
 
-def _record(
+def record(
     context: Context,
     prepared: PreparedRun,
     lacking: Sequence[Shortage] = (),
@@ -158,8 +158,6 @@ def _run_record(
     lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    from muster.engines.choice import default_engine
-
     home, (number, now) = context.home, numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
@@ -176,7 +174,7 @@ def _run_record(
         job_name=job.name,
         state=state,
         details=details,
-        engine=default_engine().name,
+        engine=plan.engine,
         attempt=0,
         created_at=now,
         started_at=None,

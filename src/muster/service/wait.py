@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from math import inf
 
+from muster.api.streams import Notice, RunItem
 from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
-from muster.errors import HomeGone, NotAnswering, StoreError
+from muster.errors import EngineError, HomeGone, InvalidInput, StoreError
 from muster.identity import new_owner
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
@@ -27,33 +27,29 @@ _LEASE_INTERVAL = 0.02
 _ELSEWHERE_INTERVAL = 1.0
 
 
-def wait_until_at_rest(
-    context: Context,
-    run_id: str,
-    timeout: float | None,
-    *,
-    every: float = inf,
-    show: Callable[[], object] | None = None,
-) -> RunSummary:
-    """Return a run's summary once it has ended or is suspended.
+def watch(
+    context: Context, run_id: str, timeout: float | None, every: float | None
+) -> Generator[RunItem | Notice]:
+    """Wait until a run has ended or is suspended. See `MusterAPI.watch`.
 
-    Recovers the run if its supervisor is killed meanwhile. Raises TimeoutError after `timeout`
-    seconds; warns as `warn` does. show: called at intervals of `every` seconds.
+    Recovers the run if its supervisor is killed meanwhile.
     """
     deadline = inf if timeout is None else time.monotonic() + timeout
-    check = new_check(context, run_id)
+    check, interval = new_check(context, run_id), inf if every is None else every
     while True:
         left = max(deadline - time.monotonic(), 0)
+        run = None
         with suppress(TimeoutError):
-            wait_for_end(context.home, run_id, min(left, check.due_in(), every))
+            wait_for_end(context.home, run_id, min(left, check.due_in(), interval))
             run = recover_or_wait(context, run_id, deadline)
-            if run.state in AT_REST:
-                return run
+        if run is not None and run.state in AT_REST:
+            yield RunItem(run)
+            return
         if timeout is not None and time.monotonic() >= deadline:
             raise timed_out(context, run_id, timeout)
-        warn(context, check)
-        if show is not None:
-            show()
+        yield from notices(context, check)
+        if every is not None:
+            yield RunItem(context.store.runs.summary(run_id))
 
 
 def timed_out(context: Context, run_id: str, timeout: float) -> TimeoutError:
@@ -81,6 +77,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if _is_elsewhere(context, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
             return context.store.runs.summary(run_id)
+        _check_engine(run)
         if time.monotonic() >= deadline:
             return run
         # either the supervisor closed the liveness pipe and has not yet released its lease, or
@@ -111,14 +108,26 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
         )
 
 
+def _check_engine(run: RunSummary) -> None:
+    """Raise EngineError if the engine of a run without a supervisor is not installed here."""
+    from muster.engines.registry import engine_named  # few runs have no supervisor
+
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        why = f"{run.name} is {run.state}, but its supervisor has ended, and it cannot be recovered"
+        raise EngineError(f"{why} here: {error}") from None
+
+
 def new_check(context: Context, run_id: str) -> SupervisorCheck:
     """A check of whether the supervisor of a run answers."""
     return SupervisorCheck(context.home.run_dir(run_id), context.store.runs.summary(run_id).name)
 
 
-def warn(context: Context, check: SupervisorCheck) -> None:
-    """Warn if the supervisor of a run does not answer (NotAnswering), or if the disk is full
-    (LowSpace)."""
+def notices(context: Context, check: SupervisorCheck) -> Iterator[Notice]:
+    """What is to be said now: that the supervisor of a run does not answer, that the disk is
+    full."""
     if text := check.check():
-        warnings.warn(text, NotAnswering, stacklevel=4)
-    context.backend.warn_of_space()
+        yield Notice("not_answering", text)
+    if text := context.backend.space_warning():
+        yield Notice("low_space", text)

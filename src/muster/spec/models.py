@@ -62,6 +62,7 @@ from muster.spec.values import (
 #: Name of the group that `nodes: N` stands for.
 DEFAULT_GROUP = "workers"
 DEFAULT_FRAMEWORK = "generic"
+DEFAULT_ENGINE = "local"
 
 Startup = Literal["parallel", "in_order"]
 Network = Literal["shared", "cluster", "isolated"]
@@ -268,6 +269,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """generic, pytorch, dask, ray, ... or an installed plug-in."""
     framework_options: Merged[Options] = field(default_factory=dict)
     """Options of the framework, documented on its page."""
+    engine: AlwaysShown[Flag[RunWide[Text]]] = DEFAULT_ENGINE
+    """Where nodes run: local (this machine) or an installed plug-in (`muster engines list`)."""
     processes_per_node: AlwaysShown[Flag[RunWide[Processes]]] = 1
     """Processes on each node."""
     nodes: OnlyGroup[Count | None] = None

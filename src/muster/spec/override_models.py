@@ -47,6 +47,7 @@ from muster.spec.values import (
 
 #: One value for the whole run.
 RUN_WIDE = (
+    "engine",
     "processes_per_node",
     "startup",
     "success",
@@ -136,6 +137,7 @@ CODE = (
 #: Explained even if they are not set.
 ALWAYS_SHOWN = (
     "framework",
+    "engine",
     "processes_per_node",
     "startup",
     "network",
@@ -159,6 +161,7 @@ OF_THE_JOB = (
 )
 #: Options of `muster run` with the same names.
 FLAGS = (
+    "engine",
     "processes_per_node",
     "network",
     "max_runtime",
@@ -226,6 +229,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     working_dir: Text | None = None
     env: Env = field(default_factory=dict)
     framework_options: Options = field(default_factory=dict)
+    engine: Text | None = None
     processes_per_node: Processes | None = None
     nodes: Count | None = None
     startup: Startup | None = None

@@ -7,7 +7,7 @@ memory). An OCPU is one core; on x86 it is two CPUs of the operating system.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -97,11 +97,11 @@ def _built_in() -> tuple[tuple[str, Shape], ...]:
     return tuple(_read(CATALOGUE))
 
 
-def without_unknown(spec: JobSpec, own: Path | None = None) -> tuple[JobSpec, tuple[str, ...]]:
+def without_unknown(spec: JobSpec, known: Container[str]) -> tuple[JobSpec, tuple[str, ...]]:
     """A manifest's job without its shape if the shape is unknown, and a note. OCI adds shapes
-    regularly, and a manifest's shape describes nodes elsewhere."""
+    regularly, and a manifest's shape describes nodes elsewhere. known: names of shapes."""
     name = (spec.shape or "").partition(":")[0]
-    if not name or name in catalogue(own):
+    if not name or name in known:
         return spec, ()
     note = f"shape {name} is not known (see `muster shapes`); nodes are not limited"
     return replace(spec, shape=None), (note,)

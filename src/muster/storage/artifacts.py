@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem, StoreError
 from muster.spec.files import similar
+from muster.spec.kinds import kind_of
 from muster.storage.code_checks import (
     check_entry,
     check_file,
@@ -25,7 +26,7 @@ from muster.storage.code_checks import (
     check_size,
     check_start,
 )
-from muster.storage.entrypoint import command, kind_of, locate
+from muster.storage.entrypoint import command, locate
 from muster.storage.home import Home
 
 _BLOCK = 1 << 20

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import IO
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.kinds import ARCHIVES, KINDS, kind_of
 from muster.spec.quantities import format_size
 from muster.spec.wording import close_to
-from muster.storage.entrypoint import ARCHIVES, KINDS, command, kind_of, locate
+from muster.storage.entrypoint import command, locate
 
 #: OCI: artifact at most 4 GB.
 MAX_SIZE = 4 << 30

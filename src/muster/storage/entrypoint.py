@@ -7,27 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.kinds import ARCHIVES
 
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-KINDS = {
-    ".py": "python",
-    ".ipynb": "notebook",
-    ".sh": "shell",
-    ".bash": "shell",
-    ".jar": "jar",
-    ".class": "class",
-    ".function": "function",
-}
 #: Programs that run notebooks and functions, with the node's own Python.
 _NODE = Path(__file__).parents[1] / "node"
 _RUNNERS = {"notebook": str(_NODE / "notebook.py"), "function": str(_NODE / "function.py")}
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
-
-
-def kind_of(name: str) -> str | None:
-    """The kind that follows from a file name; None if its suffix is unknown. Ignores case."""
-    lower = name.lower()
-    return "archive" if lower.endswith(ARCHIVES) else KINDS.get(PurePosixPath(lower).suffix)
 
 
 def folder_name(kind: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Kinds of mount sources, and checks that a source can be mounted."""
+"""Check that the source of a mount can be mounted, and find the directories that Muster creates."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from muster.errors import Problem
 from muster.secrets import redacted
 from muster.spec.wording import alternatives
 
-Kind = Literal["directory", "nfs", "url", "scratch", "volume"]
-
 #: The prefix of a source -> the owner of the directory.
 _OWNERS: dict[str, Literal["node", "incarnation", "run", "home"]] = {
     "scratch:node/": "node",
@@ -26,20 +24,6 @@ _OWNERS: dict[str, Literal["node", "incarnation", "run", "home"]] = {
 _SCRATCH = ("scratch:node/NAME", "scratch:incarnation/NAME", "scratch:run/NAME")
 _VOLUME = ("volume:NAME",)
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
-
-
-def classify_source(source: str) -> Kind:
-    """The kind of a source: a directory, an NFS export (`nfs://host/path`, `host:/path`), an fsspec
-    URL, or a directory that Muster creates (`scratch:node/NAME`, `scratch:incarnation/NAME`,
-    `scratch:run/NAME`, `volume:NAME`)."""
-    if source.startswith("nfs://"):
-        return "nfs"
-    if "://" in source:
-        return "url"
-    host, colon, path = source.partition(":")
-    if colon and not path.startswith("/") and host in ("scratch", "volume"):
-        return "scratch" if host == "scratch" else "volume"
-    return "nfs" if colon and host and path.startswith("/") and "/" not in host else "directory"
 
 
 #: The environment variable with the URL for the process that copies (`storage.sync`).
@@ -77,6 +61,8 @@ def check_sources(sources: Mapping[str, str]) -> list[Problem]:
 
 
 def _check(source: str) -> list[Problem]:
+    from muster.spec.kinds import classify_source  # supervisors do not check sources
+
     kind = classify_source(source)
     if kind == "directory":
         return _check_directory(Path(source))

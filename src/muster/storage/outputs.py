@@ -13,19 +13,15 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
-from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from msgspec import Struct
-
-from muster.describe.times import json_ready, minute, moment
-from muster.spec.quantities import format_size
 
 _NODE = re.compile(r"rank-(0|[1-9][0-9]*)")
 
 
-class Output(Struct, frozen=True):
+class StoredOutput(Struct, frozen=True):
     """A file, or a symbolic link, that a program wrote to its output directory."""
 
     #: The folder with the outputs of the run.
@@ -37,15 +33,17 @@ class Output(Struct, frozen=True):
     path: PurePosixPath
     #: In bytes, when it was listed.
     size: int
-    #: When it was last written.
-    modified: datetime
+    #: When it was last written (epoch seconds).
+    modified: float
+    #: Its permissions: the lowest nine bits of its mode.
+    mode: int
     #: What a symbolic link points to; None for files.
     link: str | None = None
 
     @property
     def path_in_run(self) -> PurePosixPath:
         """Its path in the outputs of the run, and in a copy of them."""
-        return self.path if self.rank is None else f"rank-{self.rank}" / self.path
+        return path_in_run(self.rank, self.path)
 
     @property
     def leaves_outputs(self) -> bool:
@@ -60,6 +58,15 @@ class Output(Struct, frozen=True):
         """The folder with the outputs, without links on the way. A program may have replaced the
         folder by a link, which is therefore not resolved."""
         return os.path.join(os.path.realpath(self.root.parent), self.root.name)
+
+    @property
+    def link_in_copy(self) -> str | None:
+        """What a link points to in a copy of all outputs; None for files, and links that leave."""
+        if self.link is None or self.leaves_outputs:
+            return None
+        if not os.path.isabs(self.link):
+            return self.link
+        return os.path.relpath(os.path.realpath(self), os.path.realpath(os.path.dirname(self)))
 
     def __fspath__(self) -> str:
         """Where it is on this machine."""
@@ -81,39 +88,42 @@ class Output(Struct, frozen=True):
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(self))
         return os.fdopen(descriptor, "rb")
 
-    def read_bytes(self) -> bytes:
-        """What is in the file. Raises OSError."""
-        with self.open() as file:
-            return file.read()
 
-    def read_text(self) -> str:
-        """What is in the file, as UTF-8. Raises OSError."""
-        return self.read_bytes().decode()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The output as JSON-ready data; times as RFC 3339 text."""
-        return json_ready(self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "rank": self.rank,
-            "path": str(self.path),
-            "size": self.size,
-            "modified": self.modified,
-            "link": self.link,
-            "file": os.fspath(self),
-        }
-
-    def _cells(self) -> dict[str, str]:
-        return {
-            "RANK": "-" if self.rank is None else str(self.rank),
-            "SIZE": "-" if self.link is not None else format_size(self.size),
-            "WRITTEN": minute(self.modified),
-            "PATH": str(self.path) if self.link is None else f"{self.path} -> {self.link}",
-        }
+def path_in_run(rank: int | None, path: PurePosixPath) -> PurePosixPath:
+    """The path of an output in the outputs of its run. rank: see `StoredOutput`."""
+    return path if rank is None else f"rank-{rank}" / path
 
 
-def find_outputs(root: Path, ranks: Collection[int]) -> list[Output]:
+def output_at(root: Path, rank: int | None, path: PurePosixPath) -> StoredOutput:
+    """The output at a path of the directory of a node or, with rank None, of that which nodes
+    share. Raises OSError."""
+    from muster.node.folder_access import descend
+
+    place = path_in_run(rank, path)
+    if place.is_absolute() or ".." in place.parts or not place.name:
+        raise OSError(errno.EINVAL, "not a path of an output", str(place))
+    folder = descend(str(root.parent), str(root.name / place.parent))
+    try:
+        info = os.stat(place.name, dir_fd=folder, follow_symlinks=False)
+        return _output(root, rank, path, info, place.name, folder)
+    finally:
+        os.close(folder)
+
+
+def blocks(file: BinaryIO, offset: int) -> Iterator[bytes]:
+    """The content of an open file from an offset on, as far as it goes now; closes the file. Raises
+    OSError."""
+    from muster.node.folder_access import BLOCK
+
+    with file:
+        left = os.fstat(file.fileno()).st_size - offset
+        file.seek(offset)
+        while left > 0 and (data := file.read(min(BLOCK, left))):
+            left -= len(data)
+            yield data
+
+
+def find_outputs(root: Path, ranks: Collection[int]) -> list[StoredOutput]:
     """Every output of a run, those that its nodes share first, then by rank. root: the folder with
     them. ranks: those of the run; `rank-9` of three nodes is a folder of the program's own."""
     return sorted(
@@ -121,7 +131,7 @@ def find_outputs(root: Path, ranks: Collection[int]) -> list[Output]:
     )
 
 
-def _walk(root: Path, ranks: Collection[int]) -> Iterator[Output]:
+def _walk(root: Path, ranks: Collection[int]) -> Iterator[StoredOutput]:
     from muster.node.folder_access import walk
 
     try:
@@ -133,16 +143,25 @@ def _walk(root: Path, ranks: Collection[int]) -> Iterator[Output]:
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # deleted in this moment
                     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    link = None
-                    if stat.S_ISLNK(info.st_mode):
-                        link = os.readlink(name, dir_fd=folder)
-                    elif not stat.S_ISREG(info.st_mode):
-                        continue
-                    rank, path = _owner(PurePosixPath(here, name), ranks)
-                    modified = moment(info.st_mtime)
-                    yield Output(root, rank, path, info.st_size, modified, link)
+                    if stat.S_ISLNK(info.st_mode) or stat.S_ISREG(info.st_mode):
+                        rank, path = _owner(PurePosixPath(here, name), ranks)
+                        yield _output(root, rank, path, info, name, folder)
     finally:
         os.close(opened)
+
+
+def _output(
+    root: Path,
+    rank: int | None,
+    path: PurePosixPath,
+    info: os.stat_result,
+    name: str,
+    folder: int,
+) -> StoredOutput:
+    """info: that of the file or link with this name in an open folder."""
+    link = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(info.st_mode) else None
+    mode = stat.S_IMODE(info.st_mode) & 0o777
+    return StoredOutput(root, rank, path, info.st_size, info.st_mtime, mode, link)
 
 
 def _owner(path: PurePosixPath, ranks: Collection[int]) -> tuple[int | None, PurePosixPath]:
@@ -152,70 +171,3 @@ def _owner(path: PurePosixPath, ranks: Collection[int]) -> tuple[int | None, Pur
     if match is None or not others or int(match[1]) not in ranks:
         return None, path
     return int(match[1]), PurePosixPath(*others)
-
-
-def copy_content(source: BinaryIO, target: Path) -> None:
-    """Copy an open file to a path, with its mode and times, replacing what is there.
-
-    The copy appears as a whole, with what had been written when it began: a program may append
-    faster than this copies. Raises OSError if the copy cannot be written, Unreadable.
-    """
-    from muster.node.folder_access import write_file
-
-    info = os.fstat(source.fileno())
-    mode = stat.S_IMODE(info.st_mode) & 0o777
-    with _made_folder(target.parent) as folder:
-        write_file(folder, target.name, _Limited(source, info.st_size), mode, info.st_mtime)
-
-
-def copy_link(text: str, target: Path) -> None:
-    """Create a symbolic link at a path, replacing what is there. Raises OSError."""
-    from muster.node.folder_access import write_link
-
-    with _made_folder(target.parent) as folder:
-        write_link(folder, target.name, text)
-
-
-@contextlib.contextmanager
-def _made_folder(folder: Path) -> Iterator[int]:
-    """A descriptor of a folder, which is created if it does not exist. It may be deeper than a path
-    can be long. Raises OSError."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        opened = os.open(folder, flags)
-    except OSError:  # it does not exist, or its path is too long
-        opened = os.open(folder.anchor or ".", flags)
-        try:
-            for name in folder.parts[bool(folder.anchor) :]:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=opened)
-                below = os.open(name, flags, dir_fd=opened)
-                os.close(opened)
-                opened = below
-        except OSError:
-            os.close(opened)
-            raise
-    try:
-        yield opened
-    finally:
-        os.close(opened)
-
-
-class Unreadable(Exception):  # noqa: N818
-    """A file could not be read to its end."""
-
-
-class _Limited:
-    """The first bytes of a file."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self._left = file, size
-
-    def read(self, size: int) -> bytes:
-        """Read up to `size` bytes. Raises Unreadable."""
-        try:
-            data = self._file.read(min(size, self._left))
-        except OSError as error:
-            raise Unreadable(error.strerror or str(error)) from error
-        self._left -= len(data)
-        return data

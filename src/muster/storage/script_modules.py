@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.kinds import kind_of
 from muster.spec.quantities import format_size
 from muster.storage.artifacts import (
     ArtifactRef,
@@ -22,7 +23,6 @@ from muster.storage.artifacts import (
     store_artifact,
     store_files,
 )
-from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 
 #: More or larger files are a project rather than a script.

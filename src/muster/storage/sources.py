@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import read_text
+from muster.spec.kinds import holds_files
 from muster.spec.models import JobSpec
 from muster.spec.oci_variables import entrypoint_variable
 from muster.spec.paths import (
@@ -22,7 +23,6 @@ from muster.spec.paths import (
 )
 from muster.spec.sources import entrypoint_of, needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
-from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 from muster.storage.script_modules import check_code, store_code
 from muster.submission import Submission
@@ -49,14 +49,6 @@ def gather(home: Home, spec: JobSpec, submission: Submission) -> tuple[JobSpec, 
         found = check_out(spec.git, folder, submission.environ)
         code = store_files(home, found.folder, found.files, entrypoint, found.git.url)
         return replace(_with_lists(spec, found.folder), git=found.git), code
-
-
-def holds_files(spec: JobSpec) -> bool:
-    """Whether the code has several files, of which one is run: a folder, archive or repository."""
-    code = spec.artifact
-    if code is None:
-        return spec.git is not None
-    return os.path.isdir(code) or kind_of(code) == "archive"
 
 
 @contextmanager

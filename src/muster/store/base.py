@@ -10,7 +10,8 @@ names, their numbers, `last` and the reuse of a Job with the same content never 
 are unique everywhere.
 
 Besides the errors that a method names, each may raise StoreError: StoreBusy and StoreFull are
-temporary, the others are not.
+temporary, the others are not. Values that cannot be stored, such as an unknown field or data that
+are no JSON, are bugs of the caller: they raise some other error, and change nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from muster.store.records import (
     PendingRequests,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
 )
 
@@ -44,7 +46,7 @@ class Jobs(Protocol):
     def insert(self, job: JobRecord) -> JobRecord:
         """Add a Job under the next version of its name. Returns the stored Job: another process may
         have added the same content, or edited this Job, before. Raises InvalidInput if the Job is
-        deleted."""
+        deleted, NotFound if the one with its id is of another project."""
         ...
 
     def by_content(self, project: str, content_hash: str) -> JobRecord | None:
@@ -177,6 +179,11 @@ class Runs(Protocol):
         """
         ...
 
+    def save_all(self, steps: Sequence[RunStep]) -> None:
+        """Record steps of several runs in one transaction, as `save` does each: all of them or, if
+        it raises, none."""
+        ...
+
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
         """End a run that cannot be driven because its record is corrupt. Nothing if it has ended.
         Raises LeaseLost, NotFound."""
@@ -193,13 +200,13 @@ class Runs(Protocol):
     def request(
         self, run_id: str, kind: Literal["cancel", "suspend"], why: str, now: float
     ) -> bool:
-        """Record a request to cancel or to suspend a run. False if the run has ended, or the
-        request is pending already."""
+        """Record a request to cancel or to suspend a run. False if the run has ended or does not
+        exist, or the request is pending already."""
         ...
 
     def request_scale(self, run_id: str, group: str, replicas: int, why: str, now: float) -> bool:
         """Record a request to scale a group. It replaces an earlier one for that group. False if
-        the run has ended, or the last request was for the same number."""
+        the run has ended or does not exist, or the last request was for the same number."""
         ...
 
     def pending_requests(self, run_id: str) -> PendingRequests:
@@ -247,7 +254,7 @@ class Leases(Protocol):
         force: bool = False,
     ) -> Lease:
         """Take the lease of a run that nobody has: it was never taken, was released, or has
-        expired.
+        expired. Its owner may take it again, with the next token.
 
         expires_at: None for a lease that its owner keeps while it lives, which others learn from
         the lock on the run's folder. alone: the caller holds that lock, so that an owner on the

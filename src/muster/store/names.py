@@ -35,6 +35,16 @@ def not_found_error(kind: str, text: str, names: Iterable[str], command: str) ->
     return NotFound(f"no {kind} named {text!r} ({hint})")
 
 
+def no_job_error(job_id: str) -> NotFound:
+    """The error for an id of no Job."""
+    return NotFound(f"no job with the id {job_id!r}")
+
+
+def no_run_error(run_id: str) -> NotFound:
+    """The error for an id of no run."""
+    return NotFound(f"no run with the id {run_id!r}")
+
+
 def ambiguous_id_error(kinds: str, text: str, found: Sequence[tuple[str, str]]) -> InvalidInput:
     """The error for a prefix that several ids have. found: (id, name) of each."""
     named = ", ".join(f"{row_id} ({name})" for row_id, name in found[:SHOWN])

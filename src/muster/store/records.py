@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -155,6 +155,15 @@ class RunRecord(Struct, frozen=True):
     project: str = DEFAULT_PROJECT
 
 
+def suspend_problem(run: RunRecord) -> Problem | None:
+    """Why a run cannot be suspended; None if it can be, or is suspended already."""
+    if RunState(run.state).terminal:
+        return Problem("", f"{run.name} has ended: it is {run.state}, and cannot be suspended")
+    if run.cancel_requested_at is not None:
+        return Problem("", f"{run.name} is being canceled, and cannot be suspended")
+    return None
+
+
 class Lease(Struct, frozen=True):
     """The right of one process to drive a run."""
 
@@ -191,6 +200,16 @@ class RunFilter(Struct, frozen=True):
     """Only runs older than the one with this `RunSummary.position`: the next page of a list."""
 
 
+class RunStep(Struct, frozen=True):
+    """What is recorded of one step of a run; see `Runs.save`."""
+
+    lease: Lease
+    changes: Mapping[str, Any]
+    nodes: Sequence[NodeRecord]
+    entries: Sequence[tuple[str, Mapping[str, Any]]]
+    now: float
+
+
 class PendingRequests(NamedTuple):
     """The pending requests of a run."""
 
@@ -224,6 +243,7 @@ class RunSummary(Struct, frozen=True):
     """Seconds it ran before it was last resumed; None: 0."""
     running_since: Moment | None = None
     """When it started to run, or was last resumed; None: it does not run, or never did."""
+    attempt: int = 0
 
     def seconds(self, now: float) -> float | None:
         """How long it has run, without the time it was suspended; None before it starts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.engines.local.capacity import check_added_gpus, check_fit, shape_notes
-from muster.engines.local.resources import Machine
+from muster.engines.machine import Machine
 from muster.errors import Problem
 from muster.plan.model import ResourcePlan, RunPlan
 from support.sessions import make_plan

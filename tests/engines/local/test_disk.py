@@ -16,6 +16,8 @@ from muster.client.client import Client
 from muster.engines.local import node_folders
 from muster.engines.local.capacity import check_disk
 from muster.errors import InvalidInput
+from muster.service.requests import prepare_resume
+from support.embedded import embedded
 from support.sessions import make_plan
 
 WRITES = "head -c {} /dev/zero > $PLACE/big"
@@ -35,7 +37,7 @@ def refused(**spec: object) -> list[str]:
 def test_nodes_that_need_more_disk_than_is_free_are_refused_with_figures(client: Client) -> None:
     (text,) = refused(nodes=3, resources={"disk": "900TiB"})
     assert "resources.disk: all nodes together may use 2.6PiB" in text
-    assert f"{client.service.home.root} has" in text
+    assert f"{embedded(client).home.root} has" in text
     assert "set MUSTER_HOME to a larger disk" in text
     (text,) = refused(resources={"disk": 1})
     assert "1 bytes are too few for any program (did you mean 1GiB?)" in text
@@ -94,19 +96,19 @@ def test_disk_that_a_run_already_uses_is_not_required_again(
     run = muster.run(
         command=["sh", "-c", "exec sleep 1000"], node_groups=group, resources={"disk": "64MiB"}
     )
-    client.service.suspend(run.id)
+    embedded(client).suspend(run.id)
     run.wait(60)
-    record = client.service.run(run.id)
+    context, record = embedded(client).context, embedded(client).run(run.id)
     free = SimpleNamespace(f_blocks=9, f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
     monkeypatch.setattr("muster.engines.local.capacity.os.statvfs", lambda _: free)
     with pytest.raises(InvalidInput, match="all nodes together may use 64MiB"):
-        client.service.prepare_resume(record, None)
+        prepare_resume(context, record, None)
     with pytest.raises(InvalidInput, match="the added nodes may use 192MiB"):
-        client.service.scale(run.id, "workers", 4)
-    node = client.service.home.run_dir(run.id).node(0)
+        embedded(client).scale(run.id, "workers", 4)
+    node = embedded(client).home.run_dir(run.id).node(0)
     node.mkdir(parents=True, exist_ok=True)
     (node / "big").write_bytes(b"x" * (3 << 20))
-    assert client.service.prepare_resume(record, None) is None
+    assert prepare_resume(context, record, None) is None
     run.cancel("enough").wait(60)
 
 
@@ -151,7 +153,7 @@ def test_a_node_cannot_use_more_than_its_disk(client: Client, place: str) -> Non
     assert head == "its disk was full (resources.disk: 20MiB):"
     assert "No space left on device" in message
     assert run.notes == []
-    assert free_of_loops(client.service.home.root)
+    assert free_of_loops(embedded(client).home.root)
 
 
 @images
@@ -171,7 +173,7 @@ def test_a_disk_image_keeps_its_files_over_restarts_in_place(
     messages = [r.message for r in run.logs(attempt="all", streams=["stdout"])]
     assert messages[1:2] == ["kept"]
     assert all(16_000 < int(size) < 32_768 for size in (messages[0], messages[2]))
-    assert free_of_loops(client.service.home.root)
+    assert free_of_loops(embedded(client).home.root)
 
 
 @images
@@ -183,12 +185,12 @@ def test_disk_images_are_removed_when_the_supervisor_is_killed(client: Client) -
     )
     for rank in (0, 1):
         assert next(run.logs(follow=True, ranks=[rank])).message == "up"
-    folder = client.service.home.run_dir(run.id)
+    folder = embedded(client).home.run_dir(run.id)
     assert len(loops(folder.path)) == 2
     assert not (folder.node(0) / "disk.img").exists(), "the file is removed once it is mounted"
     os.kill(int(folder.lease.read_text()), 9)
     assert run.wait(60).state == "FAILED"
-    assert free_of_loops(client.service.home.root)
+    assert free_of_loops(embedded(client).home.root)
     assert str(folder.path) not in Path("/proc/self/mountinfo").read_text()
 
 

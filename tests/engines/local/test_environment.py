@@ -11,6 +11,7 @@ from muster.client.client import Client
 from muster.describe.environment import explained_environment, overridden
 from muster.plan.environment import Origin
 from muster.spec.reader import spec_from_mapping
+from support.embedded import embedded
 
 #: Variables of every layer, and the values that the job sets.
 OWN = {
@@ -62,7 +63,7 @@ def test_a_process_gets_the_explained_environment(
     (tmp_path / "data").mkdir()
     mount = {"source": str(tmp_path / "data"), "path": "/mnt/data"}
     spec = {"name": "demo", "framework": framework, "node_groups": [group], "mounts": [mount]}
-    job = client.service.prepare_job(spec_from_mapping(spec))
+    job = embedded(client).prepare_job(spec_from_mapping(spec))
     prepared = client.prepare_run(job.record, new_job=job.new)
     (planned,) = prepared.plan.groups
     explained = explained_environment(

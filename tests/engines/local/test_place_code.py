@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,13 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
+from muster.engines.base import RunContext
 from muster.engines.local import namespaces
+from muster.engines.local.place_code import prepare_code
+from muster.plan.model import RunPlan
+from muster.storage.home import Home
 from support.disks import on_a_disk
+from support.embedded import embedded
 
 #: Every way to change a file in place, and to replace, remove and rename what is in the code. The
 #: sum at the end is of what the node must see: its own changes.
@@ -76,7 +82,7 @@ def run_twice(client: Client, code: Path) -> JobRun:
         assert run.state == "SUCCEEDED", (run.details, run.logs())
         lines = sorted(record.message for record in run.logs(streams=["stdout"]))
         assert lines == ["00 text0 3 False", "11 text1 3 False"]
-        (stored,) = client.service.home.artifacts.glob("??/*/code")
+        (stored,) = embedded(client).home.artifacts.glob("??/*/code")
         assert content(stored) == before
     return run
 
@@ -85,8 +91,8 @@ def test_no_node_sees_what_another_writes_and_the_stored_code_stays(
     client: Client, code: Path
 ) -> None:
     run = run_twice(client, code)
-    client.service.delete(run.id)
-    assert not client.service.home.run_dir(run.id).path.exists()
+    embedded(client).delete(run.id)
+    assert not embedded(client).home.run_dir(run.id).path.exists()
 
 
 def test_plain_processes_get_copies(
@@ -101,9 +107,9 @@ def test_nodes_of_large_code_take_little_more_disk(client: Client, code: Path) -
     (code / "main.py").write_text("import os; open('mine', 'w').write('x' * 1000)\n")
     run = muster.run(code, entrypoint="main.py", nodes=2).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    folder = client.service.home.run_dir(run.id)
+    folder = embedded(client).home.run_dir(run.id)
     assert blocks(folder.path) < 1 << 20
-    assert blocks(client.service.home.artifacts) < 21 << 20
+    assert blocks(embedded(client).home.artifacts) < 21 << 20
     assert (folder.work(1) / "code" / "mine").exists()  # what a node writes stays with the run
 
 
@@ -173,3 +179,10 @@ def test_reflinks_share_the_blocks_of_the_users_files_with_store_and_nodes(
     assert runs < 1_000_000, "their blocks are those of the code"
     assert int(size.removesuffix(" MB")) < 10
     assert (data, main, rest) == ("data", "main.py", "mineunchanged")
+
+
+def test_references_in_commands_are_not_replaced(plan_of: Callable[..., RunPlan]) -> None:
+    plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
+    context = RunContext(plan, Home(Path("/home")), {}, "/py/python")
+    command = prepare_code(context, plan.groups[0], Path(), mountable=False)
+    assert command == ["echo", "${rank}", "${rank}"]

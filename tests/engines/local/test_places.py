@@ -12,6 +12,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.spec.reader import spec_from_mapping
+from support.embedded import embedded
 
 OWN_TMP = {"source": "scratch:incarnation/tmp", "path": "/tmp"}
 
@@ -27,7 +28,7 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def run(client: Client, script: str, **spec: Any) -> JobRun:
     """Run a script on one group of nodes. group: its other fields."""
     group = {"name": "g", "command": ["sh", "-c", script], **spec.pop("group", {})}
-    job = client.service.prepare_job(
+    job = embedded(client).prepare_job(
         spec_from_mapping({"name": "demo", "node_groups": [group], **spec})
     )
     return client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
@@ -38,7 +39,7 @@ def output(run: JobRun) -> list[str]:
 
 
 def work(client: Client, run: JobRun, rank: int = 0) -> Path:
-    return client.service.home.run_dir(run.id).work(rank)
+    return embedded(client).home.run_dir(run.id).work(rank)
 
 
 # --- working directories
@@ -114,7 +115,7 @@ def test_code_starts_in_a_working_dir_outside_its_copy(
     (tmp_path / "code" / name).write_text(text[name])
     code = {"artifact": str(tmp_path / "code" / name), "node_groups": [{"name": "g"}]}
     code["node_groups"][0]["working_dir"] = "/usr"  # type: ignore[index]
-    job = client.service.prepare_job(spec_from_mapping({"name": "demo", **code}))
+    job = embedded(client).prepare_job(spec_from_mapping({"name": "demo", **code}))
     done = client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
     assert (done.state, output(done)) == ("SUCCEEDED", ["/usr"])
 
@@ -124,12 +125,12 @@ def test_code_starts_in_a_working_dir_outside_its_copy(
 
 def test_each_node_has_its_own_tmp(client: Client, isolation: str) -> None:
     """It works although MUSTER_HOME is below /tmp."""
-    assert client.service.home.root.is_relative_to("/tmp")
+    assert embedded(client).home.root.is_relative_to("/tmp")
     meet = "cd $MUSTER_MOUNT_TMP; ls | grep own; echo $NODE_RANK > own-$NODE_RANK; cat own-*"
     done = run(client, meet, mounts=[OWN_TMP], group={"nodes": 2})
     assert done.state == "SUCCEEDED", done.details
     assert sorted(output(done)) == ["0", "1"]
-    where = client.service.home.run_dir(done.id).node(1) / "life" / "tmp"
+    where = embedded(client).home.run_dir(done.id).node(1) / "life" / "tmp"
     assert (where / "own-1").read_text() == "1\n"
     if isolation == "namespaces":
         assert not Path("/tmp/own-1").exists()
@@ -180,7 +181,7 @@ def test_mounts_below_a_mounted_tmp_are_visible(
 
 @pytest.mark.parametrize("kind", ["scratch:incarnation/tmp", "scratch:run/tmp"])
 def test_a_mount_over_muster_home_is_refused(client: Client, kind: str) -> None:
-    home = client.service.home.root
+    home = embedded(client).home.root
     with pytest.raises(InvalidInput, match="it would hide"):
         run(client, "true", mounts=[{"source": kind, "path": str(home)}])
 

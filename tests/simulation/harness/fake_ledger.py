@@ -17,6 +17,7 @@ from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
+from muster.store.base import Store
 from muster.store.records import (
     EventRecord,
     JobRecord,
@@ -26,9 +27,11 @@ from muster.store.records import (
     RunRecord,
     Scale,
 )
-from muster.store.sqlite.store import SqliteStore
 
 RequestKind = Literal["cancel", "suspend"]
+
+#: The process that drives every simulated run.
+OWNER = new_owner()
 
 
 class FakeLedger(Ledger, Protocol):
@@ -134,16 +137,12 @@ class MemoryLedger:
         ]
 
 
-class DatabaseLedger(StoreLedger):
-    """A ledger in a real database, into which it inserts the run."""
+class RecordedLedger(StoreLedger):
+    """A ledger in a store, into which it inserts the run. Every simulated process that drives the
+    run has the same lease."""
 
-    def __init__(
-        self, store: SqliteStore, plan: RunPlan, accepted: float, *, suspended: bool
-    ) -> None:
-        owner = new_owner()
-        #: Of whoever drives the run.
-        self.lease = Lease.first(plan.run_id, owner)
-        super().__init__(store, plan, self.lease)
+    def __init__(self, store: Store, plan: RunPlan, accepted: float, *, suspended: bool) -> None:
+        super().__init__(store, plan, Lease.first(plan.run_id, OWNER))
         self._id = plan.run_id
         record = first_record(plan, accepted, suspended=suspended)
         job = JobRecord(
@@ -154,26 +153,15 @@ class DatabaseLedger(StoreLedger):
             made = replace(record, job_id=job.id, number=number, name=name)
             return made, first_nodes(plan)
 
-        store.runs.insert(job, build, owner)
+        store.runs.insert(job, build, OWNER)
 
     def request(self, kind: RequestKind, why: str, now: float) -> bool:
         """See `FakeLedger.request`."""
-        if getattr(self.pending(), kind) or self.state().terminal:
-            return False
-        columns = {f"{kind}_requested_at": now, f"{kind}_reason": why}
-        self._store.runs.save(self.lease, columns, (), [(f"{kind}_requested", {"why": why})], now)
-        return True
+        return self._store.runs.request(self._id, kind, why, now)
 
     def request_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
         """See `FakeLedger.request_scale`."""
-        pending = self.pending().scale
-        if self.state().terminal or (group in pending and pending[group]["replicas"] == replicas):
-            return False
-        scale = Scale(replicas=replicas, why=why)
-        entry = ("scale_requested", {"group": group, **scale})
-        columns = {"scale_requested": {**pending, group: scale}}
-        self._store.runs.save(self.lease, columns, (), [entry], now)
-        return True
+        return self._store.runs.request_scale(self._id, group, replicas, why, now)
 
     def state(self) -> RunState:
         """See `FakeLedger.state`."""

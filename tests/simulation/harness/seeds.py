@@ -7,7 +7,7 @@ from random import Random
 
 from muster.plan.model import RunPlan
 from muster.store.sqlite.store import SqliteStore
-from simulation.harness.fake_ledger import DatabaseLedger, FakeLedger, MemoryLedger
+from simulation.harness.fake_ledger import FakeLedger, MemoryLedger, RecordedLedger
 from simulation.harness.faults import FaultPlan
 from simulation.harness.random_faults import (
     SPAN,
@@ -82,7 +82,7 @@ def play(case: Case, stores: Path | None = None) -> Trace:
     try:
 
         def open_ledger(plan: RunPlan, accepted: float, suspended: bool) -> FakeLedger:
-            return DatabaseLedger(store, plan, accepted, suspended=suspended)
+            return RecordedLedger(store, plan, accepted, suspended=suspended)
 
         return Simulation(case, open_ledger).play()
     finally:

@@ -63,7 +63,7 @@ class VirtualClock:
         self._ahead = max(ahead, no_earlier - queue.now)
 
     def now(self) -> float:
-        return self._queue.now + self._ahead
+        return round(self._queue.now + self._ahead, 6)
 
 
 class SimulatedSession:

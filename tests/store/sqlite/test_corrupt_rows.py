@@ -22,6 +22,7 @@ from muster.cli.main import cli
 from muster.client.client import Client
 from muster.control import lease
 from muster.errors import MusterError
+from support.embedded import embedded
 from support.runs import until_ready
 
 MUTANTS = int(os.environ.get("MUSTER_MUTANTS", "20"))
@@ -76,9 +77,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes
     # includes the WAL: a supervisor that is about to end may still have the file open
     with closing(sqlite3.connect(home / "muster.db")) as connection:
         content = connection.serialize()
-    client.service.store.close()
+    embedded(client).store.close()
     yield home, content
-    client.service.close()
+    embedded(client).close()
 
 
 def restore(made: tuple[Path, bytes]) -> sqlite3.Connection:
@@ -270,7 +271,7 @@ def command(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     client = Client(tmp_path_factory.mktemp("live"))
     yield client
-    client.service.close()
+    embedded(client).close()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_a_live_run_can_be_canceled_and_deleted(
     job, new = live.job(command=["sleep", "1000"], name="victim", env={"MARK": mark})
     run = live.start(live.prepare_run(job, new_job=new))
     until_ready(run)
-    home = live.service.home
+    home = embedded(live).home
     with closing(sqlite3.connect(home.database, isolation_level=None, timeout=30)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         assert damage(connection, table, column, value, run.name)

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from muster.errors import EXIT_BAD_INPUT, StoreError
-from muster.store import jobs
 from muster.store.records import JobRecord
 from muster.store.sqlite.database import Database
 from muster.store.sqlite.errors import explain
+from muster.store.sqlite.jobs import insert_job
+from muster.store.sqlite.store import SqliteStore
+from support.store_records import PROJECT, job
 
 PAGE = 4096
 
@@ -28,20 +30,8 @@ def filled(path: Path, count: int = 400) -> None:
     db = Database.open(path)
     with db.transaction() as connection:
         for number in range(count):
-            record = JobRecord(
-                id=f"job{number:07}",
-                name="train",
-                version=0,
-                content_hash=str(number),
-                spec={"command": ["x" * 300]},
-                artifact_sha256=None,
-                artifact_name=None,
-                description="",
-                tags={},
-                created_at=1.0,
-                updated_at=1.0,
-            )
-            jobs.insert_into(connection, record)
+            record = job(id=f"job{number:07}", spec={"command": ["x" * 300]})
+            insert_job(connection, record)
     db.close()
 
 
@@ -50,20 +40,26 @@ def noise(size: int) -> bytes:
 
 
 def listing(path: Path) -> list[JobRecord]:
-    with closing(Database.open(path)) as db:
-        return db.jobs.listing()
+    with closing(SqliteStore.open(path)) as store:
+        return store.jobs.listing(PROJECT)
 
 
 def whole_header(data: bytes) -> bytes:
     return noise(100) + data[100:]
 
 
+def with_pages(data: bytes, pages: bytes) -> bytes:
+    """The data with other pages in the middle, where there are rows of Jobs."""
+    start = len(data) // PAGE // 2 * PAGE
+    return data[:start] + pages + data[start + len(pages) :]
+
+
 def middle(data: bytes) -> bytes:
-    return data[: 20 * PAGE] + noise(2 * PAGE) + data[22 * PAGE :]
+    return with_pages(data, noise(2 * PAGE))
 
 
 def zeros_in_the_middle(data: bytes) -> bytes:
-    return data[: 20 * PAGE] + bytes(2 * PAGE) + data[22 * PAGE :]
+    return with_pages(data, bytes(2 * PAGE))
 
 
 def cut_in_half(data: bytes) -> bytes:
@@ -242,7 +238,6 @@ AS_ANOTHER_USER = """
 import os, sys
 from pathlib import Path
 from muster.errors import StoreError
-from muster.store import jobs
 from muster.store.sqlite.database import Database
 os.setgroups([])
 os.setgid(65534)

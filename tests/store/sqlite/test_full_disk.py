@@ -191,7 +191,8 @@ def test_the_reserve_becomes_space_of_the_wal(tmp_path: Path) -> None:
 
 def test_small_disk_has_no_reserve(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; import sys; from muster.store.sqlite.disk_reserve import Reserve;"
+        "import sys; from pathlib import Path; "
+        "from muster.store.sqlite.disk_reserve import Reserve; "
         "Reserve(Path(sys.argv[1])).restore()"
     )
     script = f'"$PYTHON" -c "{code}" $DISK/reserve; ls $DISK; df --output=used $DISK | tail -1'

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from muster.store.records import RunFilter
 from muster.store.sqlite.database import Database
 from muster.store.sqlite.schema import MIGRATIONS, statements
+from muster.store.sqlite.store import SqliteStore
+from support.store_records import PROJECT
 
 TRIGGER = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE a SET x = 1; DELETE FROM b; END"
 
@@ -72,7 +75,8 @@ def test_a_failed_migration_leaves_the_earlier_version(tmp_path: Path) -> None:
 def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db")
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names == {"jobs", "job_events", "runs", "plans", "nodes", "events"}
+    expected = {"jobs", "job_events", "runs", "plans", "nodes", "events", "numbers", "leases"}
+    assert names == expected | {"sqlite_sequence"}
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()
 
@@ -93,15 +97,16 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
             "INSERT INTO nodes VALUES ('r', 0, 'g', 0, 0, 'r-0', 'node-0', '1', 'FAILED', 7, 2, 3)"
         )
     old.close()
-    db = Database.open(path)
-    run = db.runs.get("r")
+    store = SqliteStore.open(path)
+    run = store.runs.get("r")
     assert (run.plan, run.details, run.exit_code) == ({"run_id": "r"}, "boom", 7)
     assert (run.suspend_reason, run.expires_at) == (None, None)
-    (node,) = db.runs.nodes("r")
+    (node,) = store.runs.nodes("r")
     assert (node.exit_code, node.signal, node.incarnation, node.intent) == (7, 0, 0, "")
-    db.runs.delete("r")
-    assert db.read("SELECT * FROM plans") == db.read("SELECT * FROM nodes") == []
-    db.close()
+    store.runs.delete("r")
+    read = store.database.read
+    assert read("SELECT * FROM plans") == read("SELECT * FROM nodes") == []
+    store.close()
 
 
 def test_jobs_and_runs_of_the_third_version_are_kept(tmp_path: Path) -> None:
@@ -121,11 +126,12 @@ def test_jobs_and_runs_of_the_third_version_are_kept(tmp_path: Path) -> None:
                 (f"r{number}", f"job-{number}", number, spec),
             )
     old.close()
-    db = Database.open(path)
-    job = db.jobs.find("job")
+    store = SqliteStore.open(path)
+    job = store.jobs.find(PROJECT, "job")
     assert (job.display_name, job.created_by, job.state) == (None, "", "ACTIVE")
-    (event,) = db.jobs.events("j")
+    (event,) = store.jobs.events("j")
     assert (event.seq, event.time, event.kind, event.by, event.data) == (1, 5, "created", "", {})
-    assert [run.tags for run in db.runs.listing()] == [{}, {}, {"a": "b"}]
-    assert {(run.display_name, run.created_by) for run in db.runs.listing()} == {(None, "")}
-    db.close()
+    listed = store.runs.listing(PROJECT, RunFilter())
+    assert [run.tags for run in listed] == [{}, {}, {"a": "b"}]
+    assert {(run.display_name, run.created_by) for run in listed} == {(None, "")}
+    store.close()

@@ -18,7 +18,10 @@ from threading import Event, Thread
 import pytest
 
 from muster.errors import StoreError
+from muster.store.records import RunFilter
 from muster.store.sqlite.database import Database
+from muster.store.sqlite.store import SqliteStore
+from support.store_records import PROJECT
 
 TABLE = ["CREATE TABLE t (who, n)"]
 
@@ -228,18 +231,20 @@ import sys
 from pathlib import Path
 from msgspec.structs import replace
 from muster.identity import new_id
-from muster.store import events, jobs, runs
-from muster.store.sqlite.database import Database
-from muster.store.records import JobRecord, RunRecord
+from muster.identity import new_owner
+from muster.store.sqlite.store import SqliteStore
+from muster.store.records import JobRecord, Lease, RunRecord
 
-db = Database.open(Path(sys.argv[1]))
+owner = new_owner()
+store = SqliteStore.open(Path(sys.argv[1]))
 job = JobRecord(new_id(), "train", 0, "same content", {}, None, None, "", {}, 1.0, 1.0)
 rest = ["ACCEPTED", "", "local", 0, 1.0, None, None, None, 0, {}, {}, {}, {}, {}, [], None, None]
 for _ in range(int(sys.argv[2])):
     build = lambda kept, n, name: (RunRecord(new_id(), name, n, kept.id, kept.name, *rest), [])
-    run = db.runs.insert(job, build)
+    run = store.runs.insert(job, build, owner)
     for step in range(3):
-        db.runs.save(run.id, {"attempt": step}, [], [("step", {"n": step})], 2.0)
+        lease, changes = Lease.first(run.id, owner), {"attempt": step}
+        store.runs.save(lease, changes, [], [("step", {"n": step})], 2.0)
 """
 
 
@@ -250,14 +255,14 @@ def test_processes_accept_runs_concurrently(tmp_path: Path) -> None:
     processes = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     assert [process.communicate(timeout=100)[1] for process in processes] == [""] * 6
 
-    db = Database.open(path)
-    assert [job.name for job in db.jobs.listing()] == ["train"]
-    listed = db.runs.listing()
+    store = SqliteStore.open(path)
+    assert [job.name for job in store.jobs.listing(PROJECT)] == ["train"]
+    listed = store.runs.listing(PROJECT, RunFilter())
     assert sorted(run.name for run in listed) == sorted(f"train-{n}" for n in range(1, 241))
     for run in listed:
-        assert [entry.seq for entry in db.events.since(run.id)] == [1, 2, 3, 4]
-        assert db.runs.get(run.id).attempt == 2
-    db.close()
+        assert [entry.seq for entry in store.events.since(run.id)] == [1, 2, 3, 4]
+        assert store.runs.get(run.id).attempt == 2
+    store.close()
 
 
 OPEN = """

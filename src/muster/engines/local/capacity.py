@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from muster.engines.local.resources import Machine, count_gpus, count_gpus_of, demand_of, limits_of
+from muster.engines.local.resources import limits_of
+from muster.engines.machine import Machine
+from muster.engines.reservations.demands import count_gpus, count_gpus_of, demand_of
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 from muster.spec.quantities import format_size

@@ -6,23 +6,11 @@ import os
 import shutil
 import sys
 
-from msgspec import Struct
-
+from muster.engines.findings import Finding
 from muster.engines.local import limits, namespaces, node_folders
 from muster.engines.local.network import addresses, bridge, uplink
-from muster.engines.local.resources import this_machine
+from muster.engines.machine import this_machine
 from muster.spec.quantities import format_size
-
-
-class Finding(Struct, frozen=True):
-    """One ability of this machine."""
-
-    name: str
-    works: bool
-    #: What was found, for people.
-    says: str
-    #: How to get the ability; empty if the machine has it.
-    advice: str = ""
 
 
 def examine() -> list[Finding]:

@@ -6,13 +6,11 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from muster.engines.local.namespaces import Isolation
-from muster.engines.local.resources import (
-    describe_limits,
-    may_reserve,
-    share_of_memory,
-    this_machine,
-)
+from muster.engines.base import Capabilities
+from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
+from muster.engines.local.resources import describe_limits, share_of_memory
+from muster.engines.machine import this_machine
+from muster.engines.reservations.demands import may_reserve
 from muster.errors import EngineError
 
 if TYPE_CHECKING:
@@ -32,8 +30,10 @@ if TYPE_CHECKING:
         RunningNode,
         Session,
     )
+    from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
     from muster.errors import Problem
+    from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home, RunDir
@@ -41,13 +41,41 @@ if TYPE_CHECKING:
 
 
 class LocalEngine:
-    """See `engines.base.Engine`. isolation: what `create_namespaces` returned for the run."""
+    """See `engines.base.Engine`."""
 
     name = "local"
-    in_place = True
+    capabilities = Capabilities(
+        in_place=True,
+        replace_node=True,
+        exec=True,
+        forward=True,
+        stacks=True,
+        counters=True,
+        suspend=True,
+        resize=True,
+        shared_files=True,
+        queueing=True,
+    )
 
-    def __init__(self, isolation: Isolation | None = None) -> None:
-        self._isolation = isolation or Isolation("plain", reason="no namespaces were created")
+    def __init__(self) -> None:
+        #: The isolation of this process.
+        self._isolation = Isolation("plain", reason="no namespaces were created")
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        return ""
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        from muster.engines.local.doctor import examine
+
+        return examine()
+
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """See `Engine.addresses`."""
+        from muster.engines.local.network import addresses
+
+        return addresses.allocate(network, nodes)
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
@@ -86,7 +114,7 @@ class LocalEngine:
 
     def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
         """See `Engine.reserve`."""
-        from muster.engines.local import reserve  # few runs reserve anything
+        from muster.engines.reservations import reserve  # few runs reserve anything
 
         reserve.reserve(home, claim, in_progress, record)
 
@@ -94,7 +122,7 @@ class LocalEngine:
         self, home: Home, claim: Claim, in_progress: InProgress
     ) -> Sequence[Shortage]:
         """See `Engine.reserve_again`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.reserve_again(home, claim, in_progress)
 
@@ -102,19 +130,19 @@ class LocalEngine:
         self, home: Home, claim: Claim, in_progress: InProgress
     ) -> Sequence[Shortage]:
         """See `Engine.reserve_scaled`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.reserve_scaled(home, claim, in_progress)
 
     def drop_lapsed_reservations(self, home: Home) -> None:
         """See `Engine.drop_lapsed_reservations`."""
-        from muster.engines.local.reservations import Reservations
+        from muster.engines.reservations.table import Reservations
 
         Reservations(home).drop_lapsed()
 
     def waiting(self, home: Home) -> dict[str, str]:
         """See `Engine.waiting`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.waiting(home)
 
@@ -130,6 +158,24 @@ class LocalEngine:
 
         remove_cgroups(run_id)
 
+    def warm(self) -> None:
+        """See `Engine.warm`."""
+        import muster.engines.local.limits
+        import muster.engines.local.session  # noqa: F401
+
+    def prepare_parent(self, *, plain: bool) -> None:
+        """See `Engine.prepare_parent`. plain: where a container forbids to mount /proc in a
+        namespace, or the user cannot be mapped into one."""
+        if plain:
+            self._isolation = Isolation("plain", reason="/proc cannot be mounted")
+        else:
+            self._isolation = create_namespaces()
+
+    def prepare_supervisor(self) -> None:
+        """See `Engine.prepare_supervisor`."""
+        if self._isolation.namespaces:
+            set_up_mounts()
+
     def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         """See `Engine.open`. One session a process: it kills and waits for any child, and creates
         the nodes' namespaces in its own."""
@@ -143,7 +189,7 @@ class LocalEngine:
 
         if not may_reserve(plan):
             return LocalSession(context, self._isolation, loop, report)
-        from muster.engines.local.queued import QueuedSession
+        from muster.engines.reservations.queued import QueuedSession
 
         open_session = partial(LocalSession, context, self._isolation, loop, report)
         return QueuedSession(context, loop, report, open_session)

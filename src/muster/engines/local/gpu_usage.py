@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from muster.engines.local.resources import gpu_numbers
+from muster.engines.machine import gpu_numbers
 from muster.node import launch_record
 from muster.storage.usage import Counters
 

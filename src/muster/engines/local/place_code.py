@@ -12,16 +12,42 @@ import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from muster.engines.base import RunContext
 from muster.engines.local import namespaces
 from muster.engines.local.mounts import hold
 from muster.node.files import remove_tree
-from muster.storage.artifacts import ArtifactRef, place_artifact
+from muster.plan.model import GroupPlan
+from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 from muster.storage.home import Home
 
 #: Code with fewer bytes is always copied, which takes next to no time; each file takes as long to
 #: copy as about this many bytes.
 LARGE, COST_OF_A_FILE = 16 << 20, 16 << 10
 _ALL_USERS = ["0", "0", "4294967295"]
+
+
+def prepare_code(
+    context: RunContext, group: GroupPlan, work: Path, *, mountable: bool
+) -> list[str]:
+    """Put the code into the working directory; returns the program's command line, empty if the
+    group runs services only. mountable: see `place_code`. Raises MusterError, OSError."""
+    plan = context.plan
+    command = group.command
+    if plan.artifact is not None:
+        code = plan.artifact
+        ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
+        place_code(context.home, ref, work, mountable=mountable)
+        command = command or entry_command(
+            ref,
+            plan.entrypoint_of(group),
+            context.python,
+            work,
+            from_elsewhere=group.working_dir is not None,
+        )
+    if not group.role.program:
+        return []
+    assert command is not None, "the spec was checked: without an artifact there is a command"
+    return [*command, *group.args]
 
 
 def place_code(home: Home, ref: ArtifactRef, work: Path, *, mountable: bool) -> None:

@@ -15,8 +15,10 @@ from muster.engines.local.capacity import (
     shape_notes,
 )
 from muster.engines.local.namespaces import check_setting, unavailable_reason
-from muster.engines.local.network import addresses
-from muster.engines.local.resources import Machine, limits_of, this_machine, uses_gpus
+from muster.engines.local.resources import limits_of
+from muster.engines.machine import Machine, this_machine
+from muster.engines.ports import hold_port, hold_ports
+from muster.engines.reservations.demands import uses_gpus
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
@@ -41,7 +43,7 @@ def problems_of_added(
     """See `Engine.check_added`."""
     found = check_added_disk(plan, root, group, added)
     if uses_gpus(plan):
-        from muster.engines.local.reservations import Reservations, visible_gpus
+        from muster.engines.reservations.table import Reservations, visible_gpus
 
         run = Reservations(Home(root)).find(plan.run_id)
         gpus = visible_gpus(plan) if run is None else run.visible
@@ -84,7 +86,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
         if not port.can_be_kept(shared=True):
             continue
         for number in range(port.number, port.number + port.count):
-            held = addresses.hold_port(number, plan.nodes[0].address if port.own else "")
+            held = hold_port(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
                 hint = "leave it out to use a free one, or use network: cluster"
@@ -104,7 +106,7 @@ def _port_notes(plan: RunPlan) -> list[str]:
             why = "nodes that share a network cannot; with `network: cluster` they can"
             notes.append(f"not every node listens on port {port.number} ({port.name}): {why}")
         elif port.preferred and not port.each:
-            held = addresses.hold_ports(port.number, port.count)
+            held = hold_ports(port.number, port.count)
             if held is None:
                 why = "in use on this machine; the run gets a free one"
                 notes.append(f"port {port.number} ({port.name}) is {why}")

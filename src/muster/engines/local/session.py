@@ -9,7 +9,6 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from muster.engines.base import Report, RunContext
-from muster.engines.local.logs import RunLogs
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.nodes import (
     DeferredFailures,
@@ -22,12 +21,13 @@ from muster.engines.local.nodes import (
     not_started,
     started_ranks,
 )
-from muster.engines.local.resources import NO_GPUS, RunGpus
 from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.engines.local.usage_recorder import UsageRecorder
+from muster.engines.logs import RunLogs
 from muster.engines.loop import RunLoop
+from muster.engines.reservations.gpus import NO_GPUS, RunGpus
 from muster.errors import MusterError, shortage_from
 from muster.lifecycle.events import (
     DiskExceeded,

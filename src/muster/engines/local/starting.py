@@ -16,26 +16,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.engines.launch import NodePaths, NodeStart, launch_message
 from muster.engines.local import mounts, node_folders
-from muster.engines.local.launch import NodePaths, NodeStart, launch_message, prepare_code
 from muster.engines.local.limits import NodeLimits
-from muster.engines.local.logs import NodeOutputs
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.network import addresses
 from muster.engines.local.network.bridge import INTERFACE
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.nodes import LocalNode
-from muster.engines.local.resources import (
-    GpuPool,
-    Machine,
-    RunGpus,
-    count_cpus,
-    count_memory,
-    limits_of,
-    share_of_cpus,
-    share_of_gpus,
-    share_of_memory,
-)
+from muster.engines.local.place_code import prepare_code
+from muster.engines.local.resources import limits_of, share_of_cpus, share_of_memory
+from muster.engines.logs import NodeOutputs
+from muster.engines.machine import Machine, count_cpus, count_memory
+from muster.engines.ports import Ports
+from muster.engines.reservations.demands import share_of_gpus
+from muster.engines.reservations.gpus import GpuPool, RunGpus
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.channel import Channel
@@ -62,9 +57,7 @@ class Starter:
         self._context = context if self._environment is None else self._environment.context
         self._isolation = isolation
         self._run_dir: RunDir = home.run_dir(plan.run_id)
-        self._held_ports = addresses.Ports(
-            plan.ports, len(plan.nodes), own_interfaces=plan.own_interfaces
-        )
+        self._held_ports = Ports(plan.ports, len(plan.nodes), own_interfaces=plan.own_interfaces)
         self._ports = self._held_ports.numbers
         self._token = secrets.token_hex(16)
         addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)

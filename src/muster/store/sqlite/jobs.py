@@ -28,7 +28,7 @@ from muster.store.times import micros, seconds
 # an edited Job may have the content of another one: the newest is used
 _BY_CONTENT = (
     "SELECT * FROM jobs WHERE content_hash = ? AND project = ? AND state = 'ACTIVE' "
-    "ORDER BY version DESC LIMIT 1"
+    "ORDER BY position DESC LIMIT 1"
 )
 _BY_ID = "SELECT * FROM jobs WHERE id = ?"
 _ALIVE = f"SELECT name, state FROM runs WHERE job_id = ? AND {LIVE} ORDER BY position"
@@ -174,6 +174,8 @@ class SqliteJobs:
 def insert_job(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
     """Within a transaction: see `Jobs.insert`."""
     row = connection.execute(_BY_ID, (job.id,)).fetchone()
+    if row and row["project"] != job.project:
+        raise names.no_job_error(job.id)
     row = row or connection.execute(_BY_CONTENT, (job.content_hash, job.project)).fetchone()
     if row:
         found = _job(row)

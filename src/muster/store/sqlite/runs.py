@@ -19,6 +19,7 @@ from muster.store.records import (
     PendingRequests,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
     decoded,
 )
@@ -41,6 +42,9 @@ from muster.store.sqlite.schema import LIVE
 from muster.store.sqlite.search import by_prefix, tag_conditions
 from muster.store.times import micros
 
+#: The runs of a project, newest first. With a limit, SQLite would take any index of projects, and
+#: sort all runs.
+_NEWEST = "FROM runs INDEXED BY runs_by_project WHERE project = ? ORDER BY position DESC"
 _WITH_PLAN = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
 
 
@@ -76,14 +80,14 @@ class SqliteRuns:
         """See `Runs.get`."""
         rows = self._db.read(f"{_WITH_PLAN} WHERE id = ?", (run_id,))
         if not rows:
-            raise _no_run(run_id)
+            raise names.no_run_error(run_id)
         return run_record(self._db, rows[0])
 
     def summary(self, run_id: str) -> RunSummary:
         """See `Runs.summary`."""
         rows = self._db.read(f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE id = ?", (run_id,))
         if not rows:
-            raise _no_run(run_id)
+            raise names.no_run_error(run_id)
         return run_summary(rows[0])
 
     def nodes(self, run_id: str) -> list[NodeRecord]:
@@ -100,24 +104,17 @@ class SqliteRuns:
         now: float,
     ) -> None:
         """See `Runs.save`."""
-        outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
-        columns, nodes = dict(changes), list(changed)
-        plan = json.dumps(columns.pop("plan")) if "plan" in columns else None
-        values = [column_value(name, value) for name, value in columns.items()]
-        assignments = ", ".join(f"{name} = ?" for name in columns)
+        self.save_all([RunStep(lease, changes, tuple(changed), entries, now)])
 
-        def step(connection: sqlite3.Connection) -> None:
-            check_lease(connection, lease)
-            if plan is not None:
-                update = "UPDATE plans SET plan = ? WHERE run_id = ?"
-                connection.execute(update, (plan, lease.run_id))
-            if columns:
-                update = f"UPDATE runs SET {assignments} WHERE id = ?"
-                connection.execute(update, [*values, lease.run_id])
-            write_nodes(connection, lease.run_id, nodes)
-            append_events(connection, lease.run_id, entries, now)
+    def save_all(self, steps: Sequence[RunStep]) -> None:
+        """See `Runs.save_all`."""
+        states = [step.changes.get("state", RunState.IN_PROGRESS) for step in steps]
 
-        self._db.write(step, durable=outcome)
+        def write(connection: sqlite3.Connection) -> None:
+            for step in steps:
+                _write_step(connection, step)
+
+        self._db.write(write, durable=any(RunState(state).terminal for state in states))
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
         """See `Runs.end_corrupt`."""
@@ -212,8 +209,7 @@ class SqliteRuns:
     def find_id(self, project: str, text: str) -> str:
         """See `Runs.find_id`."""
         if text == "last":
-            sql = "SELECT id FROM runs WHERE project = ? ORDER BY position DESC LIMIT 1"
-            newest = self._db.read(sql, (project,))
+            newest = self._db.read(f"SELECT id {_NEWEST} LIMIT 1", (project,))
             if not newest:
                 raise NotFound("no runs yet (`muster run` starts one)")
             return str(newest[0]["id"])
@@ -226,10 +222,7 @@ class SqliteRuns:
                 or by_prefix(self._db, "runs", project, names.id_from_ocid(text))
             )
         if not rows:
-            recent = (
-                "SELECT name, display_name FROM runs WHERE project = ? "
-                "ORDER BY position DESC LIMIT 200"
-            )
+            recent = f"SELECT name, display_name {_NEWEST} LIMIT 200"
             given = [name for row in self._db.read(recent, (project,)) for name in row if name]
             raise names.not_found_error("run", text, given, "muster ps")
         if len(rows) > 1:
@@ -288,15 +281,12 @@ def _scaled_down(nodes: Sequence[NodeRecord]) -> list[NewEntry]:
     return [("nodes", {"ranks": format_ranks(ranks), "state": NodeState.SCALED_DOWN})]
 
 
-def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"no run with the id {run_id!r}")
-
-
 def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
     """The end of a query for runs, newest first, and its values."""
     where, values = tag_conditions(chosen.tags)
     if project is not None:
-        where.append("project = ?")
+        # with `+`, SQLite uses the index on time
+        where.append("project = ?" if chosen.since is None else "+project = ?")
         values.append(project)
     if chosen.states is not None:
         where.append(f"state IN ({', '.join('?' * len(chosen.states))})")
@@ -311,10 +301,25 @@ def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
         where.append("position < ?")
         values.append(chosen.before)
     clauses = f" WHERE {' AND '.join(where)}" if where else ""
-    # not by time, since the clock may have been set back; with `+`, SQLite uses the index on time
+    # not by time, since the clock may have been set back
     order = "position" if chosen.since is None else "+position"
     clauses += f" ORDER BY {order} DESC"
     if chosen.limit is not None:
         clauses += " LIMIT ?"
         values.append(chosen.limit)
     return clauses, values
+
+
+def _write_step(connection: sqlite3.Connection, step: RunStep) -> None:
+    """Within a transaction: record a step of a run."""
+    run_id, columns = step.lease.run_id, dict(step.changes)
+    check_lease(connection, step.lease)
+    if "plan" in columns:
+        update = "UPDATE plans SET plan = ? WHERE run_id = ?"
+        connection.execute(update, (json.dumps(columns.pop("plan")), run_id))
+    if columns:
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        values = [column_value(name, value) for name, value in columns.items()]
+        connection.execute(f"UPDATE runs SET {assignments} WHERE id = ?", [*values, run_id])
+    write_nodes(connection, run_id, step.nodes)
+    append_events(connection, run_id, step.entries, step.now)

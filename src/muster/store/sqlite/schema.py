@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 #: Condition for runs that have not ended. SQLite uses the index `runs_alive` only for the same
 #: condition, written in the same way.
 LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
-
-
-#: Columns of times.
-_RUN_TIMES = ("started_at", "finished_at", "expires_at")
-_NODE_TIMES = ("started_at", "finished_at")
 
 
 def _to_micros(column: str) -> str:
@@ -21,17 +16,43 @@ def _to_micros(column: str) -> str:
     return f"CASE WHEN typeof({column}) = 'real' THEN {whole} ELSE {column} END"
 
 
-def _keep_micros(table: str, key: str, columns: Sequence[str], event: str) -> str:
+def _keep_micros(table: str, key: str, *columns: str, update: bool) -> str:
     """A trigger that converts seconds which a process of an earlier version writes: runs in
-    progress continue under the supervisor that started them."""
+    progress continue under the supervisor that started them. update: with UPDATE, not INSERT."""
     old = " OR ".join(f"typeof(new.{name}) = 'real'" for name in columns)
     sets = ", ".join(f"{name} = {_to_micros(name)}" for name in columns)
     row = " AND ".join(f"{name} = new.{name}" for name in key.split())
+    name, event = (
+        (f"{table}_seconds", f"UPDATE OF {', '.join(columns)}")
+        if update
+        else (f"{table}_first_seconds", "INSERT")
+    )
     return (
-        f"CREATE TRIGGER {table}_seconds AFTER {event} ON {table} WHEN {old} "
+        f"CREATE TRIGGER {name} AFTER {event} ON {table} WHEN {old} "
         f"BEGIN UPDATE {table} SET {sets} WHERE {row}; END;"
     )
 
+
+def _count_number(table: str, kind: str, name: str, number: str) -> str:
+    """A trigger that counts a number which a process of an earlier version gives: it does not know
+    the table of numbers."""
+    row = f"project = new.project AND name = new.{name}"
+    counted = f"SELECT 1 FROM numbers WHERE {row} AND {kind} >= new.{number}"
+    return f"""CREATE TRIGGER {table}_numbered AFTER INSERT ON {table}
+    WHEN NOT EXISTS ({counted}) BEGIN
+        INSERT INTO numbers (project, name, {kind}) VALUES (new.project, new.{name}, new.{number})
+        ON CONFLICT (project, name) DO UPDATE SET {kind} = max({kind}, new.{number});
+    END;"""
+
+
+#: Times of a run that change.
+_RUN_TIMES = (
+    "started_at",
+    "finished_at",
+    "cancel_requested_at",
+    "suspend_requested_at",
+    "expires_at",
+)
 
 #: A released migration is never changed; new ones are appended.
 MIGRATIONS: tuple[str, ...] = (
@@ -356,13 +377,15 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     CREATE INDEX leases_by_owner ON leases (owner);
     CREATE INDEX leases_expiring ON leases (expires_at) WHERE expires_at IS NOT NULL;
-    CREATE TRIGGER runs_numbered AFTER INSERT ON runs BEGIN
-        INSERT INTO numbers (project, name, runs) VALUES (new.project, new.job_name, new.number)
-        ON CONFLICT (project, name) DO UPDATE SET runs = max(runs, new.number);
-    END;
-    {_keep_micros("runs", "id", _RUN_TIMES, "UPDATE OF " + ", ".join(_RUN_TIMES))}
-    {_keep_micros("nodes", "run_id rank", _NODE_TIMES, "UPDATE OF " + ", ".join(_NODE_TIMES))}
-    {_keep_micros("events", "run_id seq", ("time",), "INSERT")}
+    {_count_number("jobs", "versions", "name", "version")}
+    {_count_number("runs", "runs", "job_name", "number")}
+    {_keep_micros("jobs", "id", "created_at", "updated_at", update=False)}
+    {_keep_micros("jobs", "id", "updated_at", update=True)}
+    {_keep_micros("job_events", "job_id seq", "time", update=False)}
+    {_keep_micros("runs", "id", "created_at", *_RUN_TIMES, update=False)}
+    {_keep_micros("runs", "id", *_RUN_TIMES, update=True)}
+    {_keep_micros("nodes", "run_id rank", "started_at", "finished_at", update=True)}
+    {_keep_micros("events", "run_id seq", "time", update=False)}
     """,
 )
 

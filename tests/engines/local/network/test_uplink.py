@@ -226,7 +226,7 @@ before = socket.if_nameindex(), open("/proc/self/mountinfo").read()
 run = start("import time; print('up', flush=True); time.sleep(600)")
 await_text(run, "up")
 assert len(uplinks()) == 1
-os.kill(holder_pid(client.service.home.run_dir(run.id).lease), signal.SIGKILL)
+os.kill(holder_pid(embedded(client).home.run_dir(run.id).lease), signal.SIGKILL)
 while uplinks():
     time.sleep(0.001)
 assert before == (socket.if_nameindex(), open("/proc/self/mountinfo").read())

@@ -289,6 +289,7 @@ def unrepresentable(draw: st.DrawFn) -> JobSpec:
         name=draw(st.sampled_from(("demo", "Demo_1"))),
         node_groups=(*rest, group) if draw(st.booleans()) and not rest else (group, *rest),
         framework=draw(st.sampled_from(("generic", "pytorch"))),
+        engine=draw(st.sampled_from(("local", "mine"))),
         processes_per_node=draw(st.integers(1, 2)),
         network=draw(st.sampled_from((None, "shared", "cluster", "isolated"))),
         clean_env=draw(st.booleans()),

@@ -36,6 +36,7 @@ _WRITTEN = (
 _WHYS = {
     "display_name": "an object has one name there, `name`",
     "framework": "JobSet does not set MASTER_ADDR, RANK and the like; the command has to",
+    "engine": "the cluster runs the pods",
     "processes_per_node": "a pod runs one program; the command has to start more",
     "network": "is the cluster's: each pod has an address, and its ports",
     "clean_env": "pods get the variables of the manifest and of their image, no others",

@@ -1,0 +1,427 @@
+"""The contract between Muster and its users: everything that `muster` and the Python API do.
+
+A `MusterAPI` works for one caller. Jobs and runs of other projects do not exist for it: they are
+not found by name, id or prefix, and `last` is the newest run of the caller's project. Arguments and
+answers are plain data or frozen Structs, streams are iterators of those, so that each method can be
+called over a network; `node_access` is the exception. Times are epoch seconds in UTC, durations
+are seconds, sizes are bytes.
+
+Besides the errors that a method names, each method raises Forbidden if the caller lacks the right
+that it needs (`muster.caller.Right`), and StoreError if the records cannot be read or written. A
+method with `run_id` or `job_id` raises NotFound if the caller's project does not have it. A method
+that returns an iterator checks this before it returns; its iterator is to be closed if it is not
+read to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
+from typing import Protocol
+
+from muster.api.answers import (
+    ClusterAccess,
+    DiskItem,
+    PlanLimits,
+    Pruned,
+    Stacks,
+)
+from muster.api.node_access import NodeAccess
+from muster.api.outputs import OutputFile, OutputList
+from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
+from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
+from muster.api.usage import Counters, NodeUsage
+from muster.caller import Caller
+from muster.errors import Problem
+from muster.plan.model import RunPlan
+from muster.spec.models import JobSpec
+from muster.spec.override_models import RunOverrides
+from muster.spec.overrides import Changes
+from muster.spec.reader import ParsedSpec
+from muster.spec.shapes import Shape
+from muster.store.records import (
+    EventRecord,
+    JobEventRecord,
+    JobRecord,
+    NodeRecord,
+    RunFilter,
+    RunRecord,
+    RunSummary,
+)
+
+
+class MusterAPI(Protocol):
+    """See the module."""
+
+    @property
+    def node_access(self) -> NodeAccess | None:
+        """The nodes themselves; None if they are not on the caller's machine."""
+        ...
+
+    def caller(self) -> Caller:
+        """Who calls, in which project, with which rights."""
+        ...
+
+    def location(self) -> str:
+        """Where Muster keeps its records, for people: a folder or an address."""
+        ...
+
+    def space_warning(self) -> str | None:
+        """A warning if the disk with the records is full or nearly full, given once; else None."""
+        ...
+
+    def shapes(self) -> list[Shape]:
+        """All shapes: the built-in ones and those of MUSTER_HOME, which take precedence. Raises
+        InvalidInput if the file of the latter is wrong."""
+        ...
+
+    def shape(self, name: str) -> Shape:
+        """The shape with this name, which may include a size. Raises InvalidInput."""
+        ...
+
+    def close(self) -> None:
+        """Close connections and end helper processes. Runs continue; the next call opens what it
+        needs again."""
+        ...
+
+    # Jobs
+
+    def job(self, text: str) -> JobRecord:
+        """The Job with this name, name@version, display name, id or id prefix. Raises NotFound, or
+        InvalidInput if several match."""
+        ...
+
+    def jobs(
+        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+    ) -> list[JobRecord]:
+        """Jobs, newest first. deleted: include deleted ones. tags: required tags; None matches any
+        value. A corrupt record gives a placeholder."""
+        ...
+
+    def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
+        """The Job's event log after entry number `after`."""
+        ...
+
+    def job_spec(self, job_id: str) -> JobSpec:
+        """The Job's spec, decoded, with its secrets, to prepare a run of it. Raises InvalidInput if
+        it has secrets and the key for them is missing."""
+        ...
+
+    def code_size(self, job_id: str) -> int | None:
+        """Bytes of the Job's stored code; None if it has none."""
+        ...
+
+    def prepare_job(self, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
+        """Store the code of a Job, and find the Job of the project with this content.
+
+        The same content is the same Job; other content under a known name is a new version. A Job
+        that is new is to be recorded or discarded. always_new: a new Job even if one has the same
+        content. Raises InvalidInput if the code cannot be stored.
+        """
+        ...
+
+    def copy_job(self, job_id: str) -> JobRecord:
+        """A new Job with the content of another, to be recorded or discarded. Raises InvalidInput
+        if the other is deleted."""
+        ...
+
+    def create_job(self, job: JobRecord) -> JobRecord:
+        """Record a prepared Job. Returns the stored one: another process may have recorded the
+        same content before. Raises InvalidInput if it was deleted meanwhile."""
+        ...
+
+    def discard(self, job: JobRecord) -> None:
+        """Delete the code of a Job that was prepared and is not recorded, unless others have the
+        same code."""
+        ...
+
+    def delete_unused_job(self, job_id: str) -> None:
+        """Delete a Job and its event log unless it has runs."""
+        ...
+
+    def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
+        """Change resources, mounts, display name, description or tags of a Job. changes:
+        `PATH=VALUE`. Runs keep the settings that they started with. Raises InvalidInput."""
+        ...
+
+    def check_deletable(self, job_ids: Sequence[str]) -> None:
+        """Raises InvalidInput with every run of these Jobs that has not ended."""
+        ...
+
+    def delete_job(self, job_id: str) -> JobRecord:
+        """Mark a Job deleted, so that it starts no more runs, and delete its code. No effect on a
+        deleted Job. Raises InvalidInput if it has runs that have not ended."""
+        ...
+
+    # Start runs
+
+    def prepare_run(
+        self,
+        job: JobRecord,
+        overrides: RunOverrides,
+        *,
+        spec: JobSpec | None = None,
+        new_job: bool = False,
+        notes: Sequence[str] = (),
+    ) -> PreparedRun:
+        """Resolve, check and plan a run; nothing is recorded.
+
+        spec: the Job's, if it is decoded already. new_job: the Job is not recorded yet; its code is
+        deleted if the run is refused. notes: more notes, before those found here. Raises
+        InvalidInput with every problem.
+        """
+        ...
+
+    def review(
+        self, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
+    ) -> list[Problem]:
+        """All problems of a run that cannot start: those of flags first, then the others in the
+        order of the spec's lines. found: problems that are known already."""
+        ...
+
+    def check_framework(
+        self, plan: RunPlan, environ: Mapping[str, str] | None = None
+    ) -> FrameworkCheck:
+        """Look for the packages that the framework of a planned run needs. environ: as for
+        `start`."""
+        ...
+
+    def plan_limits(self, plan: RunPlan) -> PlanLimits:
+        """What the nodes of a planned run would get of the machine."""
+        ...
+
+    def packed_files(self, prepared: PreparedRun) -> list[str]:
+        """The files packed with a script because the script imports them; empty for other code."""
+        ...
+
+    def start(
+        self,
+        prepared: PreparedRun,
+        environ: Mapping[str, str] | None = None,
+        *,
+        queue: bool = True,
+    ) -> RunRecord:
+        """Start a prepared run; a run with `suspend` is only recorded.
+
+        environ: the variables that the nodes' environment starts from (default: those that
+        the request comes from). queue: wait in state QUEUED if other runs have what it needs; else
+        it is refused.
+        Raises InvalidInput if it is refused or the Job was deleted meanwhile, EngineError.
+        """
+        ...
+
+    def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
+        """Start a prepared run of a function. arguments: pickled. Raises as `start` does."""
+        ...
+
+    # Find runs
+
+    def run(self, text: str) -> RunRecord:
+        """The run with this name, id, display name or id prefix, or `last`. Raises NotFound,
+        InvalidInput if several match, CorruptRecord."""
+        ...
+
+    def find_run(self, text: str) -> RunSummary:
+        """As `run`, for a run whose record may be corrupt."""
+        ...
+
+    def runs(self, chosen: RunFilter) -> list[RunSummary]:
+        """Runs, newest first; of QUEUED ones with what they wait for by now as `details`. For
+        pages: `limit`, and `before` with the `position` of the last run of the page before."""
+        ...
+
+    def run_records(self, chosen: RunFilter) -> list[RunRecord]:
+        """As `runs`, with all that is stored of each run. Raises CorruptRecord."""
+        ...
+
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        """The run's nodes, in rank order, with those of replicas that are scaled down."""
+        ...
+
+    def restarts(self, run_id: str) -> int:
+        """The number of restarts after failures, of nodes, replicas and the whole run."""
+        ...
+
+    def why(self, run_id: str) -> list[str]:
+        """Why the run is in its state; the most important sentence first. Raises CorruptRecord."""
+        ...
+
+    def waiting_for(self, run_id: str) -> str:
+        """What a QUEUED run waits for by now; as recorded if it has just been admitted."""
+        ...
+
+    def replicas(self, run_id: str) -> dict[str, int]:
+        """Group -> its desired number of replicas. Raises CorruptRecord."""
+        ...
+
+    def limits(self, run_id: str) -> dict[str, str]:
+        """Group -> what the machine gives its nodes, for groups with resources or a shape."""
+        ...
+
+    def endpoints(self, run_id: str) -> dict[str, str]:
+        """The addresses of the run's cluster by name (`address`, `dashboard`); empty if it has
+        none, or has not started."""
+        ...
+
+    def cluster_access(self, run_id: str) -> ClusterAccess:
+        """What a client of the run's cluster needs besides the addresses."""
+        ...
+
+    def usage(self, run_id: str) -> dict[int, NodeUsage]:
+        """What the run's nodes have used, by rank; empty for a run of a version that recorded
+        none."""
+        ...
+
+    def counters(self, run_id: str) -> dict[int, Counters]:
+        """What the nodes of a run in progress use now, by rank. Raises InvalidInput if it is not in
+        progress, EngineError."""
+        ...
+
+    def stacks(self, run_id: str, ranks: Collection[int]) -> Stacks:
+        """The stacks of the Python threads of a run in progress. ranks: of these nodes; empty: of
+        all. Raises InvalidInput, EngineError."""
+        ...
+
+    # Change runs
+
+    def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
+        """Request the run's end; it is CANCELED when none of its processes is left. No effect on a
+        run that has ended; the record may be corrupt. force: kill its processes at once; raises
+        EngineError if that fails."""
+        ...
+
+    def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
+        """Request the run's suspension; it is SUSPENDED when none of its processes is left. No
+        effect on a suspended run. Raises InvalidInput if it has ended or is being canceled."""
+        ...
+
+    def prepare_resume(self, run_id: str, changes: Changes) -> RunOverrides:
+        """The overrides for `resume`, from changes to parts of the run's settings. Raises
+        InvalidInput with every problem, and if the run cannot be resumed with them."""
+        ...
+
+    def resume(
+        self,
+        run_id: str,
+        overrides: RunOverrides | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> RunRecord:
+        """Resume a suspended run, changed by the overrides. environ: as for `start`. Raises
+        InvalidInput if it is not suspended, or cannot be resumed with these overrides."""
+        ...
+
+    def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
+        """Request another number of replicas of a group; a suspended run applies it when it is
+        resumed. Raises InvalidInput if the group cannot have it, or the run is ending."""
+        ...
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run that has ended, with its output. Raises InvalidInput if it has not,
+        NotDeleted if files cannot be removed."""
+        ...
+
+    # Follow runs
+
+    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
+        """The run's event log after entry number `after`. Raises CorruptRecord."""
+        ...
+
+    def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:
+        """As `events`, and those to come until the run has ended or is suspended."""
+        ...
+
+    def follow_events_async(
+        self, run_id: str, after: int = 0
+    ) -> AsyncGenerator[EventItem | Notice]:
+        """As `follow_events`, in an event loop of asyncio."""
+        ...
+
+    def watch(
+        self, run_id: str, timeout: float | None = None, every: float | None = None
+    ) -> Generator[RunItem | Notice]:
+        """Wait until the run has ended or is suspended; its summary then is the last item.
+
+        every: also give its summary at intervals of this many seconds. Raises TimeoutError after
+        `timeout` seconds, HomeGone.
+        """
+        ...
+
+    def watch_async(
+        self, run_id: str, timeout: float | None = None
+    ) -> AsyncGenerator[RunItem | Notice]:
+        """As `watch`, in an event loop of asyncio."""
+        ...
+
+    def log(
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
+    ) -> Generator[LogChunk | Pause | Notice]:
+        """The output of the run's nodes and Muster's messages: whole lines in the order they were
+        written, attempt by attempt.
+
+        follow: until the run has ended or is suspended. live: also say when all is read, with the
+        lines that programs have not finished. Raises InvalidInput for parts that the run does not
+        have, CorruptRecord.
+        """
+        ...
+
+    def log_async(
+        self, run_id: str, selection: Selection, *, follow: bool = False
+    ) -> AsyncGenerator[LogChunk | Pause | Notice]:
+        """As `log`, in an event loop of asyncio."""
+        ...
+
+    # Files of runs
+
+    def log_folder(self, run_id: str) -> str:
+        """The folder with the plain log files of the run's current attempt on Muster's machine, for
+        people who use that machine."""
+        ...
+
+    def outputs(
+        self,
+        run_id: str,
+        ranks: Collection[int] | None = None,
+        groups: Collection[str] | None = None,
+    ) -> OutputList:
+        """The files that the run's programs have written to their output directories so far: of all
+        nodes with those that nodes share, or of the nodes with these ranks and groups only. Raises
+        InvalidInput for parts that the run does not have."""
+        ...
+
+    def output(self, run_id: str, rank: int | None, path: str) -> OutputFile:
+        """Look at an output that can be read. rank, path: as in `OutputFile`. Raises Unreadable."""
+        ...
+
+    def read_output(
+        self, run_id: str, rank: int | None, path: str, offset: int = 0
+    ) -> Generator[bytes]:
+        """The content of an output from an offset, in blocks; it ends where the file ended when it
+        was opened. Raises Unreadable, also while it is read."""
+        ...
+
+    def ranks_with_result(self, run_id: str) -> list[int]:
+        """The ranks that left the result of a function, the oldest result first."""
+        ...
+
+    def result(self, run_id: str, rank: int) -> bytes | None:
+        """The pickled result of a function on one rank; None if it left none."""
+        ...
+
+    # Disk
+
+    def disk(self) -> tuple[DiskItem, ...]:
+        """What Muster keeps on disk for the caller's project, and what projects share."""
+        ...
+
+    def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        """Delete old runs of the caller's project, and what no project uses.
+
+        A run stays if it is among the newest `keep` ended runs, or if it ended within `older_than`
+        seconds. If neither is given: the retention of the configuration, else 7 days. dry_run:
+        delete nothing. Raises InvalidInput if the configuration is wrong.
+        """
+        ...

@@ -1,0 +1,31 @@
+"""Where a client's Muster is: in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.service.embedded import EmbeddedAPI
+from muster.storage.home import Home, default_home
+
+if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
+    from muster.control.launcher import Launcher
+    from muster.submission import Submission
+
+
+def connect(
+    home: str | Path | None,
+    launcher: Launcher | None,
+    submission: Submission | None = None,
+) -> MusterAPI:
+    """Muster with this MUSTER_HOME. home: None for that of the environment. launcher: starts its
+    supervisors; None to start one when it is needed. submission: what runs start from; None for
+    what this process has at each request."""
+    root = Home(Path(home).absolute()) if home else None
+    return EmbeddedAPI(root, launcher, submission=submission)
+
+
+def place_of(home: str | Path | None) -> str:
+    """What identifies the Muster of `connect` in this process."""
+    return str(Path(home).absolute() if home else default_home().root)

@@ -1,0 +1,152 @@
+"""A base class for engines: all that one without optional capabilities need not write itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from muster.engines.base import Capabilities
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from muster.describe.stacks import ThreadStack
+    from muster.engines.admission import Shortage
+    from muster.engines.base import (
+        Claim,
+        InProgress,
+        NodeCommand,
+        Record,
+        Report,
+        RunContext,
+        RunningNode,
+        Session,
+    )
+    from muster.engines.findings import Finding
+    from muster.engines.loop import RunLoop
+    from muster.errors import Problem
+    from muster.frameworks.base import Network
+    from muster.lifecycle.status import NodeRef
+    from muster.plan.model import ResourcePlan, RunPlan
+    from muster.storage.home import Home, RunDir
+    from muster.storage.usage import Counters
+
+
+class BasicEngine(ABC):
+    """See `engines.base.Engine`. A subclass has to have `name`, `addresses` and `open`; for each
+    capability that it declares, it replaces what belongs to it.
+
+    Runs never wait for each other and nothing is reserved, nodes may use the whole machine, and the
+    supervisor is an ordinary process.
+    """
+
+    name: str
+    capabilities = Capabilities()
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        return ""
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        return []
+
+    @abstractmethod
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """See `Engine.addresses`."""
+
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
+        """See `Engine.check`."""
+        return []
+
+    def notes(self, plan: RunPlan) -> list[str]:
+        """See `Engine.notes`."""
+        return []
+
+    def check_added(
+        self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
+    ) -> list[Problem]:
+        """See `Engine.check_added`."""
+        return []
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        return {}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        from muster.engines.machine import count_memory
+
+        share = count_memory() // max(1, plan.policy.initial_size)
+        return {group.name: share for group in plan.groups}
+
+    def may_queue(self, plan: RunPlan) -> bool:
+        """See `Engine.may_queue`."""
+        return False
+
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+        """See `Engine.reserve`."""
+        record(())
+
+    def reserve_again(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """See `Engine.reserve_again`."""
+        return ()
+
+    def reserve_scaled(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """See `Engine.reserve_scaled`."""
+        return ()
+
+    def drop_lapsed_reservations(self, home: Home) -> None:  # noqa: B027  nothing to do
+        """See `Engine.drop_lapsed_reservations`."""
+
+    def waiting(self, home: Home) -> dict[str, str]:
+        """See `Engine.waiting`."""
+        return {}
+
+    def started_ranks(self, folder: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
+        """See `Engine.started_ranks`."""
+        return frozenset(ref.rank for ref in refs)
+
+    def clean_up(self, run_id: str) -> None:  # noqa: B027  nothing to do
+        """See `Engine.clean_up`."""
+
+    def warm(self) -> None:  # noqa: B027  nothing to do
+        """See `Engine.warm`."""
+
+    def prepare_parent(self, *, plain: bool) -> None:  # noqa: B027  nothing to do
+        """See `Engine.prepare_parent`."""
+
+    def prepare_supervisor(self) -> None:  # noqa: B027  nothing to do
+        """See `Engine.prepare_supervisor`."""
+
+    @abstractmethod
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
+        """See `Engine.open`."""
+
+    def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
+        """See `Engine.counters`."""
+        raise NotImplementedError
+
+    def stacks(
+        self, folder: RunDir, supervisor: int, ranks: Collection[int]
+    ) -> tuple[list[ThreadStack], list[str]]:
+        """See `Engine.stacks`."""
+        raise NotImplementedError
+
+    def forward(
+        self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
+    ) -> int:
+        """See `Engine.forward`."""
+        raise NotImplementedError
+
+    def run_in_node(
+        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
+    ) -> int:
+        """See `Engine.run_in_node`."""
+        raise NotImplementedError

@@ -1,0 +1,223 @@
+"""The launch message of a node, built from the plan and from what the engine knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.engines.base import RunContext
+from muster.engines.logs import NodeOutputs
+from muster.lifecycle.policy import Policy
+from muster.node import error_file
+from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
+from muster.plan.environment import (
+    EngineValues,
+    NodeValues,
+    ProcessValues,
+    environments,
+    has_code_parent,
+    has_tmpdir,
+    moved,
+)
+from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
+from muster.plan.services import fill_check, services
+from muster.plan.template import Facts
+from muster.spec.quantities import format_size
+
+#: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
+#: its replica fails for not being ready, so that the node can report what is missing.
+_READY_REPORT_PART, _READY_REPORT_MARGIN = 10, 30.0
+
+#: Fields of a group's plan that its launch messages have in another form.
+_CONVERTED = frozenset(("env", "node_args", "probe", "services_timeout"))
+#: Settings that a launch message copies from the policy, and from the group's plan.
+_OF_POLICY = tuple(set(Policy.__struct_fields__).intersection(LaunchMessage._fields))
+_OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._fields) - _CONVERTED)
+
+#: Python's multiprocessing, among others, puts sockets into TMPDIR. A socket's path has at most 107
+#: bytes, of which it needs these for "/pymp-12345678/listener-12345678".
+_MAX_TMPDIR = 107 - 32
+
+
+class NodePaths(Struct, frozen=True):
+    """Where the files of one node are."""
+
+    #: The node's own folder.
+    folder: Path
+    #: The cluster metadata file, one for all nodes.
+    cluster_file: Path
+    #: The working directory, with the code.
+    work: Path
+    #: The output files of processes and services.
+    outputs: NodeOutputs
+    #: The node's certificates, if it has any.
+    tls: Path
+    #: A folder with a short path, for sockets.
+    short: Path
+
+    @property
+    def checkpoint_file(self) -> Path:
+        """Where the program tells its last checkpoint."""
+        return self.folder / "checkpoint"
+
+    @property
+    def temporary(self) -> Path:
+        """The folder for temporary files."""
+        return self.folder / "tmp"
+
+    @property
+    def tmpdir(self) -> Path:
+        """The path of `temporary` for programs: a link where its own path is too long."""
+        temporary = self.temporary
+        return temporary if len(os.fsencode(temporary)) <= _MAX_TMPDIR else self.short / "tmp"
+
+    def error_file(self, local_rank: int) -> str:
+        """The path of the file in which a process may record its error."""
+        return f"{self.folder}/error-{local_rank}.json"
+
+
+class NodeStart(Struct, frozen=True):
+    """What the engine knows about one start of a node, besides its paths."""
+
+    #: The attempt of the run.
+    attempt: int
+    #: The node's incarnation.
+    incarnation: int
+    #: The run's ports, by name, or by `NAME.RANK` where each node has its own.
+    ports: Mapping[str, int]
+    #: What the engine chose for the node's environment.
+    values: EngineValues
+    #: CPUs that the node should use.
+    cpus: int
+    #: Bytes of memory that the node should use.
+    memory: int
+    #: Whether the node has a PID namespace.
+    contained: bool
+    #: Ranks of nodes that are removed from the run.
+    absent: Sequence[int] = ()
+    #: Folders that are emptied before each start.
+    fresh: Sequence[str] = ()
+    #: Whether processes are given a file in which to record their errors.
+    error_files: bool = True
+
+
+def launch_message(
+    context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart
+) -> LaunchMessage:
+    """The complete message for one incarnation, be it the first or a restart in place."""
+    plan, group = context.plan, context.plan.group(node.group)
+    facts = _facts(context, node, paths, start)
+    env, processes = _processes(context, node, paths, start, facts)
+    cwd = str(paths.work / moved(group.working_dir or "", start.values.mounted))
+    # a service may run the program's modules, so it searches where the program would
+    search_path = {"PYTHONPATH": os.pathsep.join(filter(None, [cwd, env.get("PYTHONPATH")]))}
+    margin = min(group.services_timeout / _READY_REPORT_PART, _READY_REPORT_MARGIN)
+    return LaunchMessage(
+        incarnation=start.incarnation,
+        env=env,
+        processes=processes,
+        ranks=[OutputFiles(stdout, stderr) for stdout, stderr in paths.outputs.ranks],
+        node_args=[facts.fill(word) for word in group.node_args],
+        launcher=[facts.fill(word) for word in group.role.launcher],
+        program=group.role.program,
+        services=services(group, facts, paths.outputs, search_path),
+        gather=fill_check(group.role.gather, facts),
+        absent=list(start.absent),
+        services_timeout=group.services_timeout - margin,
+        probe=None if group.probe is None else Probe(**group.probe),
+        cwd=cwd,
+        folder=str(paths.folder),
+        fresh=list(start.fresh),
+        output_folder=str(_outputs(context, node)),
+        address=node.address,
+        disk=None if group.resources.disk_image else group.resources.disk,
+        disk_full=disk_full(group.resources),
+        contained=start.contained,
+        keep=context.keep,
+        **{name: getattr(plan.policy, name) for name in _OF_POLICY},
+        **{name: getattr(group, name) for name in _OF_GROUP},
+    )
+
+
+def _facts(context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart) -> Facts:
+    """What the placeholders of the first process stand for."""
+    places = {
+        "folder": str(paths.short),
+        "tmp": str(paths.temporary),
+        "python": context.python,
+        "run.tls": str(paths.tls),
+        "run.token": start.values.token,
+        "run.restarts": str(start.attempt - context.resumes),
+        "cpus": str(start.cpus),
+        "memory": str(start.memory),
+    }
+    return Facts(context.plan, node, 0, start.attempt, start.ports, places)
+
+
+def _processes(
+    context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart, facts: Facts
+) -> tuple[dict[str, str], list[ProcessLaunch]]:
+    """The variables that all processes share, and the processes.
+
+    Shared variables are sent once: for many processes the message would not fit into the socket's
+    buffer, and the supervisor would have to wait for the agent.
+    """
+    values = _node_values(context, paths, start, facts)
+    ranks = range(len(paths.outputs.processes))
+    files = [paths.error_file(rank) if start.error_files else None for rank in ranks]
+    each = [ProcessValues(replace(facts, local_rank=rank).fill, files[rank]) for rank in ranks]
+    variables = [env.values for env in environments(context.plan, node, values, each)]
+    first, *others = variables
+    different = {name for env in others for name, value in env.items() if first[name] != value}
+    shared = {name: value for name, value in first.items() if name not in different}
+    processes = []
+    for env, file, outputs in zip(variables, files, paths.outputs.processes, strict=True):
+        # if the job uses the variable for a file of its own, only a launcher whose ranks have
+        # their own files uses ours
+        is_used = env.get(error_file.VARIABLE) == file or bool(paths.outputs.ranks)
+        own = {name: env[name] for name in different}
+        processes.append(ProcessLaunch(own, *outputs, error_file=file if is_used else None))
+    return shared, processes
+
+
+def _outputs(context: RunContext, node: NodePlan) -> Path:
+    """$MUSTER_OUTPUTS of a node."""
+    run_dir = context.home.run_dir(context.plan.run_id)
+    return run_dir.output(node.rank, own=context.plan.node_outputs)
+
+
+def _node_values(
+    context: RunContext, paths: NodePaths, start: NodeStart, facts: Facts
+) -> NodeValues:
+    plan, node = facts.plan, facts.node
+    needs_tmpdir = has_tmpdir(plan, plan.group(node.group), start.values.mounted)
+    quiet = fill_check(plan.quiet, facts) if node.rank == 0 else None
+    run_dir = context.home.run_dir(plan.run_id)
+    return NodeValues(
+        engine=start.values,
+        environ=context.environ,
+        python_folder=os.path.dirname(context.python),
+        cluster_file=str(paths.cluster_file),
+        outputs=str(_outputs(context, node)),
+        run_outputs=str(run_dir.outputs),
+        checkpoint=str(paths.checkpoint_file),
+        attempt=str(start.attempt),
+        incarnation=str(start.incarnation),
+        run_restarts=facts.places["run.restarts"],
+        run_started=f"{context.started:.3f}",
+        tmpdir=str(paths.tmpdir) if needs_tmpdir else None,
+        code_parent=str(paths.work.parent) if has_code_parent(plan) else None,
+        quiet=None if quiet is None else json.dumps(quiet),
+    )
+
+
+def disk_full(resources: ResourcePlan) -> str | None:
+    """The failure message of a node whose own disk is full; None if it has no disk of its own."""
+    if resources.disk is None or not resources.disk_image:
+        return None
+    return f"its disk was full (resources.disk: {format_size(resources.disk)})"

@@ -1,0 +1,92 @@
+"""Engines by name: the built-in one, and plug-ins of other packages.
+
+A package adds an engine with an entry point in the group `muster.engines`:
+
+    [project.entry-points."muster.engines"]
+    mine = "my_package.engine:MyEngine"
+
+Layers above ask for engines here, and know only their contract (`engines.base`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from muster.engines.base import Engine
+
+ENTRY_POINTS = "muster.engines"
+#: The engine of this machine, which needs nothing installed.
+LOCAL = "local"
+#: By module name: nothing else imports an engine's package.
+BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
+
+
+def engine_named(name: str) -> Engine:
+    """The engine with this name. Raises InvalidInput (path `engine`) if there is none, or if the
+    package that provides it cannot be loaded."""
+    return _maker(name)()
+
+
+def find_engine(name: str) -> Engine | None:
+    """As `engine_named`; None instead of InvalidInput: for what can be shown without the engine."""
+    try:
+        return engine_named(name)
+    except InvalidInput:
+        return None
+
+
+def engine_names() -> list[str]:
+    """All names of engines, built-in ones first."""
+    return [*BUILT_IN, *sorted({entry.name for entry in entry_points_of_engines()} - {*BUILT_IN})]
+
+
+@cache
+def _maker(name: str) -> Callable[[], Engine]:
+    """What makes the engine. Raises InvalidInput."""
+    if place := BUILT_IN.get(name):
+        module, _, attribute = place.partition(":")
+        made: Callable[[], Engine] = getattr(import_module(module), attribute)
+        return made
+    found = [entry for entry in entry_points_of_engines() if entry.name == name]
+    if not found:
+        from muster.spec.wording import close_to
+
+        names = engine_names()
+        meant = [f'did you mean "{close}"?' for close in close_to(name, names)]
+        hint = " ".join([*meant, f"installed: {', '.join(names)}"])
+        raise InvalidInput(Problem("engine", f"no engine named {name!r} is installed", hint))
+    if len(found) > 1:
+        both = " and ".join(distribution_of(entry) for entry in found)
+        text = f"{name!r} is the name of engines in {both}"
+        raise InvalidInput(Problem("engine", text, "uninstall all but one of them"))
+    return _load(found[0])
+
+
+def _load(entry: EntryPoint) -> Callable[[], Engine]:
+    try:
+        loaded: Callable[[], Engine] = entry.load()
+        loaded()  # whether one can be made
+    except Exception as error:
+        text = f"{entry.name!r} in {distribution_of(entry)} cannot be loaded: {error!r}"
+        raise InvalidInput(Problem("engine", text, "repair or uninstall it")) from error
+    return loaded
+
+
+def entry_points_of_engines() -> tuple[EntryPoint, ...]:
+    """The entry points of all installed packages that provide engines."""
+    from importlib.metadata import entry_points  # takes 15 ms: only for names that are not built in
+
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
+def distribution_of(entry: EntryPoint) -> str:
+    """The name and version of the package that has the entry point."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"

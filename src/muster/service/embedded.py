@@ -1,0 +1,649 @@
+"""`MusterAPI` in this process: checks who calls, then carries out a use case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from muster.caller import Caller, Right, local_caller
+from muster.errors import InvalidInput, NotFound
+from muster.service.backend import Backend
+from muster.service.context import Context
+from muster.service.recovery import recover_once
+from muster.storage.home import Home, default_home
+from muster.store.base import Store
+from muster.store.names import no_job_error, no_run_error
+from muster.store.records import (
+    EventRecord,
+    JobEventRecord,
+    JobRecord,
+    NodeRecord,
+    RunFilter,
+    RunRecord,
+    RunSummary,
+)
+from muster.submission import Submission, of_this_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+    from muster.api.answers import (
+        ClusterAccess,
+        DiskItem,
+        PlanLimits,
+        Pruned,
+        Stacks,
+    )
+    from muster.api.outputs import OutputFile, OutputList
+    from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
+    from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
+    from muster.control.launcher import Launcher
+    from muster.engines.base import RunningNode
+    from muster.errors import Problem
+    from muster.plan.model import RunPlan
+    from muster.service.local_nodes import LocalNodes
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
+    from muster.spec.overrides import Changes
+    from muster.spec.reader import ParsedSpec
+    from muster.spec.shapes import Shape
+    from muster.storage.usage import Counters, NodeUsage
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def _requires(right: Right, what: str) -> Callable[[M], M]:
+    """Check the caller's right before a method. what: what the method does, for the error."""
+
+    def decorate(method: M) -> M:
+        @wraps(method)
+        def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
+            self._caller.require(right, what)
+            return method(self, *args, **named)
+
+        return cast("M", checked)
+
+    return decorate
+
+
+def _of_run(right: Right, what: str) -> Callable[[M], M]:
+    """As `_requires`, for a method of one run: also check that the run is of the caller's
+    project."""
+
+    def decorate(method: M) -> M:
+        @wraps(method)
+        def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
+            self._caller.require(right, what)
+            self.recover()
+            self._check_run(run_id)
+            return method(self, run_id, *args, **named)
+
+        return cast("M", checked)
+
+    return decorate
+
+
+#: Ids of runs that are known to be of the caller's project.
+_MAX_KNOWN = 10_000
+
+
+class EmbeddedAPI:
+    """See `MusterAPI`, which documents the methods. Each is short: it calls the use case in a
+    module of this package, which is imported then. Threads may share an object.
+
+    The first method that finds or changes runs recovers those whose supervisor was killed.
+    """
+
+    def __init__(
+        self,
+        home: Home | None = None,
+        launcher: Launcher | None = None,
+        caller: Caller | None = None,
+        *,
+        submission: Submission | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        """home: MUSTER_HOME (default: the environment's). caller: default: the user of this
+        process. submission: default: that of this process, as it is at each request. backend: one
+        that callers share, instead of one of its own."""
+        backend = backend or Backend(home or default_home(), launcher)
+        self._backend = backend
+        self._caller = caller or local_caller()
+        self._submission = submission
+        self._own_runs: set[str] = set()
+
+    @property
+    def context(self) -> Context:
+        """The context of one request."""
+        return Context(self._backend, self._caller, self._submission or of_this_process())
+
+    @property
+    def home(self) -> Home:
+        """MUSTER_HOME."""
+        return self._backend.home
+
+    @property
+    def store(self) -> Store:
+        """The database, opened at the first access."""
+        return self._backend.store
+
+    @property
+    def node_access(self) -> LocalNodes:
+        from muster.service.local_nodes import LocalNodes
+
+        return LocalNodes(self)
+
+    def recover(self) -> None:
+        """Recover runs without a supervisor and delete expired ones, at the first call."""
+        if not self._backend.recovered:
+            recover_once(self.context)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _check_run(self, run_id: str) -> None:
+        """Raises NotFound if the run is not of the caller's project. A run never changes that."""
+        if run_id in self._own_runs:
+            return
+        if self.store.runs.summary(run_id).project != self._caller.project:
+            raise no_run_error(run_id)
+        self._note_run(run_id)
+
+    def _note_run(self, run_id: str) -> None:
+        if len(self._own_runs) >= _MAX_KNOWN:
+            self._own_runs.clear()
+        self._own_runs.add(run_id)
+
+    def _noted(self, run: RunRecord) -> RunRecord:
+        self._note_run(run.id)
+        return run
+
+    def _own_job(self, job_id: str) -> JobRecord:
+        """Raises NotFound if the Job is not of the caller's project."""
+        return self.store.jobs.find(self._caller.project, job_id)
+
+    def _check_project(self, job: JobRecord) -> None:
+        """Raises NotFound if a Job that a caller passes is of another project. If it lies about
+        that, the store refuses it."""
+        if job.project != self._caller.project:
+            raise no_job_error(job.id)
+
+    def _check_new_run(self, prepared: PreparedRun) -> None:
+        """Raises InvalidInput if a prepared run was started before, NotFound if its Job is of
+        another project."""
+        self._check_project(prepared.job)
+        with suppress(NotFound):
+            self.store.runs.summary(prepared.plan.run_id)
+            raise InvalidInput("this prepared run was started already: prepare another one")
+
+    # About
+
+    def caller(self) -> Caller:
+        return self._caller
+
+    def location(self) -> str:
+        return str(self.home.root)
+
+    @_requires(Right.READ, "see how much space is left")
+    def space_warning(self) -> str | None:
+        return self._backend.space_warning() or None
+
+    @_requires(Right.READ, "see shapes")
+    def shapes(self) -> list[Shape]:
+        from muster.spec.shapes import catalogue
+
+        return list(catalogue(self.home.shapes).values())
+
+    @_requires(Right.READ, "see shapes")
+    def shape(self, name: str) -> Shape:
+        from muster.spec.shapes import find_shape
+
+        return find_shape(name, self.home.shapes)
+
+    # Jobs
+
+    @_requires(Right.READ, "see jobs")
+    def job(self, text: str) -> JobRecord:
+        self.recover()
+        return self.store.jobs.find(self._caller.project, text)
+
+    @_requires(Right.READ, "see jobs")
+    def jobs(
+        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+    ) -> list[JobRecord]:
+        self.recover()
+        return self.store.jobs.listing(self._caller.project, deleted=deleted, tags=tags)
+
+    @_requires(Right.READ, "see jobs")
+    def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
+        return self.store.jobs.events(self._own_job(job_id).id, after)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def job_spec(self, job_id: str) -> JobSpec:
+        from muster.service.stored_spec import spec_of
+
+        return spec_of(self.home, self._own_job(job_id))
+
+    @_requires(Right.READ, "see jobs")
+    def code_size(self, job_id: str) -> int | None:
+        from muster.storage.artifacts import stored_size
+
+        digest = self._own_job(job_id).artifact_sha256
+        return None if digest is None else stored_size(self.home, digest)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def prepare_job(self, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
+        from muster.service.jobs import prepare
+
+        self.recover()
+        return prepare(self.context, spec, always_new=always_new)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def copy_job(self, job_id: str) -> JobRecord:
+        from muster.service.jobs import copy
+
+        job = self._own_job(job_id)
+        job.check_active()
+        return copy(self.context, job)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def create_job(self, job: JobRecord) -> JobRecord:
+        from muster.service.jobs import create
+
+        self._check_project(job)
+        return create(self.context, job)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def discard(self, job: JobRecord) -> None:
+        from muster.service.jobs import discard
+
+        self._check_project(job)
+        discard(self.context, job)
+
+    @_requires(Right.DELETE, "delete jobs")
+    def delete_unused_job(self, job_id: str) -> None:
+        self.store.jobs.delete_unused(self._own_job(job_id).id)
+
+    @_requires(Right.SUBMIT, "edit jobs")
+    def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
+        from muster.service.jobs import edit
+
+        job = self._own_job(job_id)
+        edit(self.context, job, changes)
+        return self._own_job(job.id)
+
+    @_requires(Right.READ, "see jobs")
+    def check_deletable(self, job_ids: Sequence[str]) -> None:
+        self.recover()
+        self.store.jobs.check_ended([self._own_job(job_id).id for job_id in job_ids])
+
+    @_requires(Right.DELETE, "delete jobs")
+    def delete_job(self, job_id: str) -> JobRecord:
+        from muster.service.jobs import delete
+
+        self.recover()
+        job = self._own_job(job_id)
+        delete(self.context, job)
+        return self._own_job(job.id)
+
+    # Start runs
+
+    @_requires(Right.SUBMIT, "start runs")
+    def prepare_run(
+        self,
+        job: JobRecord,
+        overrides: RunOverrides,
+        *,
+        spec: JobSpec | None = None,
+        new_job: bool = False,
+        notes: Sequence[str] = (),
+    ) -> PreparedRun:
+        from muster.errors import MusterError
+        from muster.service.prepare import prepare_run
+
+        self._check_project(job)
+        job.check_active()
+        try:
+            return prepare_run(
+                self.context, job, overrides, spec=spec, new_job=new_job, notes=notes
+            )
+        except MusterError:
+            if new_job:
+                self.discard(job)
+            raise
+
+    @_requires(Right.SUBMIT, "start runs")
+    def review(
+        self, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
+    ) -> list[Problem]:
+        from muster.service.review import review
+
+        return review(self.context, written, changes, found)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def check_framework(
+        self, plan: RunPlan, environ: Mapping[str, str] | None = None
+    ) -> FrameworkCheck:
+        from muster.service.framework_check import check_framework
+
+        submission = self.context.submission
+        if environ is not None:
+            submission = replace(submission, environ=environ)
+        return check_framework(plan, submission)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def plan_limits(self, plan: RunPlan) -> PlanLimits:
+        from muster.service.planning import limits_of
+
+        return limits_of(plan)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def packed_files(self, prepared: PreparedRun) -> list[str]:
+        from muster.service.prepare import packed_files
+
+        return packed_files(self.home, prepared)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def start(
+        self,
+        prepared: PreparedRun,
+        environ: Mapping[str, str] | None = None,
+        *,
+        queue: bool = True,
+    ) -> RunRecord:
+        from muster.service.start import start
+
+        self.recover()
+        self._check_new_run(prepared)
+        return self._noted(start(self.context, prepared, environ, queue=queue))
+
+    @_requires(Right.SUBMIT, "start runs")
+    def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
+        from muster.service.start import start_function
+
+        self.recover()
+        self._check_new_run(prepared)
+        return self._noted(start_function(self.context, prepared, arguments))
+
+    # Find runs
+
+    @_requires(Right.READ, "see runs")
+    def run(self, text: str) -> RunRecord:
+        self.recover()
+        return self._noted(self.store.runs.find(self._caller.project, text))
+
+    @_requires(Right.READ, "see runs")
+    def find_run(self, text: str) -> RunSummary:
+        self.recover()
+        run_id = self.store.runs.find_id(self._caller.project, text)
+        self._note_run(run_id)
+        return self.store.runs.summary(run_id)
+
+    @_requires(Right.READ, "see runs")
+    def runs(self, chosen: RunFilter) -> list[RunSummary]:
+        from muster.service.run_details import with_waiting
+
+        self.recover()
+        return with_waiting(self.home, self.store.runs.listing(self._caller.project, chosen))
+
+    @_requires(Right.READ, "see runs")
+    def run_records(self, chosen: RunFilter) -> list[RunRecord]:
+        self.recover()
+        return [*map(self._noted, self.store.runs.records(self._caller.project, chosen))]
+
+    @_of_run(Right.READ, "see runs")
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        return list(self.store.runs.nodes(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def restarts(self, run_id: str) -> int:
+        return self.store.events.count(run_id, "restart")
+
+    @_of_run(Right.READ, "see runs")
+    def why(self, run_id: str) -> list[str]:
+        from muster.service.run_details import why
+
+        return why(self.context, self.store.runs.get(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def waiting_for(self, run_id: str) -> str:
+        from muster.service.run_details import waiting_for
+
+        return waiting_for(self.home, self.store.runs.summary(run_id))[0]
+
+    @_of_run(Right.READ, "see runs")
+    def replicas(self, run_id: str) -> dict[str, int]:
+        from muster.service.run_details import replicas
+
+        return replicas(self.store.runs.get(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def limits(self, run_id: str) -> dict[str, str]:
+        from muster.service.run_details import limits
+
+        return limits(self.store.runs.get(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def endpoints(self, run_id: str) -> dict[str, str]:
+        from muster.storage.run_files import read_endpoints
+
+        return read_endpoints(self.home.run_dir(run_id))
+
+    @_of_run(Right.ENTER, "connect to nodes")
+    def cluster_access(self, run_id: str) -> ClusterAccess:
+        from muster.service.run_details import cluster_access
+
+        return cluster_access(self.context, self.store.runs.get(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def usage(self, run_id: str) -> dict[int, NodeUsage]:
+        from muster.storage.usage import read_usage
+
+        return read_usage(self.home.run_dir(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def counters(self, run_id: str) -> dict[int, Counters]:
+        from muster.service.inside import counters
+
+        return counters(self.context, self.store.runs.summary(run_id))
+
+    @_of_run(Right.READ, "see runs")
+    def stacks(self, run_id: str, ranks: Collection[int]) -> Stacks:
+        from muster.service.inside import stacks
+
+        nodes = self.store.runs.nodes(run_id)
+        return stacks(self.context, self.store.runs.summary(run_id), nodes, ranks)
+
+    # For `LocalNodes`
+
+    @_of_run(Right.ENTER, "enter nodes")
+    def supervisor_of(self, run_id: str) -> int:
+        """The pid of the process that drives a run in progress. See `service.inside`."""
+        from muster.service.inside import supervisor_of
+
+        return supervisor_of(self.context, self.store.runs.summary(run_id))
+
+    @_of_run(Right.ENTER, "enter nodes")
+    def running_node(self, run_id: str, rank: int | None) -> RunningNode:
+        """A node of a run in progress; its only one if rank is None. See `service.inside`."""
+        from muster.service.inside import running_node
+
+        run = self.store.runs.summary(run_id)
+        return running_node(self.context, run, self.store.runs.nodes(run_id), rank)
+
+    # Change runs
+
+    @_of_run(Right.SUBMIT, "cancel runs")
+    def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
+        from muster.service.requests import cancel
+
+        cancel(self.context, run_id, why, force=force)
+
+    @_of_run(Right.SUBMIT, "suspend runs")
+    def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
+        from muster.service.requests import suspend
+
+        return suspend(self.context, run_id, why)
+
+    @_of_run(Right.SUBMIT, "resume runs")
+    def prepare_resume(self, run_id: str, changes: Changes) -> RunOverrides:
+        from muster.service.requests import reviewed_overrides
+
+        return reviewed_overrides(self.context, self.store.runs.get(run_id), changes)
+
+    @_of_run(Right.SUBMIT, "resume runs")
+    def resume(
+        self,
+        run_id: str,
+        overrides: RunOverrides | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> RunRecord:
+        from muster.service.requests import resume
+
+        return resume(self.context, run_id, overrides, environ)
+
+    @_of_run(Right.SUBMIT, "scale runs")
+    def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
+        from muster.service.requests import scale
+
+        return scale(self.context, run_id, group, replicas, why)
+
+    @_of_run(Right.DELETE, "delete runs")
+    def delete(self, run_id: str) -> None:
+        from muster.service.delete import delete
+
+        delete(self.context, run_id)
+        self._own_runs.discard(run_id)
+
+    # Follow runs
+
+    @_of_run(Right.READ, "see runs")
+    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
+        return self.store.events.since(run_id, after)
+
+    @_of_run(Right.READ, "see runs")
+    def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:
+        from muster.service.run_events import follow_events
+
+        return follow_events(self.context, run_id, after)
+
+    @_of_run(Right.READ, "see runs")
+    def follow_events_async(
+        self, run_id: str, after: int = 0
+    ) -> AsyncGenerator[EventItem | Notice]:
+        from muster.service.run_events import follow_events_async
+
+        return follow_events_async(self.context, run_id, after)
+
+    @_of_run(Right.READ, "see runs")
+    def watch(
+        self, run_id: str, timeout: float | None = None, every: float | None = None
+    ) -> Generator[RunItem | Notice]:
+        from muster.service.wait import watch
+
+        return watch(self.context, run_id, timeout, every)
+
+    @_of_run(Right.READ, "see runs")
+    def watch_async(
+        self, run_id: str, timeout: float | None = None
+    ) -> AsyncGenerator[RunItem | Notice]:
+        from muster.service.event_loop import watch
+
+        return watch(self.context, run_id, timeout)
+
+    @_of_run(Right.READ, "see output")
+    def log(
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
+    ) -> Generator[LogChunk | Pause | Notice]:
+        from muster.service.run_log import items
+
+        run = self._run_with_output(run_id, selection)
+        return items(self.context, run, selection, follow=follow, live=live)
+
+    @_of_run(Right.READ, "see output")
+    def log_async(
+        self, run_id: str, selection: Selection, *, follow: bool = False
+    ) -> AsyncGenerator[LogChunk | Pause | Notice]:
+        from muster.service.run_log import items_async
+
+        run = self._run_with_output(run_id, selection)
+        return items_async(self.context, run, selection, follow=follow)
+
+    def _run_with_output(self, run_id: str, selection: Selection) -> RunSummary:
+        """Raises InvalidInput if the run does not have what is selected."""
+        run = self.store.runs.summary(run_id)
+        if selection.restricts:
+            from muster.service.selection import check_selection
+
+            check_selection(self.context, run, selection)
+        return run
+
+    # Files of runs
+
+    @_of_run(Right.READ, "see output")
+    def log_folder(self, run_id: str) -> str:
+        attempt = self.store.runs.summary(run_id).attempt
+        return str(self.home.run_dir(run_id).logs(attempt).resolve())
+
+    @_of_run(Right.READ, "see output")
+    def outputs(
+        self,
+        run_id: str,
+        ranks: Collection[int] | None = None,
+        groups: Collection[str] | None = None,
+    ) -> OutputList:
+        from muster.service.output_files import outputs
+
+        return outputs(self.context, self.store.runs.summary(run_id), ranks, groups)
+
+    @_of_run(Right.READ, "see output")
+    def output(self, run_id: str, rank: int | None, path: str) -> OutputFile:
+        from muster.service.output_files import output
+
+        return output(self.context, run_id, rank, path)
+
+    @_of_run(Right.READ, "see output")
+    def read_output(
+        self, run_id: str, rank: int | None, path: str, offset: int = 0
+    ) -> Generator[bytes]:
+        from muster.service.output_files import read
+
+        return read(self.context, run_id, rank, path, offset)
+
+    @_of_run(Right.READ, "see output")
+    def ranks_with_result(self, run_id: str) -> list[int]:
+        from muster.storage.run_files import ranks_with_result
+
+        return list(ranks_with_result(self.home.run_dir(run_id)))
+
+    @_of_run(Right.READ, "see output")
+    def result(self, run_id: str, rank: int) -> bytes | None:
+        from muster.storage.run_files import read_result
+
+        return read_result(self.home.run_dir(run_id), rank)
+
+    # Disk
+
+    @_requires(Right.READ, "see what is on disk")
+    def disk(self) -> tuple[DiskItem, ...]:
+        from muster.service.disk import measure
+
+        self.recover()
+        return measure(self.context)
+
+    @_requires(Right.DELETE, "delete runs and files")
+    def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        from muster.service.prune import prune, retention_of
+
+        self.recover()
+        retention = retention_of(self.home, keep, older_than)
+        return prune(self.context, retention, dry_run=dry_run)

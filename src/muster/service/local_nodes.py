@@ -1,0 +1,44 @@
+"""`NodeAccess` for nodes on this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from muster.engines.base import NodeCommand
+from muster.service import inside
+from muster.store.records import NodeRecord
+
+if TYPE_CHECKING:
+    from muster.api.node_access import Progress
+    from muster.service.embedded import EmbeddedAPI
+
+
+class LocalNodes:
+    """See `NodeAccess`, which documents the methods."""
+
+    def __init__(self, api: EmbeddedAPI) -> None:
+        self._api = api
+
+    def check_in_progress(self, run_id: str) -> None:
+        self._api.supervisor_of(run_id)
+
+    def find(self, run_id: str, rank: int | None) -> NodeRecord:
+        found = self._api.running_node(run_id, rank).rank
+        return next(node for node in self._api.nodes(run_id) if node.rank == found)
+
+    def execute(
+        self, run_id: str, rank: int, command: NodeCommand, stdio: tuple[int, int, int]
+    ) -> int:
+        return inside.run_in_node(self._api.running_node(run_id, rank), command, stdio)
+
+    def forward(
+        self, run_id: str, rank: int, hosts: Sequence[str], port: int, listener: socket.socket
+    ) -> int:
+        return inside.forward(self._api.running_node(run_id, rank), hosts, port, listener)
+
+    def copy(self, source: str, target: str, progress: Progress) -> tuple[str, ...]:
+        from muster.service.copying import copy
+
+        return copy(self._api, source, target, progress)

@@ -1,0 +1,30 @@
+"""The implementations of the interface that the tests of this folder compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.api.interface import MusterAPI
+from muster.service.embedded import EmbeddedAPI
+from muster.store.records import RunFilter
+from support.json_api import json_api
+
+
+@pytest.fixture
+def backend_api(own_home: Path) -> Iterator[EmbeddedAPI]:
+    """The embedded implementation; all its runs are ended afterwards."""
+    api = EmbeddedAPI()
+    yield api
+    for run in api.runs(RunFilter()):
+        api.cancel(run.id)
+        for _ in api.watch(run.id, 60):
+            pass
+    api.close()
+
+
+@pytest.fixture(params=["embedded", "json"])
+def api(request: pytest.FixtureRequest, backend_api: EmbeddedAPI) -> MusterAPI:
+    return backend_api if request.param == "embedded" else json_api(backend_api)

@@ -1,0 +1,218 @@
+"""Every method works for its caller: within the project, and with the rights that it needs.
+
+The cases are generated from the interface, so that no method can be forgotten.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from muster.api.interface import MusterAPI
+from muster.api.node_access import NodeAccess, NodeCommand
+from muster.api.streams import Selection
+from muster.caller import ALL_RIGHTS, Caller, Right
+from muster.errors import Forbidden, MusterError, NotFound
+from muster.service.embedded import EmbeddedAPI
+from muster.spec.override_models import RunOverrides
+from muster.spec.overrides import changes_from_mapping
+from muster.spec.reader import parse_spec, spec_from_mapping
+from muster.store.records import RunFilter
+from support.api_runs import prepare, start, wait
+from support.json_api import METHODS
+
+#: Methods that anybody may call.
+FREE = {"caller", "location", "close"}
+_ACCESS = [name for name, _ in inspect.getmembers(NodeAccess, inspect.isfunction) if name[0] != "_"]
+#: Methods that get the id of a run, of both interfaces.
+OF_RUNS = [
+    *(name for name, method in METHODS.items() if "run_id" in method.parameters),
+    *(f"node_access.{name}" for name in _ACCESS if name != "copy"),
+]
+
+
+def as_caller(
+    api: EmbeddedAPI, project: str = "default", rights: frozenset[Right] = ALL_RIGHTS
+) -> EmbeddedAPI:
+    return EmbeddedAPI(caller=Caller("someone", project, rights), backend=api.context.backend)
+
+
+class World:
+    """A run, a Job and a prepared run, and arguments for every method about them."""
+
+    def __init__(self, api: EmbeddedAPI) -> None:
+        run = start(api, "true", suspend=True)
+        self.prepared = prepare(api, "echo new")
+        self.arguments: dict[str, Any] = {
+            "run_id": run.id,
+            "job_id": run.job_id,
+            "job_ids": [run.job_id],
+            "job": self.prepared.job,
+            "prepared": self.prepared,
+            "plan": self.prepared.plan,
+            "spec": spec_from_mapping({"command": ["true"]}),
+            "overrides": RunOverrides(),
+            "written": parse_spec({"command": ["true"]}),
+            "changes": changes_from_mapping({}),
+            "chosen": RunFilter(),
+            "selection": Selection(),
+            "environ": {},
+            "arguments": b"",
+            "text": run.id,
+            "name": "local",
+            "rank": 0,
+            "ranks": [],
+            "path": "file",
+            "group": "workers",
+            "replicas": 1,
+            "keep": 1000,
+            "older_than": None,
+            "command": NodeCommand(("true",)),
+            "stdio": (0, 1, 2),
+            "hosts": ["127.0.0.1"],
+            "port": 80,
+            "listener": None,
+        }
+
+    def call(self, api: EmbeddedAPI, name: str) -> Any:
+        """Call a method with the arguments that it needs, and take the first item of a stream."""
+        where: Any = MusterAPI
+        target: Any = api
+        if name.startswith("node_access."):
+            name, where, target = name.partition(".")[2], NodeAccess, api.node_access
+        parameters = inspect.signature(getattr(where, name)).parameters
+        needed = [
+            one.name
+            for one in parameters.values()
+            if one.name != "self" and one.default is inspect.Parameter.empty
+        ]
+        given = {name: self.arguments[name] for name in needed}
+        if name == "edit_job":
+            given["changes"] = ["description=other"]
+        return getattr(target, name)(**given)
+
+
+@pytest.fixture
+def world(backend_api: EmbeddedAPI) -> Iterator[World]:
+    yield World(backend_api)
+
+
+def recorded(api: EmbeddedAPI) -> Any:
+    """All that is recorded of Jobs and runs."""
+    runs, jobs = api.run_records(RunFilter()), api.jobs(deleted=True)
+    events = [api.events(run.id) for run in runs]
+    return runs, jobs, events, [api.job_events(job.id) for job in jobs]
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_a_run_of_another_project_does_not_exist(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    other = as_caller(backend_api, "other")
+    before = recorded(backend_api)
+    with pytest.raises(NotFound) as caught:
+        world.call(other, name)
+    missing = world.arguments["run_id"] = "0" * 10
+    with pytest.raises(NotFound) as unknown:
+        world.call(other, name)
+    run_id = before[0][0].id
+    assert str(unknown.value) == str(caught.value).replace(run_id, missing)
+    assert recorded(backend_api) == before
+
+
+OF_JOBS = [
+    name for name, method in METHODS.items() if {"job_id", "job_ids"} & method.parameters.keys()
+]
+
+
+@pytest.mark.parametrize("name", OF_JOBS)
+def test_a_job_of_another_project_does_not_exist(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    before = recorded(backend_api)
+    with pytest.raises(NotFound):
+        world.call(as_caller(backend_api, "other"), name)
+    assert recorded(backend_api) == before
+
+
+PREPARED = ["create_job", "discard", "prepare_run", "start", "start_function"]
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_a_prepared_job_of_another_project_is_refused(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    before = recorded(backend_api)
+    with pytest.raises(NotFound):
+        world.call(as_caller(backend_api, "other"), name)
+    assert recorded(backend_api) == before
+
+
+@pytest.mark.parametrize("text", ["last", "demo-1", "demo", "id", "prefix"])
+def test_names_do_not_cross_projects(backend_api: EmbeddedAPI, world: World, text: str) -> None:
+    other, run_id = as_caller(backend_api, "other"), world.arguments["run_id"]
+    text = {"id": run_id, "prefix": run_id[:5]}.get(text, text)
+    for find in (other.run, other.find_run, other.job):
+        with pytest.raises(NotFound):
+            find(text)
+
+
+def test_projects_have_names_numbers_and_content_of_their_own(backend_api: EmbeddedAPI) -> None:
+    other = as_caller(backend_api, "other")
+    runs = [start(api, "true", suspend=True) for api in (backend_api, other, other)]
+    assert [(run.name, run.project) for run in runs] == [
+        ("demo-1", "default"),
+        ("demo-1", "other"),
+        ("demo-2", "other"),
+    ]
+    assert len({run.job_id for run in runs}) == 2, "the same content is reused within a project"
+    assert backend_api.run("last").id == runs[0].id
+    assert other.run("last").id == runs[2].id
+    assert [run.id for run in other.runs(RunFilter())] == [runs[2].id, runs[1].id]
+    assert [run.id for run in other.run_records(RunFilter(job="demo"))] == [runs[2].id, runs[1].id]
+    assert [job.id for job in other.jobs()] == [runs[1].job_id]
+    assert other.caller() == Caller("someone", "other")
+    assert runs[1].created_by == "someone"
+    for api in (backend_api, other):
+        for run in api.runs(RunFilter()):
+            api.cancel(run.id)
+
+
+def test_disk_and_prune_are_of_the_project(backend_api: EmbeddedAPI) -> None:
+    other = as_caller(backend_api, "other")
+    run = start(backend_api, "true", suspend=True)
+    backend_api.cancel(run.id)
+    wait(backend_api, run.id)
+    assert {item.kind: item.count for item in other.disk()}["runs"] == 0
+    assert other.prune(0, None).runs == ()
+    assert backend_api.run(run.id).state == "CANCELED"
+
+
+NEED_RIGHTS = [*(name for name in METHODS if name not in FREE), *OF_RUNS[-len(_ACCESS) + 1 :]]
+
+
+@pytest.mark.parametrize("name", NEED_RIGHTS)
+def test_each_method_requires_a_right(backend_api: EmbeddedAPI, world: World, name: str) -> None:
+    before = recorded(backend_api)
+    with pytest.raises(Forbidden) as caught:
+        world.call(as_caller(backend_api, rights=frozenset()), name)
+    text = str(caught.value)
+    assert "\n" not in text
+    found = re.fullmatch(
+        r"someone may not .+ in project default: the right to (\w+) is missing; .+", text
+    )
+    assert found is not None
+    right = Right(found[1])
+    with pytest.raises(Forbidden):
+        world.call(as_caller(backend_api, rights=ALL_RIGHTS - {right}), name)
+    assert recorded(backend_api) == before
+    try:  # this right is enough
+        world.call(as_caller(backend_api, rights=frozenset([right])), name)
+    except Forbidden:
+        raise
+    except MusterError:
+        pass  # these arguments fit most methods, not all

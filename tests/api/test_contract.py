@@ -1,0 +1,240 @@
+"""What every implementation of the interface does: the same tests for each."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+
+from muster.api.interface import MusterAPI
+from muster.api.node_access import NodeCommand
+from muster.api.streams import EventItem, Live, LogChunk, Pause, RunItem, Selection
+from muster.errors import InvalidInput, NotFound, Unreadable
+from muster.spec.overrides import changes_from_mapping
+from muster.spec.reader import parse_spec, spec_from_mapping
+from muster.store.records import RunFilter
+from support.api_runs import prepare, start, wait
+from support.faults import until
+
+PROGRAM = """
+echo start
+mkdir -p "$MUSTER_OUTPUTS/a"
+printf abcdef > "$MUSTER_OUTPUTS/a/file"
+ln -s a/file "$MUSTER_OUTPUTS/link"
+ln -s /etc/passwd "$MUSTER_OUTPUTS/out"
+printf all > "$MUSTER_RUN_OUTPUTS/shared"
+echo error >&2
+"""
+
+
+def text_of(api: MusterAPI, run_id: str, selection: Selection) -> bytes:
+    items = api.log(run_id, selection)
+    return b"".join(item.data for item in items if isinstance(item, LogChunk))
+
+
+def test_a_run_from_its_start_to_its_end(api: MusterAPI) -> None:
+    run = start(api, PROGRAM, nodes=2)
+    assert (run.name, run.number, run.state) == ("demo-1", 1, "ACCEPTED")
+    *_, last = api.watch(run.id, 60)
+    assert isinstance(last, RunItem)
+    assert (last.run.id, last.run.state) == (run.id, "SUCCEEDED")
+    assert api.run("last") == api.run(run.id) == api.run("demo-1")
+    assert api.find_run(run.id[:6]).name == "demo-1"
+    assert [(node.rank, node.state) for node in api.nodes(run.id)] == [
+        (0, "SUCCEEDED"),
+        (1, "SUCCEEDED"),
+    ]
+    assert api.restarts(run.id) == 0
+    assert api.why(run.id) == ["all required nodes succeeded; nodes: 2 succeeded"]
+    assert [*api.usage(run.id)] == [0, 1]
+    assert api.replicas(run.id) == {"workers": 1}
+    assert api.limits(run.id) == api.endpoints(run.id) == {}
+    assert api.cluster_access(run.id).ca == ""
+    # events
+    entries = api.events(run.id)
+    assert [entry.seq for entry in entries] == [*range(1, len(entries) + 1)]
+    assert api.events(run.id, len(entries) - 1) == entries[-1:]
+    followed = [item.entry for item in api.follow_events(run.id) if isinstance(item, EventItem)]
+    assert followed == entries
+    # output
+    assert text_of(api, run.id, Selection(streams=["stdout"], ranks=[1])) == b"start\n"
+    assert text_of(api, run.id, Selection(grep="err", tail=1)) == b"error\n"
+    with pytest.raises(InvalidInput) as caught:
+        api.log(run.id, Selection(ranks=[7]))
+    assert caught.value.problems[0].path == "rank"
+    assert api.log_folder(run.id).endswith("/0")
+    # outputs
+    found = api.outputs(run.id)
+    assert [(one.rank, one.path, one.link) for one in found.files] == [
+        (None, "shared", None),
+        *(
+            (rank, *of)
+            for rank in (0, 1)
+            for of in (("a/file", None), ("link", "a/file"), ("out", "/etc/passwd"))
+        ),
+    ]
+    assert [one.leaves_outputs for one in found.files] == [False, *[False, False, True] * 2]
+    assert [one.rank for one in api.outputs(run.id, ranks=[1]).files] == [1] * 3
+    for path in ("a/file", "link"):
+        assert api.output(run.id, 0, path).size == 6
+        assert b"".join(api.read_output(run.id, 0, path, 2)) == b"cdef"
+    for path in ("out", "missing", "../rank-0/a/file"):
+        with pytest.raises(Unreadable):
+            api.output(run.id, 0, path)
+        with pytest.raises(Unreadable):
+            api.read_output(run.id, 0, path)
+    # its end
+    assert api.ranks_with_result(run.id) == []
+    assert api.result(run.id, 0) is None
+    api.delete(run.id)
+    with pytest.raises(NotFound):
+        api.nodes(run.id)
+    with pytest.raises(NotFound):
+        api.run(run.id)
+
+
+def test_a_run_is_followed_while_it_runs(api: MusterAPI) -> None:
+    run = start(api, "echo one; printf two; sleep 1000")
+    stdout = Selection(streams=["stdout"])
+    with closing(api.log(run.id, stdout, follow=True, live=Live(0, 1))) as log:
+        chunk = next(item for item in log if isinstance(item, LogChunk))
+        assert (chunk.data, chunk.attempt, chunk.stream.rank) == (b"one\n", 0, 0)
+        pauses = (item for item in log if isinstance(item, Pause))
+        (line,) = next(pause.unfinished for pause in pauses if pause.unfinished)
+        assert (line.line, line.stream) == (b"two", chunk.stream)
+    with closing(api.watch(run.id, every=0.01)) as items:
+        item = next(items)
+        assert isinstance(item, RunItem)
+        assert item.run.state == "IN_PROGRESS"
+    with pytest.raises(TimeoutError, match="run demo-1 has not ended within 0 s"):
+        next(api.watch(run.id, timeout=0))
+    assert [*api.counters(run.id)] == [0]
+    access = api.node_access
+    assert access is not None
+    assert access.find(run.id, None).rank == 0
+    with pytest.raises(InvalidInput, match="has no rank 3"):
+        access.execute(run.id, 3, NodeCommand(("true",)), (0, 1, 2))
+    api.cancel(run.id, "enough")
+    assert wait(api, run.id) == "CANCELED"
+    assert api.find_run(run.id).details == "enough"
+    with pytest.raises(InvalidInput, match="has no processes"):
+        api.counters(run.id)
+    with pytest.raises(InvalidInput, match="has no processes"):
+        api.stacks(run.id, [])
+
+
+def test_a_run_is_followed_in_an_event_loop(api: MusterAPI) -> None:
+    run = start(api, "echo one")
+
+    async def follow() -> tuple[list[bytes], list[str], list[str]]:
+        log = api.log_async(run.id, Selection(streams=["stdout"]), follow=True)
+        lines = [item.data async for item in log if isinstance(item, LogChunk)]
+        watched = api.watch_async(run.id, 60)
+        states = [item.run.state async for item in watched if isinstance(item, RunItem)]
+        events = api.follow_events_async(run.id)
+        kinds = [item.entry.kind async for item in events if isinstance(item, EventItem)]
+        return lines, states, kinds
+
+    lines, states, kinds = asyncio.run(follow())
+    assert (lines, states, kinds[-1]) == ([b"one\n"], ["SUCCEEDED"], "run")
+
+
+def test_a_run_is_suspended_scaled_and_resumed(api: MusterAPI) -> None:
+    group = {"name": "g", "replicas": 1, "max_replicas": 3}
+    run = start(api, "sleep 1000", node_groups=[group])
+    assert api.suspend(run.id, "pause").id == run.id
+    assert wait(api, run.id) == "SUSPENDED"
+    assert api.scale(run.id, "g", 2).id == run.id
+    assert api.replicas(run.id) == {"g": 2}
+    with pytest.raises(InvalidInput):
+        api.scale(run.id, "g", 9)
+    with pytest.raises(InvalidInput) as caught:
+        api.prepare_resume(run.id, changes_from_mapping({"nodes": 3}))
+    assert "cannot change while a run is suspended" in str(caught.value)
+    overrides = api.prepare_resume(run.id, changes_from_mapping({"max_runtime": "1h"}))
+    assert overrides.max_runtime == 3600
+    assert api.resume(run.id, overrides).state != "SUSPENDED"
+    with pytest.raises(InvalidInput, match="not SUSPENDED"):
+        api.resume(run.id)
+
+
+def test_runs_are_listed_in_pages(api: MusterAPI) -> None:
+    prepared = prepare(api, "true", suspend=True)
+    names = [api.start(prepare(api, "true", suspend=True)).name for _ in range(5)]
+    assert prepared.spec.suspend
+    first = api.runs(RunFilter(limit=3))
+    assert [run.name for run in first] == names[:1:-1]
+    rest = api.runs(RunFilter(limit=3, before=first[-1].position))
+    assert [run.name for run in rest] == names[1::-1]
+    assert [run.name for run in api.run_records(RunFilter(limit=2))] == names[:-3:-1]
+    assert api.runs(RunFilter(states=["FAILED"])) == []  # type: ignore[list-item]
+
+
+def test_jobs_are_created_edited_and_deleted(api: MusterAPI) -> None:
+    spec = spec_from_mapping({"name": "demo", "command": ["true"], "tags": {"a": "b"}})
+    prepared = api.prepare_job(spec)
+    assert prepared.new
+    job = api.create_job(prepared.record)
+    assert (job.handle, api.job("demo"), api.jobs(tags={"a": None})) == ("demo@1", job, [job])
+    again = api.prepare_job(spec)
+    assert (again.new, again.record.id) == (False, job.id)
+    assert api.code_size(job.id) is None
+    edited = api.edit_job(job.id, ["description=better"])
+    assert edited.description == "better"
+    assert [entry.kind for entry in api.job_events(job.id)] == ["created", "edited"]
+    copied = api.create_job(api.copy_job(job.id))
+    assert copied.handle == "demo@2"
+    unused = api.prepare_job(spec, always_new=True)
+    api.discard(unused.record)
+    api.check_deletable([job.id, copied.id])
+    assert api.delete_job(job.id).state == "DELETED"
+    assert [one.id for one in api.jobs()] == [copied.id]
+    with pytest.raises(InvalidInput, match="is deleted"):
+        api.copy_job(job.id)
+    api.delete_unused_job(copied.id)
+    with pytest.raises(NotFound) as caught:
+        api.job("nothing")
+    assert "no job named 'nothing'" in str(caught.value)
+
+
+def test_a_plan_is_described_and_its_problems_are_found(api: MusterAPI) -> None:
+    prepared = prepare(api, "true", resources={"memory": "64MiB"})
+    assert prepared.notes == prepared.plan.notes
+    limits = api.plan_limits(prepared.plan)
+    assert [*limits.memory] == ["workers"]
+    assert api.packed_files(prepared) == []
+    assert api.check_framework(prepared.plan, {"PATH": "/bin"}).problems == ()
+    problems = api.review(parse_spec({"name": "x", "nodes": 0}), changes_from_mapping({}))
+    assert {problem.path for problem in problems} == {"nodes", ""}
+    with pytest.raises(InvalidInput, match="there is no program nothing"):
+        spec = spec_from_mapping({"name": "demo", "command": ["nothing"]})
+        job = api.prepare_job(spec)
+        api.start(api.prepare_run(job.record, prepared.overrides, new_job=job.new))
+    with pytest.raises(InvalidInput):
+        api.start_function(api.prepare_run(job.record, prepared.overrides, new_job=True), b"")
+
+
+def test_what_muster_is_and_has(api: MusterAPI) -> None:
+    assert api.caller().project == "default"
+    assert "/" in api.location()
+    assert api.space_warning() is None
+    names = [shape.name for shape in api.shapes()]
+    assert "local" in names
+    assert api.shape("local").local
+    with pytest.raises(InvalidInput, match="no shape named"):
+        api.shape("nothing")
+    run = start(api, "true")
+    wait(api, run.id)
+    assert {item.kind: item.count for item in api.disk()}["runs"] == 1
+    # a run whose supervisor still ends is not pruned
+    until(lambda: api.prune(0, None, dry_run=True).runs == ("demo-1",), "the run can be pruned")
+    assert api.prune(0, None).runs == ("demo-1",)
+    assert api.runs(RunFilter()) == []
+    api.close()
+    assert api.runs(RunFilter()) == []
+
+
+def test_a_waiting_run_says_what_it_waits_for(api: MusterAPI) -> None:
+    run = start(api, "true", suspend=True)
+    assert api.waiting_for(run.id) == "submitted suspended"

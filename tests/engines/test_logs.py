@@ -1,0 +1,106 @@
+"""The files with a run's output, and the processes that write them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from muster.engines import logs
+from muster.engines.logs import AttemptLogs
+from muster.plan.model import RunPlan
+
+PlanOf = Callable[..., RunPlan]
+Streams = list[tuple[str, int | None, str]]
+
+
+def streams_of(plan: RunPlan, folder: Path) -> Streams:
+    """(file, local rank, stream) of each stream of node 1."""
+    AttemptLogs(plan, folder)
+    streams: list[dict[str, Any]] = json.loads((folder / "streams.json").read_text())
+    assert len({stream["number"] for stream in streams}) == len(streams)
+    return [(s["file"], s["local_rank"], s["stream"]) for s in streams if s["rank"] == 1]
+
+
+def test_one_process_per_node_has_one_pair_of_files(plan_of: PlanOf, tmp_path: Path) -> None:
+    assert streams_of(plan_of(nodes=2), tmp_path) == [
+        ("workers-1.out", 0, "stdout"),
+        ("workers-1.err", 0, "stderr"),
+    ]
+
+
+RANKS: Streams = [
+    ("workers-1.0.out", 0, "stdout"),
+    ("workers-1.0.err", 0, "stderr"),
+    ("workers-1.1.out", 1, "stdout"),
+    ("workers-1.1.err", 1, "stderr"),
+]
+LAUNCHER: Streams = [("workers-1.out", None, "stdout"), ("workers-1.err", None, "stderr")]
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "accelerate", "lightning", "deepspeed"])
+@pytest.mark.parametrize(
+    ("elastic", "expected"),
+    [(False, RANKS), (True, LAUNCHER + RANKS)],
+)
+def test_each_process_and_launcher_has_its_own_files(
+    plan_of: PlanOf, tmp_path: Path, framework: str, elastic: bool, expected: Streams
+) -> None:
+    """Each process has its own files, and so does the framework's launcher."""
+    plan = plan_of(
+        nodes=2,
+        processes_per_node=2,
+        framework=framework,
+        framework_options={"elastic": elastic},
+    )
+    assert streams_of(plan, tmp_path) == expected
+    outputs = AttemptLogs(plan, tmp_path).outputs_of(1)
+    written = [Path(path).name for pair in (*outputs.processes, *outputs.ranks) for path in pair]
+    assert written == [file for file, _, _ in expected]
+    assert len(outputs.processes) == plan.processes_of(1)
+
+
+def test_output_shared_by_several_ranks_has_no_local_rank(plan_of: PlanOf, tmp_path: Path) -> None:
+    plan = plan_of(nodes=2, processes_per_node=2, framework="mpi")
+    assert {local_rank for _, local_rank, _ in streams_of(plan, tmp_path)} == {None}
+
+
+def test_a_single_rank_writes_to_its_launcher_s_files(plan_of: PlanOf, tmp_path: Path) -> None:
+    plan = plan_of(nodes=2, framework="pytorch", framework_options={"elastic": True})
+    assert streams_of(plan, tmp_path) == streams_of(plan_of(nodes=2), tmp_path / "static")
+
+
+def test_no_log_files_are_written_if_logging_is_disabled(plan_of: PlanOf, tmp_path: Path) -> None:
+    plan = plan_of(
+        processes_per_node=2,
+        framework="pytorch",
+        framework_options={"elastic": True},
+        logging={"enabled": False},
+    )
+    outputs = AttemptLogs(plan, tmp_path / "logs").outputs_of(0)
+    assert (outputs.processes, outputs.ranks) == ((("/dev/null", "/dev/null"),), ())
+    assert not (tmp_path / "logs").exists()
+
+
+def test_growth_is_not_polled_for_until_the_interval_has_passed(
+    plan_of: PlanOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever there is no descriptor to poll, there is a time limit."""
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
+    monkeypatch.setattr(logs, "time", clock)
+    attempt = AttemptLogs(plan_of(nodes=1), tmp_path)
+    watched, timeout = attempt.waits()
+    assert (watched is None, timeout) == (False, None)
+    (tmp_path / "workers-0.out").write_text("a line\n")
+    attempt.record_growth()
+    watched, pause = attempt.waits()
+    assert (watched, pause is not None and pause > 0) == (None, True)
+    now += pause or 0
+    assert attempt.waits()[0] is not None
+    attempt.close()

@@ -1,0 +1,13 @@
+"""What is behind the interface that a client has."""
+
+from __future__ import annotations
+
+from muster.client.client import Client
+from muster.service.embedded import EmbeddedAPI
+
+
+def embedded(client: Client) -> EmbeddedAPI:
+    """The implementation of the client's API, to look at its store and its files."""
+    api = getattr(client.api, "behind", client.api)  # of `support.json_api.JsonAPI`
+    assert isinstance(api, EmbeddedAPI)
+    return api

@@ -1,0 +1,44 @@
+"""Plug-ins that pages of the documentation show, installed like packages."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def block(page: str, language: str, start: str = "") -> str:
+    """The page's first block of code in the language that starts with the text."""
+    text = (DOCS / page).read_text()
+    found = re.findall(rf'```{language}(?: title="[^"]+")?\n(.*?)```', text, re.DOTALL)
+    return next(code for code in found if code.startswith(start))
+
+
+def install_from(page: str, site: Path, module: str, start: str) -> None:
+    """Install the package of a page into a folder of the search path. start: how the code of its
+    module begins."""
+    project = tomllib.loads(block(page, "toml"))["project"]
+    install(site, project["name"], project["version"], project["entry-points"])
+    (site / f"{module}.py").write_text(block(page, "python", start))
+
+
+def install(
+    site: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Install a package without modules. entry_points: group -> name -> `module:attribute`."""
+    package = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    sections = (
+        f"[{group}]\n" + "".join(f"{entry} = {value}\n" for entry, value in listed.items())
+        for group, listed in entry_points.items()
+    )
+    (package / "entry_points.txt").write_text("".join(sections))
+
+
+def install_processes(site: Path) -> None:
+    """Install the engine of docs/internals/engines.md."""
+    install_from("internals/engines.md", site, "processes", '"""`engine: processes`')
