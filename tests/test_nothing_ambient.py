@@ -17,6 +17,7 @@ AMBIENT = ("os.environ", "os.environb", "os.getenv", "os.getcwd", "Path.cwd", "P
 #: Module: function -> why it may.
 ALLOWED = {
     "control/launcher.py": {"spawn": "starts a process of Muster, not of a run"},
+    "service/software.py": {"programs": "`muster doctor` reports on the process that it runs in"},
     "storage/home.py": {"default_home": "finds MUSTER_HOME for an entry point that names none"},
     "storage/sync.py": {"main": "is an entry point: the engine runs it as a process"},
     "spec/reader.py": {"parse_spec": "the default base of paths of who reads a spec of its own"},
