@@ -1,23 +1,30 @@
 """Hide secrets in what is shown, raised, logged or written for others.
 
 Secrets are recognized by the name of their variable, field or option, or by their form. The store
-keeps them as they were given, since the run needs them, in files that only the user can read.
-`redacted` is for text, `hidden` for data. Every package may import this module.
+keeps them encrypted (`storage.sealing`), since the run needs them. `redacted` is for text, `hidden`
+for data. Every package may import this module.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "***"
+#: What an encrypted string starts with.
+SEALED_MARK = "muster-sealed:1:"
+#: Followed by what is shown of the string. Group 1: the token.
+SEALED = SEALED_MARK + "([A-Za-z0-9_=-]+):"
 # expressions are compiled when they are used: most commands do not use them
 _WORD = (
     "(?:TOKEN(?!IZE|S(?![A-Z]))|SECRET|PASSWO?R?D|PASSPHRASE|CREDENTIAL"
     "|(?:API|ACCESS|ACCOUNT|ENCRYPTION|SIGNING)[-_]?KEY|PRIVATE"
     "|(?<![A-Z])(?:PASS|PAT|JWT)(?![A-Z]))"
 )
+#: One of these is in each match of `_WORD`.
+_STEMS = ("TOKEN", "SECRET", "PASS", "CREDENTIAL", "KEY", "PRIVATE", "PAT", "JWT")
 #: Names of a secret's location or type are not secret.
 _ABOUT = r"[-_](?:FILE|PATH|ENV|DIR|NAME|TYPE|ID)\Z"
 #: Placeholders that are replaced later.
@@ -45,6 +52,7 @@ _OTHER = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@:]*):[^/\s]*@"
 def redacted(text: str, known: Sequence[str] = ()) -> str:
     """The text with secrets hidden: passwords in addresses, values in NAME=VALUE, JSON and headers,
     private keys, and the known values."""
+    text = re.sub(SEALED, "", text) if SEALED_MARK in text else text
     for secret in known:
         text = text.replace(secret, HIDDEN) if secret else text
     text = without_credentials(text) if "@" in text else text
@@ -97,9 +105,10 @@ def hidden(data: Any) -> Any:
     are handled as by `hidden_words`, other text as by `redacted`.
     """
     if isinstance(data, Mapping):
+        shown = {key: _hide_in(str(key), value) for key, value in data.items()}
         if isinstance(name := data.get("name"), str) and isinstance(data.get("value"), str):
-            return {**data, "value": hide(name, data["value"])}
-        return {key: _hide_in(str(key), value) for key, value in data.items()}
+            shown["value"] = hide(name, data["value"])
+        return shown
     if isinstance(data, (list, tuple)):
         if data and all(isinstance(item, str) for item in data):
             return hidden_words(data)
@@ -126,8 +135,12 @@ def _hide_by_name(name: str, value: Any) -> Any:
     return hide(name, value) if isinstance(value, str) else hidden(value)
 
 
+@lru_cache(maxsize=1000)  # the fields of a spec are few, and looked up for each run that starts
 def names_secret(name: str) -> bool:
     """Whether the value of a variable or field with this name is a secret."""
+    upper = name.upper()
+    if not any(stem in upper for stem in _STEMS):  # most have none: nothing to compile
+        return False
     found = re.search(_WORD, name, re.IGNORECASE)
     return found is not None and not re.search(_ABOUT, name, re.IGNORECASE)
 

@@ -11,6 +11,7 @@ from muster.api.interface import MusterAPI
 from muster.client import client
 from muster.client.connect import connect
 from muster.control.launcher import Launcher
+from muster.submission import Submission
 from support.json_api import json_api
 
 #: Modules of tests that use such clients; with `MUSTER_TEST_API=json` all do, with
@@ -35,5 +36,9 @@ def _api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(client, "connect", _connect_through_json)
 
 
-def _connect_through_json(home: str | Path | None, launcher: Launcher | None) -> MusterAPI:
-    return json_api(connect(home, launcher))
+def _connect_through_json(
+    home: str | Path | None,
+    launcher: Launcher | None,
+    submission: Submission | None = None,
+) -> MusterAPI:
+    return json_api(connect(home, launcher, submission))

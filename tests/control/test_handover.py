@@ -22,10 +22,12 @@ from muster.control.recover import recover
 from muster.errors import EngineError, InvalidInput
 from muster.file_system import FileSystem
 from muster.identity import new_owner
+from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
 from muster.store.records import Lease
+from muster.submission import of_this_process
 from support.embedded import embedded
 from support.runs import until_ready, until_state
 
@@ -137,16 +139,14 @@ def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -
 def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     service = embedded(client)
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [], (
-        "it has a supervisor"
-    )
+    assert recovered(service) == [], "it has a supervisor"
     until_ready(client.run(run_id))  # a node that never started would be started again
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     client.run(run_id).wait(60)
     assert client.run(run_id).state == "FAILED"
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
+    assert recovered(service) == []
     kinds = [(e.kind, e.data.get("state")) for e in service.events(run_id)]
     assert kinds.count(("run", "FAILED")) == 1
 
@@ -162,6 +162,12 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
+
+
+def recovered(service: EmbeddedAPI) -> list[str]:
+    """The runs that were recovered."""
+    launch = service.context.backend.start_supervisor
+    return recover(service.store, service.home, launch, of_this_process())
 
 
 def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
@@ -180,9 +186,7 @@ def test_recovery_reports_a_deleted_folder(client: Client) -> None:
     run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
     service = embedded(client)
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [
-        run_id
-    ]
+    assert recovered(service) == [run_id]
     assert "was deleted while the run was in progress" in client.run(run_id).details
 
 
@@ -199,7 +203,7 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
         assert engine == "local"
         launched.append(own.run_id)
 
-    assert recover(service.store, service.home, launch) == [run_id]
+    assert recover(service.store, service.home, launch, of_this_process()) == [run_id]
     assert launched == ([] if missing else [run_id])
 
 
@@ -221,7 +225,7 @@ def test_a_file_replaced_while_the_supervisor_runs_is_no_error(client: Client, n
     path = service.home.run_dir(run_id).path / name
     path.rename(path.with_name("kept"))
     path.mkdir()
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
+    assert recovered(service) == []
     path.rmdir()
     path.with_name("kept").rename(path)
 
@@ -316,16 +320,14 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     own = service.store.leases.get(run_id)
     assert own is not None
     service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
+    assert recovered(service) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
-    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [
-        run_id
-    ]
+    assert recovered(service) == [run_id]
     found = service.store.runs.get(run_id)
     assert found.state == "FAILED"
     assert "is corrupt, or of another version of Muster: plan: " in found.details

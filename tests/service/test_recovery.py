@@ -47,7 +47,7 @@ def test_operations_recover_first(client: Client, expired: str, operation: str) 
 def test_recovery_happens_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
     monkeypatch.setattr(
-        "muster.service.recovery.recover", lambda _db, home, _start: calls.append(home.root)
+        "muster.service.recovery.recover", lambda _store, home, *_: calls.append(home.root)
     )
     service = EmbeddedAPI(embedded(client).home)
     service.runs(RunFilter())

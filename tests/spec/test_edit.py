@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from muster.errors import InvalidInput
-from muster.spec.edit import edit
+from muster.spec.edit import edit as edit_in
+from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
+
+
+def edit(spec: JobSpec, changes: list[str]) -> JobSpec:
+    return edit_in(spec, changes, Path("/at"))
 
 
 @pytest.mark.shows("jobs/edit-shape")
@@ -60,3 +67,9 @@ def test_all_invalid_changes_are_reported_at_once() -> None:
 def test_a_tag_is_kept_as_typed() -> None:
     spec = spec_from_mapping({"command": "x"})
     assert edit(spec, ["tags.version=1.10"]).tags == {"version": "1.10"}
+
+
+def test_relative_paths_are_those_of_the_submitter() -> None:
+    spec = spec_from_mapping({"command": "true", "mounts": [{"source": "/a"}]})
+    (mount,) = edit(spec, ["mounts[0].source=data"]).mounts
+    assert mount.source == "/at/data"

@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from muster.storage.certificates import make_certificates
 
-pytest.importorskip("cryptography", reason="cryptography is not installed")
-
 
 class Node(Struct):
     address: str

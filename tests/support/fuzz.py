@@ -22,9 +22,12 @@ from typing import Any
 import yaml
 from msgspec import to_builtins
 
+from muster.caller import local_caller
 from muster.cli import explain
 from muster.client.target import notes_for, parse_target, single_targets, spec_for
 from muster.errors import MusterError
+from muster.service.backend import Backend
+from muster.service.context import Context
 from muster.service.planning import limits_of
 from muster.service.prepare import prepare_run
 from muster.service.review import review
@@ -34,6 +37,7 @@ from muster.spec.overrides import Changes
 from muster.storage.artifacts import store_artifact
 from muster.storage.home import Home
 from muster.store.records import JobRecord
+from muster.submission import of_this_process
 
 ROOT = Path(__file__).parents[2]
 #: Seconds of processor time after which a file counts as hanging; valid files take a tenth at most.
@@ -223,8 +227,13 @@ def _check_message(error: MusterError) -> None:
 
 
 def _review(target: str, home: Home) -> None:
-    for problem in review(home, parse_target(target, None, {}), Changes()):
+    for problem in review(context_of(home), parse_target(target, None, {}), Changes()):
         assert str(problem).strip()
+
+
+def context_of(home: Home) -> Context:
+    """That of a user of this process."""
+    return Context(Backend(home), local_caller(), of_this_process())
 
 
 def _explain(target: str, home: Home) -> None:
@@ -245,7 +254,9 @@ def _explain(target: str, home: Home) -> None:
         created_at=time.time(),
         updated_at=time.time(),
     )
-    prepared = prepare_run(home, job, RunOverrides(), new_job=True, notes=notes_for(target))
+    prepared = prepare_run(
+        context_of(home), job, RunOverrides(), new_job=True, notes=notes_for(target)
+    )
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         explain.describe(prepared.plan, limits_of(prepared.plan))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
 from typing import ClassVar
 
 from muster.control.launcher import Launcher
 from muster.store.records import Lease
+from muster.submission import Submission
 
 #: Variables that differ in each test, and that a launcher does not use.
 _UNUSED = ("MUSTER_HOME", "PYTEST_CURRENT_TEST")
@@ -48,10 +49,10 @@ class SharedLauncher(Launcher):
         run: Lease,
         engine: str,
         held: tuple[int, int],
-        environ: Mapping[str, str],
+        submission: Submission,
     ) -> int:
         try:
-            return super().start(home, run, engine, held, environ)
+            return super().start(home, run, engine, held, submission)
         except BaseException:
             self.end()
             raise

@@ -101,6 +101,11 @@ class MusterAPI(Protocol):
         """The Job's event log after entry number `after`."""
         ...
 
+    def job_spec(self, job_id: str) -> JobSpec:
+        """The Job's spec, decoded, with its secrets, to prepare a run of it. Raises InvalidInput if
+        it has secrets and the key for them is missing."""
+        ...
+
     def code_size(self, job_id: str) -> int | None:
         """Bytes of the Job's stored code; None if it has none."""
         ...
@@ -173,9 +178,11 @@ class MusterAPI(Protocol):
         order of the spec's lines. found: problems that are known already."""
         ...
 
-    def check_framework(self, plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck:
-        """Look for the packages that the framework of a planned run needs. environ: what the nodes'
-        environment starts from."""
+    def check_framework(
+        self, plan: RunPlan, environ: Mapping[str, str] | None = None
+    ) -> FrameworkCheck:
+        """Look for the packages that the framework of a planned run needs. environ: as for
+        `start`."""
         ...
 
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
@@ -195,8 +202,9 @@ class MusterAPI(Protocol):
     ) -> RunRecord:
         """Start a prepared run; a run with `suspend` is only recorded.
 
-        environ: the variables that the nodes' environment starts from (default: those of Muster's
-        process). queue: wait in state QUEUED if other runs have what it needs; else it is refused.
+        environ: the variables that the nodes' environment starts from (default: those that
+        the request comes from). queue: wait in state QUEUED if other runs have what it needs; else
+        it is refused.
         Raises InvalidInput if it is refused or the Job was deleted meanwhile, EngineError.
         """
         ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.errors import NotFound
+from muster.secrets import redacted
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -50,7 +51,10 @@ def runs(ctx: click.Context, param: click.Parameter, typed: str) -> list[Complet
 def jobs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Jobs by name."""
     newest = {job.name: job for job in reversed(_client().api.jobs())}
-    about = ((name, job.description.partition("\n")[0] or "job") for name, job in newest.items())
+    about = (
+        (name, redacted(job.description).partition("\n")[0] or "job")
+        for name, job in newest.items()
+    )
     return _matching(sorted(about), typed)
 
 

@@ -15,6 +15,7 @@ from muster.cli.job_options import CommandWithProgram, command_and_changes, job_
 from muster.cli.output import ago, print_cells, print_json
 from muster.cli.terminal import echo, echo_notes
 from muster.describe.words import plural
+from muster.secrets import redacted
 
 if TYPE_CHECKING:
     from muster.api.prepared import PreparedRun
@@ -129,7 +130,7 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
                 **Job(client, job)._cells(),
                 "CREATED": ago(job.created_at),
                 "CODE": job.artifact_name or "-",
-                "DESCRIPTION": job.description.partition("\n")[0],
+                "DESCRIPTION": redacted(job.description).partition("\n")[0],
             }
             for job in found
         ],

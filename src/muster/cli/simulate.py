@@ -160,12 +160,13 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     from muster.plan.arrange import arrange
     from muster.plan.policy import build_policy
     from muster.spec.override_flags import overrides_from_flags
-    from muster.spec.resolve import resolve, spec_from_json
+    from muster.spec.resolve import resolve
 
     if os.path.exists(target) or Path(target).suffix in (".yaml", ".yml", ".json"):
         spec = spec_for(target, None, {})
     else:
-        spec = spec_from_json(Client().api.job(target).spec)
+        api = Client().api
+        spec = api.job_spec(api.job(target).id)
     overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
     arranged = arrange(resolve(spec, overrides).spec)
     return initial_policy(build_policy(arranged, seed=0, in_place=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -95,7 +94,7 @@ def _package_lines(client: Client, prepared: PreparedRun) -> Iterator[Line]:
         yield Line("framework", False, missing)
         return
     framework = prepared.spec.framework
-    checked = client.api.check_framework(prepared.plan, os.environ)
+    checked = client.api.check_framework(prepared.plan)
     found = (f"{framework} is installed for {python}" for python in checked.pythons)
     if texts := (*found, *checked.notes):
         yield Line("framework", True, texts)

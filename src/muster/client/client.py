@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
+    from muster.submission import Submission
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -46,13 +47,20 @@ def _accepts_draft(method: Method) -> Method:
 
 
 class Client:
-    """Muster on this machine. home: MUSTER_HOME (default: the environment's).
+    """Muster on this machine. home: MUSTER_HOME (default: the environment's). submission: the
+    environment and the Python that runs start from (default: this process's, at each start).
 
     A client may be used in a `with` block, which closes it at the end.
     """
 
-    def __init__(self, home: str | Path | None = None, *, launcher: Launcher | None = None) -> None:
-        self.api: MusterAPI = connect(home, launcher)
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        *,
+        launcher: Launcher | None = None,
+        submission: Submission | None = None,
+    ) -> None:
+        self.api: MusterAPI = connect(home, launcher, submission)
 
     def __enter__(self) -> Self:
         return self
@@ -143,10 +151,9 @@ class Client:
         """The spec of a known Job or of a target, and notes on a shape that is in no catalogue."""
         from muster.client.target import parse_target
         from muster.spec.reader import ParsedSpec
-        from muster.spec.resolve import spec_from_json
 
         if known is not None:
-            return ParsedSpec(spec_from_json(known.spec)), ()
+            return ParsedSpec(self.api.job_spec(known.id)), ()
         try:
             written = parse_target(target, command, fields)
         except InvalidInput as error:

@@ -11,12 +11,19 @@ from muster.storage.home import Home, default_home
 if TYPE_CHECKING:
     from muster.api.interface import MusterAPI
     from muster.control.launcher import Launcher
+    from muster.submission import Submission
 
 
-def connect(home: str | Path | None, launcher: Launcher | None) -> MusterAPI:
+def connect(
+    home: str | Path | None,
+    launcher: Launcher | None,
+    submission: Submission | None = None,
+) -> MusterAPI:
     """Muster with this MUSTER_HOME. home: None for that of the environment. launcher: starts its
-    supervisors; None to start one when it is needed."""
-    return EmbeddedAPI(Home(Path(home).absolute()) if home else None, launcher)
+    supervisors; None to start one when it is needed. submission: what runs start from; None for
+    what this process has at each request."""
+    root = Home(Path(home).absolute()) if home else None
+    return EmbeddedAPI(root, launcher, submission=submission)
 
 
 def place_of(home: str | Path | None) -> str:

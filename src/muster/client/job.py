@@ -107,8 +107,11 @@ class Job:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Labels, which its runs have as well."""
-        return dict(self._record.tags)
+        """Labels, which its runs have as well; secrets hidden."""
+        from muster.secrets import hidden
+
+        shown: dict[str, str] = hidden(dict(self._record.tags))
+        return shown
 
     @property
     def artifact_size(self) -> int | None:
@@ -132,7 +135,7 @@ class Job:
         from muster.spec.formats.spec_write import write_spec
         from muster.spec.resolve import spec_from_json
 
-        shown: dict[str, Any] = hidden(write_spec(spec_from_json(self._record.spec)))
+        shown: dict[str, Any] = hidden(write_spec(spec_from_json(hidden(self._record.spec))))
         return shown
 
     def run(self, **overrides: Any) -> JobRun:

@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from muster.engines.registry import LOCAL, engine_named
 from muster.errors import EngineError, MusterError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.engines.base import Engine
@@ -111,20 +112,21 @@ class Launcher:
         run: Lease,
         engine: str,
         held: tuple[int, int],
-        environ: Mapping[str, str],
+        submission: Submission,
     ) -> int:
         """Start a supervisor for a run. Returns its pid.
 
         run: its lease. engine: the name of its engine. held: descriptors of its lock and its
-        liveness pipe. The supervisor takes over lease and descriptors.
+        liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
+        start from.
         Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
             "lease": asdict(run),
             "engine": engine,
-            "environ": dict(environ),
-            "python": sys.executable,
+            "environ": dict(submission.environ),
+            "python": submission.python,
         }
         data = json.dumps(request).encode()
         try:

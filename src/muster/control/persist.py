@@ -14,6 +14,8 @@ from msgspec.structs import asdict, replace
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason, RunStatus
 from muster.plan.model import NodePlan, RunPlan
+from muster.storage.home import Home
+from muster.storage.sealing import seal, unseal
 from muster.store.records import CorruptRecord, NodeRecord, RunRecord
 from muster.store.run_columns import Lifecycle, corrupt, lifecycle_of
 
@@ -60,8 +62,23 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
     }
 
 
+def sealed_plan(home: Home, plan: RunPlan) -> dict[str, Any]:
+    """The plan as data of a record, with its secrets sealed. Raises InvalidInput as `seal`."""
+    data = plan.to_json()
+    nodes = data.pop("nodes")  # there may be thousands; they have only names and addresses
+    return {**seal(home, data), "nodes": nodes}
+
+
+def plan_to_run(home: Home, run: RunRecord) -> RunPlan:
+    """The plan of a run, with its secrets. Raises CorruptRecord, InvalidInput as `unseal`."""
+    data = {name: value for name, value in run.plan.items() if name != "nodes"}
+    plan = unseal(home, data, f"run {run.name}")
+    return plan_of(run if plan is data else replace(run, plan={**run.plan, **plan}))
+
+
 def plan_of(run: RunRecord) -> RunPlan:
-    """The plan of a run. Raises CorruptRecord."""
+    """The plan of a run, its secrets still sealed: what decides and shows needs no key. Raises
+    CorruptRecord."""
     try:
         return RunPlan.from_json(run.plan)
     except (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:

@@ -8,16 +8,21 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from muster.control import lease
 from muster.errors import EngineMissing, InvalidInput
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
+from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store.records import CorruptRecord, Lease
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -29,21 +34,25 @@ NEVER_STARTED = "the run was accepted, but its supervisor never started; start t
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
 #: Starts a supervisor for a run: (the run's lease, its engine, descriptors of its lock and its
-#: liveness pipe, the environment that its nodes start from).
-Launch = Callable[[Lease, str, tuple[int, int], Mapping[str, str]], None]
+#: liveness pipe, what its nodes start from).
+Launch = Callable[[Lease, str, tuple[int, int], Submission], None]
+#: The same for a run whose submission is stored.
+Relaunch = Callable[[Lease, str, tuple[int, int]], None]
 
 
-def recover(store: Store, home: Home, launch: Launch) -> list[str]:
+def recover(store: Store, home: Home, launch: Launch, fallback: Submission) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids.
 
+    fallback: what a run starts from whose submitter was interrupted before it stored that.
     Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
     """
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     wanting = store.runs.needing_supervisor()
-    return [run_id for run_id in wanting if _recover(store, home, run_id, launch)]
+    relaunch = partial(_launch, store, home, launch, fallback)
+    return [run_id for run_id in wanting if _recover(store, home, run_id, relaunch)]
 
 
-def _recover(store: Store, home: Home, run_id: str, launch: Launch) -> bool:
+def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
     """Recover one run. False if it has a supervisor, perhaps on another host, another process is
     recovering it, or its engine is not installed."""
     folder = home.run_dir(run_id)
@@ -106,7 +115,7 @@ def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool
 
 
 def _record_and_launch(
-    store: Store, home: Home, own: Lease, held: tuple[int, int], launch: Launch
+    store: Store, home: Home, own: Lease, held: tuple[int, int], launch: Relaunch
 ) -> None:
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
     held: descriptors of the lock and the liveness pipe, -1 where there is none."""
@@ -124,9 +133,26 @@ def _record_and_launch(
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            launch(own, run.engine, held, _environ(folder.environ))
+            launch(own, run.engine, held)
     except CorruptRecord as error:  # the other runs still have to be recovered
         store.runs.end_corrupt(own, str(error), time.time())
+
+
+def _launch(
+    store: Store,
+    home: Home,
+    launch: Launch,
+    fallback: Submission,
+    own: Lease,
+    engine: str,
+    held: tuple[int, int],
+) -> None:
+    try:
+        submission = _stored_submission(home, own.run_id, fallback)
+    except InvalidInput as error:  # the key that it is sealed with is missing
+        record_broken(store, home.run_dir(own.run_id), own, str(error))
+    else:
+        launch(own, engine, held, submission)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -212,11 +238,22 @@ def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
     record_step(store, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 
-def store_environ(path: Path, environ: Mapping[str, str]) -> None:
-    """Store the environment that a run's nodes start from, for the process that recovers the run.
-    Only its owner can read the file; it is deleted when the run has ended."""
-    pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
-    replace_file(path, b"".join(pairs), 0o600)
+#: The name of the interpreter in the file of the environment, which no variable has.
+_PYTHON = ""
+
+
+def store_environ(home: Home, run_id: str, environ: Mapping[str, str], python: str) -> None:
+    """Store the environment and the interpreter that a run's nodes start from, for the process that
+    recovers the run. Only its owner can read the file, which is sealed if a variable is a secret;
+    it is deleted when the run has ended. Raises InvalidInput as `seal`."""
+    given = {**environ, _PYTHON: python}
+    pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items())
+    content = b"".join(pairs)
+    if any(hide(name, value) != value for name, value in environ.items()):
+        from muster.storage.sealing import seal_file
+
+        content = seal_file(home, content)
+    replace_file(home.run_dir(run_id).environ, content, 0o600)
 
 
 def delete_environ(path: Path) -> None:
@@ -225,10 +262,16 @@ def delete_environ(path: Path) -> None:
         path.unlink()
 
 
-def _environ(path: Path) -> Mapping[str, str]:
+def _stored_submission(home: Home, run_id: str, fallback: Submission) -> Submission:
+    """Raises InvalidInput as `unseal`."""
     try:
-        pairs = read_regular(path).split(b"\0")
+        content = read_regular(home.run_dir(run_id).environ)
     except OSError:  # the submit was interrupted, or a program of the run deleted the file
-        return os.environ
+        return fallback
+    from muster.storage.sealing import unseal_file
+
+    pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
-    return {name: value for name, _, value in texts}
+    environ = {name: value for name, _, value in texts}
+    python = environ.pop(_PYTHON, fallback.python)  # missing in files of earlier versions
+    return replace(fallback, environ=environ, python=python)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from muster.control import drive
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
-from muster.control.persist import plan_of
+from muster.control.persist import plan_to_run
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
@@ -108,7 +108,7 @@ def _delete_old_runs(store: Store, home: Home) -> None:
 def _drive(store: Store, assignment: Assignment, engine: Engine) -> None:
     run_id, home = assignment.lease.run_id, assignment.home
     record = store.runs.get(run_id)
-    plan = plan_of(record)
+    plan = plan_to_run(home, record)
     signals = _Signals(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes

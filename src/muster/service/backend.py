@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from muster.control.recover import record_broken
 from muster.errors import EngineError
 from muster.storage.home import Home
 from muster.store.sqlite.store import SqliteStore
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
@@ -77,17 +77,17 @@ class Backend:
         )
 
     def start_supervisor(
-        self, lease: Lease, engine: str, held: tuple[int, int], environ: Mapping[str, str]
+        self, lease: Lease, engine: str, held: tuple[int, int], submission: Submission
     ) -> None:
         """Start a supervisor process for a run.
 
         lease: of the run. engine: the name of its engine. held: descriptors of its lock and of its
-        liveness pipe. The supervisor takes over lease and descriptors. environ: the variables that
-        the nodes' environment starts from.
+        liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
+        start from.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
         try:
-            self._use_launcher().start(self.home.root, lease, engine, held, environ)
+            self._use_launcher().start(self.home.root, lease, engine, held, submission)
         except BaseException as error:
             self._close_launcher()  # its state is unknown: the next run gets a new one
             if isinstance(error, EngineError):

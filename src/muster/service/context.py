@@ -1,4 +1,4 @@
-"""What every use case gets: who asks, and what it works with."""
+"""What every use case gets: who asks and from where, and what it works with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from muster.caller import Caller
 from muster.service.backend import Backend
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.storage.artifact_lock import ArtifactLock
@@ -20,6 +21,8 @@ class Context(Struct, frozen=True):
 
     backend: Backend
     caller: Caller
+    #: Where the request comes from.
+    submission: Submission
 
     @property
     def home(self) -> Home:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from msgspec.structs import replace
+
 from muster.caller import Caller, Right, local_caller
 from muster.errors import InvalidInput, NotFound
 from muster.service.backend import Backend
@@ -24,6 +26,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
+from muster.submission import Submission, of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -59,7 +62,7 @@ def _requires(right: Right, what: str) -> Callable[[M], M]:
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
-            self.context.caller.require(right, what)
+            self._caller.require(right, what)
             return method(self, *args, **named)
 
         return cast("M", checked)
@@ -74,7 +77,7 @@ def _of_run(right: Right, what: str) -> Callable[[M], M]:
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
-            self.context.caller.require(right, what)
+            self._caller.require(right, what)
             self.recover()
             self._check_run(run_id)
             return method(self, run_id, *args, **named)
@@ -101,23 +104,32 @@ class EmbeddedAPI:
         launcher: Launcher | None = None,
         caller: Caller | None = None,
         *,
+        submission: Submission | None = None,
         backend: Backend | None = None,
     ) -> None:
         """home: MUSTER_HOME (default: the environment's). caller: default: the user of this
-        process. backend: one that callers share, instead of one of its own."""
+        process. submission: default: that of this process, as it is at each request. backend: one
+        that callers share, instead of one of its own."""
         backend = backend or Backend(home or default_home(), launcher)
-        self.context = Context(backend, caller or local_caller())
+        self._backend = backend
+        self._caller = caller or local_caller()
+        self._submission = submission
         self._own_runs: set[str] = set()
+
+    @property
+    def context(self) -> Context:
+        """The context of one request."""
+        return Context(self._backend, self._caller, self._submission or of_this_process())
 
     @property
     def home(self) -> Home:
         """MUSTER_HOME."""
-        return self.context.home
+        return self._backend.home
 
     @property
     def store(self) -> Store:
         """The database, opened at the first access."""
-        return self.context.store
+        return self._backend.store
 
     @property
     def node_access(self) -> LocalNodes:
@@ -127,16 +139,17 @@ class EmbeddedAPI:
 
     def recover(self) -> None:
         """Recover runs without a supervisor and delete expired ones, at the first call."""
-        recover_once(self.context.backend)
+        if not self._backend.recovered:
+            recover_once(self.context)
 
     def close(self) -> None:
-        self.context.backend.close()
+        self._backend.close()
 
     def _check_run(self, run_id: str) -> None:
         """Raises NotFound if the run is not of the caller's project. A run never changes that."""
         if run_id in self._own_runs:
             return
-        if self.store.runs.summary(run_id).project != self.context.project:
+        if self.store.runs.summary(run_id).project != self._caller.project:
             raise no_run_error(run_id)
         self._note_run(run_id)
 
@@ -151,12 +164,12 @@ class EmbeddedAPI:
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
-        return self.store.jobs.find(self.context.project, job_id)
+        return self.store.jobs.find(self._caller.project, job_id)
 
     def _check_project(self, job: JobRecord) -> None:
         """Raises NotFound if a Job that a caller passes is of another project. If it lies about
         that, the store refuses it."""
-        if job.project != self.context.project:
+        if job.project != self._caller.project:
             raise no_job_error(job.id)
 
     def _check_new_run(self, prepared: PreparedRun) -> None:
@@ -170,14 +183,14 @@ class EmbeddedAPI:
     # About
 
     def caller(self) -> Caller:
-        return self.context.caller
+        return self._caller
 
     def location(self) -> str:
         return str(self.home.root)
 
     @_requires(Right.READ, "see how much space is left")
     def space_warning(self) -> str | None:
-        return self.context.backend.space_warning() or None
+        return self._backend.space_warning() or None
 
     @_requires(Right.READ, "see shapes")
     def shapes(self) -> list[Shape]:
@@ -196,18 +209,24 @@ class EmbeddedAPI:
     @_requires(Right.READ, "see jobs")
     def job(self, text: str) -> JobRecord:
         self.recover()
-        return self.store.jobs.find(self.context.project, text)
+        return self.store.jobs.find(self._caller.project, text)
 
     @_requires(Right.READ, "see jobs")
     def jobs(
         self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
     ) -> list[JobRecord]:
         self.recover()
-        return self.store.jobs.listing(self.context.project, deleted=deleted, tags=tags)
+        return self.store.jobs.listing(self._caller.project, deleted=deleted, tags=tags)
 
     @_requires(Right.READ, "see jobs")
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
         return self.store.jobs.events(self._own_job(job_id).id, after)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def job_spec(self, job_id: str) -> JobSpec:
+        from muster.service.stored_spec import spec_of
+
+        return spec_of(self.home, self._own_job(job_id))
 
     @_requires(Right.READ, "see jobs")
     def code_size(self, job_id: str) -> int | None:
@@ -289,7 +308,9 @@ class EmbeddedAPI:
         self._check_project(job)
         job.check_active()
         try:
-            return prepare_run(self.home, job, overrides, spec=spec, new_job=new_job, notes=notes)
+            return prepare_run(
+                self.context, job, overrides, spec=spec, new_job=new_job, notes=notes
+            )
         except MusterError:
             if new_job:
                 self.discard(job)
@@ -301,13 +322,18 @@ class EmbeddedAPI:
     ) -> list[Problem]:
         from muster.service.review import review
 
-        return review(self.home, written, changes, found)
+        return review(self.context, written, changes, found)
 
     @_requires(Right.SUBMIT, "start runs")
-    def check_framework(self, plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck:
+    def check_framework(
+        self, plan: RunPlan, environ: Mapping[str, str] | None = None
+    ) -> FrameworkCheck:
         from muster.service.framework_check import check_framework
 
-        return check_framework(plan, environ)
+        submission = self.context.submission
+        if environ is not None:
+            submission = replace(submission, environ=environ)
+        return check_framework(plan, submission)
 
     @_requires(Right.SUBMIT, "start runs")
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
@@ -348,12 +374,12 @@ class EmbeddedAPI:
     @_requires(Right.READ, "see runs")
     def run(self, text: str) -> RunRecord:
         self.recover()
-        return self._noted(self.store.runs.find(self.context.project, text))
+        return self._noted(self.store.runs.find(self._caller.project, text))
 
     @_requires(Right.READ, "see runs")
     def find_run(self, text: str) -> RunSummary:
         self.recover()
-        run_id = self.store.runs.find_id(self.context.project, text)
+        run_id = self.store.runs.find_id(self._caller.project, text)
         self._note_run(run_id)
         return self.store.runs.summary(run_id)
 
@@ -362,12 +388,12 @@ class EmbeddedAPI:
         from muster.service.run_details import with_waiting
 
         self.recover()
-        return with_waiting(self.home, self.store.runs.listing(self.context.project, chosen))
+        return with_waiting(self.home, self.store.runs.listing(self._caller.project, chosen))
 
     @_requires(Right.READ, "see runs")
     def run_records(self, chosen: RunFilter) -> list[RunRecord]:
         self.recover()
-        return [*map(self._noted, self.store.runs.records(self.context.project, chosen))]
+        return [*map(self._noted, self.store.runs.records(self._caller.project, chosen))]
 
     @_of_run(Right.READ, "see runs")
     def nodes(self, run_id: str) -> list[NodeRecord]:

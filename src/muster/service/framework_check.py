@@ -13,6 +13,7 @@ from muster.api.prepared import FrameworkCheck
 from muster.errors import Problem
 from muster.frameworks.packages import NOTEBOOK, PACKAGES, install_command, may_install, python_of
 from muster.plan.model import GroupPlan, RunPlan
+from muster.submission import Submission
 
 #: Prints the modules that another Python has.
 _PROBE = """
@@ -29,10 +30,10 @@ _LAUNCHERS = ("mpiexec", "mpiexec.hydra", "mpirun")
 _MPI = ("mpich", "openmpi", "impi-rt")
 
 
-def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck:
+def check_framework(plan: RunPlan, submission: Submission) -> FrameworkCheck:
     """Look for the framework's packages, once for each Python that the nodes use.
 
-    Nothing is imported. environ: what the nodes' environment starts from.
+    Nothing is imported.
     """
     needed, environment = PACKAGES.get(plan.framework), plan.environment
     if needed is None or (environment is not None and environment.conda is not None):
@@ -46,12 +47,12 @@ def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck
             continue
         file = plan.file_of(group)
         given = "" if needed.services else python_of(group.command, file)
-        python, search_path = _resolve(given or "", group, environ), group.env.get("PYTHONPATH")
+        python, search_path = _resolve(given or "", group, submission), group.env.get("PYTHONPATH")
         key = (python, search_path)
         if key not in known:
-            known[key] = _missing(python, search_path, needed.modules, environ)
+            known[key] = _missing(python, search_path, needed.modules, submission)
         missing = known[key]
-        name = python or sys.executable
+        name = python or submission.python
         if missing is None:
             notes[f"cannot tell whether {name} has {' and '.join(needed.modules)}"] = None
         elif not missing:
@@ -69,44 +70,44 @@ def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck
     return FrameworkCheck(tuple(problems.values()), tuple(notes), tuple(pythons))
 
 
-def check_other_needs(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Problem]:
+def check_other_needs(plan: RunPlan, submission: Submission) -> Iterator[Problem]:
     """What nodes lack besides the framework's packages: the launcher of MPI on the main node, and
     nbclient where a notebook is executed."""
     if plan.environment is not None and plan.environment.conda is not None:
         return
     if plan.framework == "mpi":
-        yield from _check_launcher(plan, environ)
+        yield from _check_launcher(plan, submission)
     installed = () if plan.environment is None else plan.environment.requirements
     groups = [group for group in plan.groups if plan.runs_notebook(group) and group.image is None]
     if may_install(installed, NOTEBOOK.modules):
         return
     for search_path in {group.env.get("PYTHONPATH"): None for group in groups}:
-        if missing := _missing("", search_path, NOTEBOOK.modules, environ):
+        if missing := _missing("", search_path, NOTEBOOK.modules, submission):
             names = " and ".join(missing)
-            text = f"a notebook needs {names}, which {sys.executable} does not have"
+            text = f"a notebook needs {names}, which {submission.python} does not have"
             hint = f"{install_command(NOTEBOOK, missing)}, or add {names} to the job's requirements"
             yield Problem("notebook", text, hint)
             return
 
 
-def _check_launcher(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check_launcher(plan: RunPlan, submission: Submission) -> Iterator[Problem]:
     group = next((group for group in plan.groups if group.role.program), None)
     requirements = () if plan.environment is None else plan.environment.requirements
     if group is None or group.image is not None or may_install(requirements, _MPI):
         return
-    if not any(which(name, path=_search_path(group, environ)) for name in _LAUNCHERS):
+    if not any(which(name, path=_search_path(group, submission)) for name in _LAUNCHERS):
         text = "mpi needs MPICH or Open MPI, and there is no mpiexec on PATH"
         yield Problem("framework", text, "pip install 'muster-jobs[mpi]'")
 
 
-def _search_path(group: GroupPlan, environ: Mapping[str, str]) -> str:
-    own = os.path.dirname(sys.executable)
-    return group.env.get("PATH") or os.pathsep.join([own, environ.get("PATH", os.defpath)])
+def _search_path(group: GroupPlan, submission: Submission) -> str:
+    own, theirs = os.path.dirname(submission.python), submission.environ.get("PATH", os.defpath)
+    return group.env.get("PATH") or os.pathsep.join([own, theirs])
 
 
-def _resolve(given: str, group: GroupPlan, environ: Mapping[str, str]) -> str:
+def _resolve(given: str, group: GroupPlan, submission: Submission) -> str:
     """The path of a Python as the node finds it; "" for the nodes' own."""
-    own, path = os.path.dirname(sys.executable), _search_path(group, environ)
+    own, path = os.path.dirname(submission.python), _search_path(group, submission)
     if not given or os.path.dirname(given) == own:
         return ""
     found = given if "/" in given else which(given, path=path)
@@ -117,15 +118,16 @@ def _missing(
     python: str,
     search_path: str | None,
     modules: Mapping[str, tuple[str, ...]],
-    environ: Mapping[str, str],
+    submission: Submission,
 ) -> list[str] | None:
     """The packages that a Python lacks; None if it cannot be asked."""
     names = [name for several in modules.values() for name in several]
-    if not python and search_path is None:
+    # the packages of this process's Python are found without starting it
+    if not python and search_path is None and submission.python == sys.executable:
         found = {name for name in names if _is_importable(name)}
     else:
-        env = {**environ, **({} if search_path is None else {"PYTHONPATH": search_path})}
-        asked = _ask(python or sys.executable, names, env)
+        env = {**submission.environ, **({} if search_path is None else {"PYTHONPATH": search_path})}
+        asked = _ask(python or submission.python, names, env)
         if asked is None:
             return None
         found = asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,9 @@ from msgspec.structs import replace
 from muster.api.prepared import PreparedJob
 from muster.identity import new_id
 from muster.service.context import Context
+from muster.service.stored_spec import spec_of
 from muster.spec.models import JobSpec
+from muster.storage.sealing import keyed_digest, seal, unseal
 from muster.store.records import JobRecord
 
 if TYPE_CHECKING:
@@ -46,26 +47,27 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
     if spec.artifact is not None or _has_sources(spec):
         context.home.prepare()
         context.artifact_lock.hold(job_id)
-    spec, artifact = _store_code(context.home, spec)
+    spec, artifact = _store_code(context, spec)
     content = to_builtins(spec)
+    sealed = seal(context.home, content)
     name = spec.name or "job"
-    digest = (
-        job_id if always_new else content_hash(name, content, artifact.sha256 if artifact else None)
-    )
+    code = artifact.sha256 if artifact else None
+    key = None if sealed is content else context.home
+    digest = job_id if always_new else content_hash(name, content, code, key=key)
     known = context.store.jobs.by_content(context.project, digest)
     if known is not None:
-        return _known(known, spec, content)
+        return _known(context.home, known, spec, content)
     now = time.time()
     job = JobRecord(
         id=job_id,
         name=name,
         version=0,  # counted by the store
         content_hash=digest,
-        spec=content,
-        artifact_sha256=artifact.sha256 if artifact else None,
+        spec=sealed,
+        artifact_sha256=code,
         artifact_name=artifact.file_name if artifact else None,
-        description=spec.description,
-        tags=dict(spec.tags),
+        description=sealed["description"],
+        tags=sealed["tags"],
         created_at=now,
         updated_at=now,
         display_name=spec.display_name,
@@ -75,13 +77,14 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
     return PreparedJob(job, spec, new=True)
 
 
-def _known(job: JobRecord, spec: JobSpec, content: Mapping[str, Any]) -> PreparedJob:
+def _known(home: Home, job: JobRecord, spec: JobSpec, content: Mapping[str, Any]) -> PreparedJob:
     """A Job that is recorded. Its code may come from another folder now, and it may be edited."""
-    job = replace(job, spec={**job.spec, "artifact": content["artifact"]})
-    if msgspec.json.encode(job.spec) != msgspec.json.encode(content):
+    job = replace(job, spec={**job.spec, "artifact": seal(home, content["artifact"])})
+    stored = unseal(home, job.spec, f"job {job.handle}")
+    if msgspec.json.encode(stored) != msgspec.json.encode(content):
         from muster.spec.resolve import spec_from_json
 
-        spec = spec_from_json(job.spec)
+        spec = spec_from_json(stored)
     return PreparedJob(job, spec, new=False)
 
 
@@ -116,22 +119,29 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
     changes: `PATH=VALUE`. Runs keep the settings that they started with.
     """
     from muster.spec.edit import differences, edit
-    from muster.spec.resolve import spec_from_json
 
     job.check_active()
-    before = spec_from_json(job.spec)
-    spec = edit(before, changes)
+    before = spec_of(context.home, job)
+    spec = edit(before, changes, context.submission.folder)
+    sealed = seal(context.home, to_builtins(spec))
     edited = replace(
         job,  # its content_hash stays: the file that the Job was made from still means this Job
-        spec=to_builtins(spec),
+        spec=sealed,
         display_name=spec.display_name,
-        description=spec.description,
-        tags=dict(spec.tags),
+        description=sealed["description"],
+        tags=sealed["tags"],
         updated_at=time.time(),
     )
-    context.store.jobs.update(
-        job, edited, by=context.caller.user, changes=differences(before, spec)
-    )
+    logged = {
+        path: _sealed_change(context.home, path.rpartition(".")[2], change)
+        for path, change in differences(before, spec).items()
+    }
+    context.store.jobs.update(job, edited, by=context.caller.user, changes=logged)
+
+
+def _sealed_change(home: Home, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+    """The old and the new value of a setting, whose name may say that they are secret."""
+    return {side: seal(home, {name: value})[name] for side, value in change.items()}
 
 
 def delete(context: Context, job: JobRecord) -> None:
@@ -163,11 +173,15 @@ def discard(context: Context, job: JobRecord) -> None:
             remove_artifact(context.home, digest)
 
 
-def content_hash(name: str, content: Mapping[str, Any], code: str | None) -> str:
+def content_hash(
+    name: str, content: Mapping[str, Any], code: str | None, *, key: Home | None = None
+) -> str:
     """What identifies a Job by its content.
 
     The code counts by its hash, not by its path. Settings at their default do not count, so that a
     setting that is added to Muster changes no hash.
+    key: whose key the hash depends on, since the content has secrets: nobody else can find out
+    which ones have this hash. None: the content has none.
     """
     import hashlib
 
@@ -180,7 +194,7 @@ def content_hash(name: str, content: Mapping[str, Any], code: str | None) -> str
     text = json.dumps(identity, sort_keys=True)
     # the name in hashes of earlier versions
     text = text.replace('"scratch:incarnation/', '"scratch:life/')
-    return hashlib.sha256(text.encode()).hexdigest()
+    return keyed_digest(key, text) if key else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _without_defaults(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +212,7 @@ def _has_sources(spec: JobSpec) -> bool:
     return spec.git is not None or bool(spec.requirements) or spec.conda is not None
 
 
-def _store_code(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+def _store_code(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     """Store what the Job consists of. Returns the spec with what was found: the commit of a
     repository, the packages of a requirements file, the entry point."""
     if spec.artifact is None and not _has_sources(spec):
@@ -206,19 +220,19 @@ def _store_code(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]
     from muster.storage.sources import with_entrypoint
 
     with with_entrypoint(spec) as chosen:
-        return _store_chosen(home, chosen)
+        return _store_chosen(context, chosen)
 
 
-def _store_chosen(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+def _store_chosen(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     from muster.spec.sources import entrypoint_of
 
     if _has_sources(spec):
         from muster.storage.sources import gather
 
-        return gather(home, spec, os.environ)
+        return gather(context.home, spec, context.submission)
     if spec.artifact is None:
         return spec, None
     from muster.storage.script_modules import store_code
 
-    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint_of(spec))
+    artifact, entrypoint = store_code(context.home, Path(spec.artifact), entrypoint_of(spec))
     return replace(spec, entrypoint=entrypoint or None), artifact

@@ -20,6 +20,7 @@ from muster.plan.model import (
     RunPlan,
     UnsentFiles,
 )
+from muster.service.context import Context
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def mount_paths(written: JobSpec) -> Mapping[str, str]:
 
 
 def plan_run(
-    home: Home,
+    context: Context,
     arranged: Arranged,
     identity: Identity,
     code_sha256: str | None,
@@ -56,8 +57,9 @@ def plan_run(
     code_sha256, code_name: of the Job's stored code. sources: see `mount_paths`.
     Raises InvalidInput with every problem found.
     """
+    home = context.home
     artifact = _artifact_plan(home, arranged.spec, code_sha256, code_name)
-    plan, problems = plan_on_machine(home, arranged, identity, artifact, sources)
+    plan, problems = plan_on_machine(context, arranged, identity, artifact, sources)
     if plan is not None and artifact is not None and artifact.kind == "archive":
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
@@ -106,7 +108,7 @@ def _entrypoint_notes(plan: RunPlan) -> Iterator[str]:
 
 
 def plan_on_machine(
-    home: Home,
+    context: Context,
     arranged: Arranged,
     identity: Identity,
     artifact: ArtifactPlan | None,
@@ -117,7 +119,7 @@ def plan_on_machine(
     from muster.spec.kinds import classify_source
     from muster.storage.mount_sources import check_sources
 
-    spec = arranged.spec
+    home, spec = context.home, arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
     mounted = [m.source for g in spec.node_groups for m in g.mounts]
     problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
@@ -125,7 +127,7 @@ def plan_on_machine(
     if environment is not None:
         from muster.storage.installers import check_tools
 
-        problems += check_tools(environment, os.environ)
+        problems += check_tools(environment, context.submission.environ)
     engine = _usable_engine(spec.engine, problems)
     try:
         plan = build_plan(

@@ -14,7 +14,9 @@ from muster.api.prepared import PreparedRun
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import RunPlan
+from muster.service.context import Context
 from muster.service.planning import mount_paths, plan_run
+from muster.service.stored_spec import spec_of
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def prepare_run(
-    home: Home,
+    context: Context,
     job: JobRecord,
     overrides: RunOverrides,
     *,
@@ -41,26 +43,28 @@ def prepare_run(
     from muster.plan.build import Identity
     from muster.service.program_check import check_programs
     from muster.spec.models import DEFAULT_FRAMEWORK
-    from muster.spec.resolve import resolve, spec_from_json
+    from muster.spec.resolve import resolve
 
+    home, submission = context.home, context.submission
     if home.config.exists():
         from muster.storage.config import read_config
 
         read_config(home)  # the user who can repair it sees the error
-    job_spec = spec_from_json(job.spec) if spec is None else spec
+    job_spec = spec_of(home, job) if spec is None else spec
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
         resolved = resolve(job_spec, overrides)
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
-        plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
-    missing = tuple(check_programs(plan, os.environ))
+        code = job.artifact_sha256, job.artifact_name
+        plan = plan_run(context, arranged, identity, *code, sources)
+    missing = tuple(check_programs(plan, submission))
     lacks: tuple[str, ...] = ()
     if plan.framework != DEFAULT_FRAMEWORK or any(map(plan.runs_notebook, plan.groups)):
         from muster.service.framework_check import check_framework, check_other_needs
 
-        checked = check_framework(plan, os.environ)
-        others = check_other_needs(plan, os.environ)
+        checked = check_framework(plan, submission)
+        others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
     plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
     return PreparedRun(
@@ -134,7 +138,7 @@ class PreparedResume(Struct, frozen=True):
 
 
 def prepare_resume(
-    home: Home, run: RunRecord, overrides: RunOverrides, spec: JobSpec | None = None
+    context: Context, run: RunRecord, overrides: RunOverrides, spec: JobSpec | None = None
 ) -> PreparedResume:
     """Apply overrides to a suspended run, and plan it again.
 
@@ -143,11 +147,11 @@ def prepare_resume(
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
-    from muster.spec.resolve import merge, spec_from_json
+    from muster.spec.resolve import merge
     from muster.spec.rules import check
 
     before = RunPlan.from_json(run.plan)
-    written = spec_from_json(run.spec) if spec is None else spec
+    written = spec_of(context.home, run) if spec is None else spec
     resolved, problems = merge(written, overrides)
     problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
     if problems:
@@ -161,7 +165,7 @@ def prepare_resume(
     code = before.artifact
     identity = Identity(run.id, run.name, run.job_id, run.job_name)
     sha256, file_name = (code.sha256, code.file_name) if code else (None, None)
-    plan = plan_run(home, arranged, identity, sha256, file_name, {})
+    plan = plan_run(context, arranged, identity, sha256, file_name, {})
     return PreparedResume(
         spec=arranged.spec,
         origins=_origins(run.origins, resolved.origins),

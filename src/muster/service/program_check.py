@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from muster.errors import Problem
 from muster.node.processes import CannotStart, find_program
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.wording import close_to
+from muster.submission import Submission
 
 #: Commands that only a shell has.
 _OF_THE_SHELL = frozenset(
@@ -17,12 +17,11 @@ _OF_THE_SHELL = frozenset(
 )
 
 
-def check_programs(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Problem]:
+def check_programs(plan: RunPlan, submission: Submission) -> Iterator[Problem]:
     """The programs that nodes on this machine would not find.
 
     Only programs that are looked up on PATH, or in a directory of this machine, are known before
-    the start; an image or a requirement may bring others. environ: what the nodes' environment
-    starts from.
+    the start; an image or a requirement may bring others.
     """
     if plan.environment is not None:
         return
@@ -30,18 +29,18 @@ def check_programs(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Proble
         problem
         for group in plan.groups
         if group.role.program and group.command and group.image is None
-        for problem in _check(group, group.command[0], environ)
+        for problem in _check(group, group.command[0], submission)
     )
     yield from found
 
 
-def _check(group: GroupPlan, program: str, environ: Mapping[str, str]) -> Iterator[Problem]:
+def _check(group: GroupPlan, program: str, submission: Submission) -> Iterator[Problem]:
     if "/" in program:
         if not program.startswith("/") and group.in_place is not None:
             yield from _check_file(os.path.join(group.in_place, program), program)
         return
-    own = os.path.dirname(sys.executable)
-    path = group.env.get("PATH") or os.pathsep.join([own, environ.get("PATH", os.defpath)])
+    own, theirs = os.path.dirname(submission.python), submission.environ.get("PATH", os.defpath)
+    path = group.env.get("PATH") or os.pathsep.join([own, theirs])
     try:
         find_program(program, {"PATH": path})
     except CannotStart:

@@ -11,15 +11,16 @@ from contextlib import suppress
 from muster.control.expire import expire
 from muster.control.recover import recover
 from muster.errors import StoreBusy
-from muster.service.backend import Backend
+from muster.service.context import Context
 
 
-def recover_once(backend: Backend) -> None:
+def recover_once(context: Context) -> None:
     """Recover runs without a supervisor and delete expired ones, at the first call for a backend.
 
     Does nothing where MUSTER_HOME is read-only. While another process keeps the database busy, or
     the disk is full, this is left to the next command.
     """
+    backend = context.backend
     with backend.lock:
         if backend.recovered:
             return
@@ -28,10 +29,11 @@ def recover_once(backend: Backend) -> None:
         if backend.home.read_only():
             return
         with suppress(StoreBusy):
-            recover(store, backend.home, backend.start_supervisor)
+            recover(store, backend.home, backend.start_supervisor, context.submission)
             expire(store, backend.home)
 
 
-def recover_now(backend: Backend) -> bool:
+def recover_now(context: Context) -> bool:
     """Recover runs without a supervisor. Whether there were any."""
-    return bool(recover(backend.store, backend.home, backend.start_supervisor))
+    launch = context.backend.start_supervisor
+    return bool(recover(context.store, context.home, launch, context.submission))

@@ -6,7 +6,6 @@ no supervisor: there the request is applied at once.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -98,7 +97,7 @@ def resume(
     environ: as for `start`. Raises InvalidInput if the run is not suspended, or cannot be resumed
     with these overrides.
     """
-    from muster.control.persist import plan_of
+    from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
     from muster.engines.registry import engine_named
@@ -107,12 +106,15 @@ def resume(
     store = context.store
     run = store.runs.get(run_id)
     prepared = prepare_resume(context, run, overrides)
-    plan = plan_of(run) if prepared is None else prepared.plan
-    environ = os.environ if environ is None else environ
+    before = plan_to_run(context.home, run)
+    plan = before if prepared is None else prepared.plan
+    submission = context.submission
+    if environ is not None:
+        submission = replace(submission, environ=environ)
     engine = engine_named(run.engine)
-    if engine.may_queue(plan_of(run)):
+    if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
-    with run_folder(context, plan, environ) as held:
+    with run_folder(context, plan, submission) as held:
         if store.runs.get(run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
         own = lease.take_or_refuse(store, run_id, run.name)
@@ -122,7 +124,7 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, own, why)
         reserve(store, context.home, plan, desired_replicas(run, plan), record)
-        context.backend.start_supervisor(own, run.engine, held, environ)
+        context.backend.start_supervisor(own, run.engine, held, submission)
     return store.runs.get(run_id)
 
 
@@ -153,7 +155,7 @@ def prepare_resume(
     if run.state != RunState.SUSPENDED:
         text = f"{run.name} is {run.state}, not SUSPENDED"
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
-    from muster.control.persist import plan_of
+    from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
     from muster.engines.registry import engine_named
 
@@ -161,10 +163,10 @@ def prepare_resume(
     if overrides is not None:
         from muster.service import prepare
 
-        prepared = prepare.prepare_resume(context.home, run, overrides, spec)
+        prepared = prepare.prepare_resume(context, run, overrides, spec)
     # the machine or the number of replicas may have changed since: a run that cannot start would
     # fail for good
-    plan = plan_of(run) if prepared is None else prepared.plan
+    plan = plan_to_run(context.home, run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
     if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
@@ -174,10 +176,10 @@ def prepare_resume(
 def reviewed_overrides(context: Context, run: RunRecord, changes: Changes) -> RunOverrides:
     """See `MusterAPI.prepare_resume`."""
     from muster.service.review import review_resume
+    from muster.service.stored_spec import spec_of
     from muster.spec.partial_overrides import with_items
-    from muster.spec.resolve import spec_from_json
 
-    spec = spec_from_json(run.spec)
+    spec = spec_of(context.home, run)
     changes = with_items(changes, spec)
     overrides = changes.require_valid()
     try:
@@ -197,12 +199,16 @@ def _instead_of_resuming(context: Context, run: RunRecord) -> str:
 
 
 def _store_changes(context: Context, own: Lease, prepared: PreparedResume) -> None:
+    from muster.control.persist import sealed_plan
+    from muster.storage.sealing import seal
+
+    home = context.home
     changes = {
-        "spec": to_builtins(prepared.spec),
+        "spec": seal(home, to_builtins(prepared.spec)),
         "origins": dict(prepared.origins),
-        "plan": prepared.plan.to_json(),
-        "notes": list(prepared.plan.notes),
-        "tags": dict(prepared.spec.tags),
+        "plan": sealed_plan(home, prepared.plan),
+        "notes": seal(home, list(prepared.plan.notes)),
+        "tags": seal(home, dict(prepared.spec.tags)),
     }
     if prepared.display_name is not None:
         changes["display_name"] = prepared.display_name

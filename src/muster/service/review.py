@@ -17,6 +17,7 @@ from muster.frameworks.base import Setup
 from muster.identity import new_id
 from muster.plan.arrange import Arranged, arrange
 from muster.plan.build import Identity
+from muster.service.context import Context
 from muster.service.planning import mount_paths, plan_on_machine
 from muster.service.prepare import path_as_written
 from muster.spec.models import JobSpec, NodeGroup
@@ -30,7 +31,6 @@ from muster.spec.resolve import merge
 from muster.spec.rules import check
 from muster.spec.rules.structure import MAX_GROUPS
 from muster.spec.values import MAX_NODES, MAX_PROCESSES
-from muster.storage.home import Home
 from muster.storage.sources import check_gathering
 
 _GROUP = re.compile(r"node_groups\[([^\]]*)\]\.?")
@@ -48,7 +48,7 @@ _ARRANGEMENT = (
 
 
 def review(
-    home: Home, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
+    context: Context, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
 ) -> list[Problem]:
     """Every problem: those of flags first, then the others in the order of the spec's lines.
 
@@ -59,7 +59,7 @@ def review(
     broken = [*written.broken, *changes.broken]
     if any(not problem.path for problem in written.problems):
         broken.append("command")  # there is no program
-    later = [*found, *_code_problems(home, spec, broken)]
+    later = [*found, *_code_problems(context, spec, broken)]
     merged, wrong = merge(spec, changes.overrides)
     if not touched(["node_groups.name"], broken):
         later += wrong
@@ -72,7 +72,7 @@ def review(
             arranged = arrange(merged.spec)
         except InvalidInput as error:
             later += error.problems
-    later += _machine_problems(home, arranged, spec)
+    later += _machine_problems(context, arranged, spec)
     places = _ProblemPlaces(written, spec, changes, merged.origins)
     return list(places.sort(later, broken))
 
@@ -101,13 +101,14 @@ def _with_unique_groups(spec: JobSpec) -> JobSpec:
     return replace(spec, node_groups=tuple(groups))
 
 
-def _code_problems(home: Home, spec: JobSpec, broken: Sequence[str]) -> list[Problem]:
+def _code_problems(context: Context, spec: JobSpec, broken: Sequence[str]) -> list[Problem]:
     if touched(_CODE, broken) or is_url(spec.artifact):
         spec = replace(spec, artifact=None, git=None)
-    return check_gathering(home, spec, entrypoint_known=not touched(_PROGRAM, broken))
+    folder, known = context.submission.folder, not touched(_PROGRAM, broken)
+    return check_gathering(context.home, spec, folder, entrypoint_known=known)
 
 
-def _machine_problems(home: Home, arranged: Arranged, written: JobSpec) -> list[Problem]:
+def _machine_problems(context: Context, arranged: Arranged, written: JobSpec) -> list[Problem]:
     """Problems on this machine. Policies are left out: they make no difference to the machine."""
     spec = arranged.spec
     if _too_large(spec):
@@ -122,7 +123,7 @@ def _machine_problems(home: Home, arranged: Arranged, written: JobSpec) -> list[
     )
     identity = Identity(new_id(), "job-?", new_id(), "job")
     arranged = replace(arranged, spec=bare)
-    return plan_on_machine(home, arranged, identity, None, mount_paths(written))[1]
+    return plan_on_machine(context, arranged, identity, None, mount_paths(written))[1]
 
 
 def _without_policies(group: NodeGroup) -> NodeGroup:

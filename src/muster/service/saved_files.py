@@ -11,6 +11,7 @@ from muster.errors import InvalidInput, Problem
 from muster.node.folder_access import Walk, descend, open_below, walk
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
+from muster.storage.sealing import unseal
 from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRec
     outputs = {"MUSTER_OUTPUTS": own, "MUSTER_RUN_OUTPUTS": run_dir.outputs}
     path = Template(place.path).safe_substitute(outputs)
     code, start = _start_folder(plan, node.group)
+    start = unseal(api.home, start, f"run {run.name}")
     work = run_dir.work(node.rank)
     real = os.path.realpath(work / code / start / path)
     layers = _layers(api, plan, run.id, node.rank, work / code)

@@ -13,11 +13,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
-from muster.caller import Caller
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
-from muster.control.persist import node_record
+from muster.control.persist import node_record, sealed_plan
 from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import Owner, new_owner
@@ -30,7 +29,9 @@ from muster.service.jobs import discard
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
+from muster.storage.sealing import seal
 from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
@@ -45,7 +46,7 @@ def start(
 ) -> RunRecord:
     """Record a run and start its supervisor; a run with `suspend` is only recorded.
 
-    environ: the variables that the nodes' environment starts from (default: this process's).
+    environ: the variables that the nodes' environment starts from (default: the submission's).
     queue: whether the run is QUEUED if other runs have the resources that it asks for; else it is
     refused. Raises InvalidInput if it is refused, the nodes lack something, or the Job was deleted
     meanwhile, EngineError if no supervisor starts.
@@ -56,16 +57,18 @@ def start(
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
         return record(context, prepared)
-    environ = os.environ if environ is None else environ
+    submission = context.submission
+    if environ is not None:
+        submission = replace(submission, environ=environ)
     # the lease is taken before the run is in the store, and passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
-    with run_folder(context, prepared.plan, environ) as held:
+    with run_folder(context, prepared.plan, submission) as held:
         try:
             accepted, lease = _reserve_and_record(context, prepared, queue=queue)
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, accepted.engine, held, environ)
+        context.backend.start_supervisor(lease, accepted.engine, held, submission)
     return accepted
 
 
@@ -102,7 +105,7 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
 
 @contextmanager
 def run_folder(
-    context: Context, plan: RunPlan, environ: Mapping[str, str]
+    context: Context, plan: RunPlan, submission: Submission
 ) -> Iterator[tuple[int, int]]:
     """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lease
     and of its liveness pipe, and closes them at the end. Raises InvalidInput, ResourceShortage."""
@@ -116,7 +119,8 @@ def run_folder(
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
         if plan.policy.restarts:
-            store_environ(folder.environ, submitted(plan, environ))
+            environ = submitted(plan, submission.environ)
+            store_environ(context.home, plan.run_id, environ, submission.python)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:
@@ -138,7 +142,7 @@ def record(
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
         statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
         nodes = [node_record(node, status) for node, status in statuses]
-        return _run_record(context.caller, prepared, job, plan, (number, now), lacking), nodes
+        return _run_record(context, prepared, job, plan, (number, now), lacking), nodes
 
     recorded = context.store.runs.insert(prepared.job, build, owner)
     context.artifact_lock.release(prepared.job.id)
@@ -146,7 +150,7 @@ def record(
 
 
 def _run_record(
-    caller: Caller,
+    context: Context,
     prepared: PreparedRun,
     job: JobRecord,
     plan: RunPlan,
@@ -154,7 +158,7 @@ def _run_record(
     lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    number, now = numbered
+    home, (number, now) = context.home, numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
         state, details = RunState.SUSPENDED, "submitted suspended"
@@ -177,17 +181,17 @@ def _run_record(
         finished_at=None,
         exit_code=None,
         node_count=plan.policy.initial_size,
-        spec=to_builtins(prepared.spec),
+        spec=seal(home, to_builtins(prepared.spec)),
         origins=dict(prepared.origins),
-        overrides=to_builtins(prepared.overrides),
-        plan=plan.to_json(),
+        overrides=seal(home, to_builtins(prepared.overrides)),
+        plan=sealed_plan(home, plan),
         lifecycle={},
-        notes=list(prepared.notes),
+        notes=seal(home, list(prepared.notes)),
         cancel_requested_at=None,
         cancel_reason=None,
         display_name=prepared.overrides.run_name,
-        created_by=caller.user,
-        tags=dict(prepared.spec.tags),
+        created_by=context.caller.user,
+        tags=seal(home, dict(prepared.spec.tags)),
         project=job.project,
     )
 

@@ -72,7 +72,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
             return run
         _check_recoverable(context, run)
         pid = lease.last_holder_here(folder.lease)
-        if recover_now(context.backend):
+        if recover_now(context):
             continue
         if _is_elsewhere(context, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,8 +19,11 @@ from muster.spec.reader import spec_from_mapping
 EDITABLE = ("resources", "shape", "mounts", "display_name", "description", "tags")
 
 
-def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
-    """Apply `PATH=VALUE` changes, with values in YAML, to a spec. Raises InvalidInput."""
+def edit(spec: JobSpec, changes: Sequence[str], folder: Path) -> JobSpec:
+    """Apply `PATH=VALUE` changes, with values in YAML, to a spec. Raises InvalidInput.
+
+    folder: the base of relative paths.
+    """
     from muster.spec.yaml import load
 
     data: dict[str, Any] = msgspec.to_builtins(spec)
@@ -50,7 +54,7 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
         _drop_rival(where, steps[-1])
     if problems:
         raise InvalidInput(*problems)
-    return spec_from_mapping(data)
+    return spec_from_mapping(data, folder=folder)
 
 
 def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:

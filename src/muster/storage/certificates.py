@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from muster.errors import EngineError
 from muster.node.files import replace_file
 
 if TYPE_CHECKING:
@@ -36,15 +35,11 @@ class Named(Protocol):
 def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
     """Write `ca.pem`, `cert.pem` and `key.pem` for all nodes, readable only by their owner.
 
-    The key of the certificate authority is discarded, so that no certificate can be added. Raises
-    EngineError if the `cryptography` package is not installed.
+    The key of the certificate authority is discarded, so that no certificate can be added.
     """
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        text = "certificates need the cryptography package: pip install 'muster-jobs[tls]'"
-        raise EngineError(text) from None
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     authority, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     pem = serialization.Encoding.PEM
     private = key.private_bytes(

@@ -16,12 +16,14 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -73,9 +75,9 @@ class Environment(Struct, frozen=True):
         return self.folder.with_suffix(".failed")
 
 
-def locate(home: Home, plan: EnvironmentPlan) -> Environment:
-    """The environment that a plan needs on this machine, for the Python of this process."""
-    key = hashlib.sha256(json.dumps(list(_identity(plan))).encode()).hexdigest()[:_KEY]
+def locate(home: Home, plan: EnvironmentPlan, base: str) -> Environment:
+    """The environment that a plan needs on this machine. base: the Python that it extends."""
+    key = hashlib.sha256(json.dumps(list(_identity(plan, base))).encode()).hexdigest()[:_KEY]
     return Environment(key, home.environments / key)
 
 
@@ -83,12 +85,14 @@ def acquire(
     environment: Environment,
     plan: EnvironmentPlan,
     environ: Mapping[str, str],
+    base: str,
     log: Callable[[str], None],
 ) -> None:
     """Install the environment if necessary, and hold its shared lock until this process ends.
 
-    The first process installs, the others wait. log: receives the installer's output by line.
-    Raises EngineError, with the installer's last lines, if the installation fails.
+    The first process installs, the others wait. base: the Python that it extends. log: receives
+    the installer's output by line. Raises EngineError, with the installer's last lines, if the
+    installation fails.
     """
     environment.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -107,13 +111,14 @@ def acquire(
             if environment.failed.stat().st_mtime_ns >= since:
                 raise EngineError(environment.failed.read_text())
         remove_entry(str(environment.folder))
-        _install(environment, plan, environ, log)
+        _install(environment, plan, environ, base, log)
 
 
 def _install(
     environment: Environment,
     plan: EnvironmentPlan,
     environ: Mapping[str, str],
+    base: str,
     log: Callable[[str], None],
 ) -> None:
     environment.folder.mkdir(mode=0o700)
@@ -126,7 +131,7 @@ def _install(
                 print(shown, file=file, flush=True)
                 log(shown)
 
-            install(environment.prefix, plan, environ, write_line)
+            install(environment.prefix, plan, environ, base, write_line)
     except EngineError as error:
         text = f"{error} (all of its output: {environment.log})"
         environment.failed.write_text(text)
@@ -135,7 +140,7 @@ def _install(
     about = _About(
         [redacted(line) for line in plan.requirements],
         plan.conda is not None,
-        platform.python_version(),
+        _facts_of(base).version,
         time.time(),
     )
     replace_file(environment.about, msgspec.json.encode(about), 0o600)
@@ -143,13 +148,34 @@ def _install(
     log(f"muster: installed in {time.monotonic() - started:.1f} s, and kept for later runs")
 
 
-def _identity(plan: EnvironmentPlan) -> Iterator[object]:
+class _Facts(NamedTuple):
+    """What matters of a Python."""
+
+    version: str
+    #: Its folder of packages.
+    packages: str
+
+
+def _facts_of(base: str) -> _Facts:
+    """Raises EngineError if the Python cannot be run."""
+    if base == sys.executable:
+        return _Facts(platform.python_version(), sysconfig.get_path("purelib"))
+    code = "import platform as p, sysconfig as s; print(p.python_version(), s.get_path('purelib'))"
+    try:
+        done = subprocess.run([base, "-I", "-c", code], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise EngineError(f"cannot run the Python of the submitter, {base}: {error}") from None
+    return _Facts(*done.stdout.strip().split(" ", 1))
+
+
+def _identity(plan: EnvironmentPlan, base: str) -> Iterator[object]:
     """Everything that determines the environment's content."""
     yield [plan.requirements, plan.conda]
     if plan.conda is None:
-        # it also sees the packages of the Python of this process
-        yield [platform.python_version(), sys.executable, platform.machine(), sys.platform]
-        for folder in parent_packages() or [sysconfig.get_path("purelib")]:
+        # it also sees the packages of the base
+        facts = _facts_of(base)
+        yield [facts.version, base, platform.machine(), sys.platform]
+        for folder in parent_packages(base) or [facts.packages]:
             yield sorted(path.name for path in Path(folder).glob("*.dist-info"))
     else:
         yield [platform.machine(), sys.platform]

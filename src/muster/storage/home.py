@@ -149,6 +149,12 @@ class Home(Struct, frozen=True):
         return self.root / "muster.db"
 
     @property
+    def secret_key(self) -> Path:
+        """The key that secrets in the database are encrypted with (`sealing`); private to the
+        owner."""
+        return self.root / "secret.key"
+
+    @property
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 

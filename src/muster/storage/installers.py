@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +43,13 @@ def check_tools(plan: EnvironmentPlan, environ: Mapping[str, str]) -> list[Probl
     return [Problem("conda", text, hint)]
 
 
-def install(prefix: Path, plan: EnvironmentPlan, environ: Mapping[str, str], log: Log) -> None:
-    """Install the environment at `prefix`. Raises EngineError with the installer's last lines."""
+def install(
+    prefix: Path, plan: EnvironmentPlan, environ: Mapping[str, str], base: str, log: Log
+) -> None:
+    """Install the environment at `prefix`. base: the Python that it extends.
+
+    Raises EngineError with the installer's last lines.
+    """
     env = {name: value for name, value in environ.items() if name not in _MISLEADING}
     env |= {"PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     python = prefix / "bin" / "python"
@@ -65,15 +69,15 @@ def install(prefix: Path, plan: EnvironmentPlan, environ: Mapping[str, str], log
         env |= {
             theirs: env[ours] for ours, theirs in _SETTINGS.items() if _lacks(env, ours, theirs)
         }
-        words = [uv, "venv", "-q", "--system-site-packages", "--python", sys.executable]
+        words = [uv, "venv", "-q", "--system-site-packages", "--python", base]
         _run([*words, str(prefix)], env, log)
-        _show_parent(prefix)
+        _show_parent(prefix, base)
         _pip(prefix, [uv, "pip", "install", "--python", str(python)], plan, env, log)
         return
-    words = [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip"]
+    words = [base, "-m", "venv", "--system-site-packages", "--without-pip"]
     _run([*words, str(prefix)], env, log)
-    _show_parent(prefix)
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--progress-bar=off"]
+    _show_parent(prefix, base)
+    pip = [base, "-m", "pip", "--python", str(python), "install", "--progress-bar=off"]
     _pip(prefix, pip, plan, env, log)
 
 
@@ -85,12 +89,12 @@ def _lacks(env: Mapping[str, str], ours: str, theirs: str) -> bool:
     return ours in env and theirs not in env
 
 
-def parent_packages() -> list[str]:
-    """The package folders of this process's virtual environment; empty outside of one.
+def parent_packages(base: str) -> list[str]:
+    """The package folders of a Python's virtual environment; empty outside of one.
 
     Derived from the path of Python, because a supervisor may run without the site module.
     """
-    prefix = Path(sys.executable).parent.parent
+    prefix = Path(base).parent.parent
     if not (prefix / "pyvenv.cfg").is_file():
         return []
     places = {"base": str(prefix), "platbase": str(prefix)}
@@ -98,11 +102,11 @@ def parent_packages() -> list[str]:
     return sorted({sysconfig.get_path(name, "posix_prefix", places) for name in names})
 
 
-def _show_parent(prefix: Path) -> None:
-    """Add the packages of this process's virtual environment after the new one's own, so that a
+def _show_parent(prefix: Path, base: str) -> None:
+    """Add the packages of the base's virtual environment after the new one's own, so that a
     large framework need not be installed again. By itself, a virtual environment only adds those of
     the machine's Python."""
-    paths = parent_packages()
+    paths = parent_packages(base)
     if not paths:
         return
     (site,) = prefix.glob("lib/python*/site-packages")

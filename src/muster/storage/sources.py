@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,20 +25,19 @@ from muster.spec.sources import entrypoint_of, needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
 from muster.storage.script_modules import check_code, store_code
+from muster.submission import Submission
 
 _MAX_DEPTH = 10
 
 
-def gather(
-    home: Home, spec: JobSpec, environ: Mapping[str, str]
-) -> tuple[JobSpec, ArtifactRef | None]:
+def gather(home: Home, spec: JobSpec, submission: Submission) -> tuple[JobSpec, ArtifactRef | None]:
     """Store the code and inline the files of a spec, so that a run needs nothing else.
 
-    Returns the new spec and its artifact. environ: the environment of git. Raises InvalidInput.
+    Returns the new spec and its artifact. Raises InvalidInput.
     """
     entrypoint = entrypoint_of(spec)
     if spec.git is None:
-        spec = _with_lists(spec, Path.cwd())
+        spec = _with_lists(spec, submission.folder)
         if spec.artifact is None:
             return spec, None
         code, entrypoint = store_code(home, Path(spec.artifact), entrypoint)
@@ -47,7 +46,7 @@ def gather(
     from muster.storage.temporary_folder import temporary_folder
 
     with temporary_folder(home.checkouts) as folder:
-        found = check_out(spec.git, folder, environ)
+        found = check_out(spec.git, folder, submission.environ)
         code = store_files(home, found.folder, found.files, entrypoint, found.git.url)
         return replace(_with_lists(spec, found.folder), git=found.git), code
 
@@ -68,14 +67,16 @@ def with_entrypoint(spec: JobSpec) -> Iterator[JobSpec]:
         raise type(error)(*problems) from None
 
 
-def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> list[Problem]:
+def check_gathering(
+    home: Home, spec: JobSpec, folder: Path, *, entrypoint_known: bool
+) -> list[Problem]:
     """Check as `gather` does, without storing anything or contacting a repository.
 
-    entrypoint_known: whether the entry point is valid; otherwise only the code is checked.
+    folder: the base of relative paths. entrypoint_known: whether the entry point is valid;
+    otherwise only the code is checked.
     """
     if spec.git is not None:
         return []  # lists are files of the repository
-    folder = Path.cwd()
     checks: list[Callable[[], object]] = [
         lambda: _requirements(spec, folder),
         lambda: _conda(spec, folder),

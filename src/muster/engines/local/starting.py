@@ -247,6 +247,8 @@ class PreparedEnvironment(Struct, frozen=True):
     context: RunContext
     #: The variables that the installer runs with.
     variables: dict[str, str]
+    #: The Python that it extends.
+    base: str
 
     def installer(self, output: str) -> Callable[[], None]:
         """What a node calls first: it installs the environment unless another node has, or waits
@@ -258,7 +260,7 @@ class PreparedEnvironment(Struct, frozen=True):
 
         with os.fdopen(open_or_replace(output, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
             report = partial(print, file=file, flush=True)
-            acquire(self.environment, self.plan, self.variables, report)
+            acquire(self.environment, self.plan, self.variables, self.base, report)
 
 
 def prepare_environment(context: RunContext) -> PreparedEnvironment | None:
@@ -268,10 +270,10 @@ def prepare_environment(context: RunContext) -> PreparedEnvironment | None:
         return None
     from muster.storage.environments import locate
 
-    environment = locate(context.home, plan)
+    environment = locate(context.home, plan, context.python)
     variables = submitted(context.plan, context.environ)
     environ = {name: value for name, value in variables.items() if name not in _MISLEADING}
     kind = "VIRTUAL_ENV" if plan.conda is None else "CONDA_PREFIX"
     environ[kind] = str(environment.prefix)
     changed = replace(context, environ=environ, python=environment.python)
-    return PreparedEnvironment(plan, environment, changed, variables)
+    return PreparedEnvironment(plan, environment, changed, variables, context.python)

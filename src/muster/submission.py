@@ -1,0 +1,31 @@
+"""What a run starts from besides its spec: it comes with the request, since one process may serve
+many submitters. Only the edges (client, commands) make one from the process that they run in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Submission(Struct, frozen=True):
+    """The place that a request to start something was made from."""
+
+    #: The variables that the nodes' environment starts from, and git and installers run with.
+    environ: Mapping[str, str]
+    #: The Python interpreter of the submitter, which runs its programs.
+    python: str
+    #: The base of relative paths.
+    folder: Path
+
+
+def of_this_process() -> Submission:
+    """The submission of a user of this process."""
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:  # deleted; a relative path is then reported as missing
+        folder = Path(os.environ.get("PWD", "/"))
+    return Submission(dict(os.environ), sys.executable, folder)
