@@ -290,7 +290,7 @@ def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, Lease.first("x", new_owner()), "local", (0, 0), {})
+        launcher.start(tmp_path, Lease.first("x", new_owner()), "local", (0, 0), of_this_process())
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:

@@ -199,9 +199,7 @@ def test_edits_of_a_job_are_encrypted(
     assert sorted(output_of_success(again)) == [f"{FOUND} {ARGUMENTS}"] * 2
     check_hidden(client, again)
     check_commands(run)
-    copied = client.start(
-        client.prepare_run(embedded(client).copy_job(embedded(client).job(job.id)), new_job=True)
-    )
+    copied = client.start(client.prepare_run(embedded(client).copy_job(job.id), new_job=True))
     assert sorted(output_of_success(copied)) == [f"{FOUND} {ARGUMENTS}"] * 2
     check_hidden(client, copied)
 
