@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,12 @@ if TYPE_CHECKING:
 _GAP = "  "
 #: The last column of a table is shortened to no less than this by default.
 _LEAST = 24
+
+
+def _terminal_width() -> int:
+    from shutil import get_terminal_size  # not where output is read by programs
+
+    return get_terminal_size().columns
 
 
 def state(name: str) -> str:
@@ -89,7 +94,7 @@ def print_table(
     if not rows:
         return
     narrow = sys.stdout.isatty() and output_format() != "wide"
-    limit = shutil.get_terminal_size().columns if narrow else 0
+    limit = _terminal_width() if narrow else 0
     texts = [[visible_line(cell) for cell in column] for column in zip(*rows, strict=True)]
     columns = dict(zip(header, texts, strict=True))
     widths = {title: _width([title, *column]) for title, column in columns.items()}

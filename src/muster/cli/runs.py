@@ -23,7 +23,7 @@ from muster.cli.run_choice import (
     tag_filter,
 )
 from muster.cli.streams import optional_output
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, warn
 from muster.describe.words import plural
 from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput
 
@@ -93,7 +93,6 @@ def list_runs(
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
     from muster.client.filters import moment_of, states_named
-    from muster.client.following import warn_of_space
 
     client = Client()
     if every:
@@ -124,7 +123,7 @@ def list_runs(
     if more:
         older = f"`--before {found[-1].name}` shows older ones, --all shows all"
         echo(f"the newest {limit}; {older}" if before is None else older, err=True)
-    warn_of_space(client.api)
+    _warn_of_space(client)
 
 
 @runs.command()
@@ -144,7 +143,6 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     muster status train-3 -o yaml
     """
     from muster.client.client import Client
-    from muster.client.following import warn_of_space
 
     client = Client()
     run = client.run(run_name)
@@ -155,7 +153,13 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     from muster.cli.run_details import print_run
 
     print_run(run, every=every or output_format() == "wide")
-    warn_of_space(client.api)
+    _warn_of_space(client)
+
+
+def _warn_of_space(client: Client) -> None:
+    """Warn if the disk with the records is full."""
+    if text := client.api.space_warning():
+        warn(text)
 
 
 def _find(names: tuple[str, ...]) -> list[JobRun]:

@@ -23,12 +23,6 @@ def give_warning(notice: Notice) -> None:
     warnings.warn(notice.text, _CATEGORIES[notice.kind], stacklevel=3)
 
 
-def warn_of_space(api: MusterAPI) -> None:
-    """Warn (LowSpace) if the disk with the records is full, once."""
-    if text := api.space_warning():
-        warnings.warn(text, LowSpace, stacklevel=2)
-
-
 def wait(
     api: MusterAPI,
     run_id: str,

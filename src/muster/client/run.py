@@ -9,8 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from muster.api.streams import LogChunk, Notice, Pause, Selection
-from muster.client.following import chunks, give_warning, wait, wait_async
 from muster.client.run_facts import RunFacts
 from muster.errors import Problem
 from muster.store.records import suspend_problem
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from muster.api.streams import Live
+    from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
     from muster.client.events import Event
     from muster.client.log_records import LogRecord
     from muster.spec.override_models import RunOverrides
@@ -52,6 +50,8 @@ class JobRun(RunFacts):
         is stopped or hangs (`muster.errors.NotAnswering`), and if the disk is full (`LowSpace`).
         progress: in a notebook, show the run's progress meanwhile.
         """
+        from muster.client.following import wait
+
         if not (progress and in_notebook()):
             wait(self._api, self.id, timeout)
             return self.refresh()
@@ -66,6 +66,8 @@ class JobRun(RunFacts):
 
         If the task is canceled, the run continues.
         """
+        from muster.client.following import wait_async
+
         await wait_async(self._api, self.id, timeout)
         return self.refresh()
 
@@ -197,6 +199,8 @@ class JobRun(RunFacts):
     async def _records_async(
         self, items: AsyncGenerator[LogChunk | Pause | Notice]
     ) -> AsyncIterator[LogRecord]:
+        from muster.api.streams import LogChunk, Notice
+        from muster.client.following import give_warning
         from muster.client.log_records import records
 
         async with aclosing(items):
@@ -220,6 +224,8 @@ class JobRun(RunFacts):
         live, pause: `pause` is called with each `Pause` of the log, see `MusterAPI.log`. Raises
         InvalidInput for parts that the run does not have.
         """
+        from muster.client.following import chunks
+
         return chunks(self._api.log(self.id, selection, follow=follow, live=live), pause)
 
 
@@ -233,6 +239,8 @@ def _selection(
     grep: str | None,
 ) -> Selection:
     """Raises InvalidInput for a time without a zone."""
+    from muster.api.streams import Selection
+
     moment = None
     if since is not None:
         from muster.client.filters import epoch_seconds

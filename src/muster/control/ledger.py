@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from muster.control.controller import Record
 from muster.control.persist import changed_nodes, run_changes, status_of
@@ -18,8 +18,10 @@ from muster.lifecycle.status import RunStatus
 from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
-from muster.store.base import Store
 from muster.store.records import Lease, PendingRequests, RunStep
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 class Ledger(Protocol):

@@ -21,11 +21,11 @@ from muster.plan.model import RunPlan
 from muster.storage import wakeup
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor
-from muster.store.base import Store
 from muster.store.records import CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
+    from muster.store.base import Store
 
 
 def reserve(

@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from muster.describe.events import in_log, sentence
 from muster.errors import StoreError
 from muster.node.files import open_or_replace, replace_file
 from muster.secrets import hidden
 from muster.storage.home import RunDir
-from muster.store.base import Store
 from muster.store.records import EventRecord
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 class ServiceLog:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -33,10 +34,12 @@ from muster.secrets import print_traceback
 from muster.storage import wakeup
 from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
-from muster.store.base import Store
 from muster.store.records import Lease, LeaseLost
 from muster.store.run_columns import lifecycle_of
 from muster.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 class Assignment(Struct, frozen=True):

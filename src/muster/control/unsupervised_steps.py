@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.control.clock import SteadyClock
@@ -15,8 +16,10 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
-from muster.store.base import Store
 from muster.store.records import CorruptRecord, Lease
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 def record_step(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 from collections.abc import Sequence
 
@@ -61,7 +60,9 @@ def hold_free_ports(count: int) -> tuple[int, list[socket.socket]]:
 
     Raises EngineError if there are none.
     """
-    for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
+    from random import sample  # few runs need free ports
+
+    for first in sample(_RANGE[: len(_RANGE) - count + 1], 200):
         held = hold_ports(first, count)
         if held is not None:
             return first, held

@@ -15,7 +15,6 @@ from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_once
 from muster.storage.home import Home, default_home
-from muster.store.base import Store
 from muster.store.names import no_job_error, no_run_error
 from muster.store.records import (
     EventRecord,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
     from muster.storage.usage import Counters, NodeUsage
+    from muster.store.base import Store
 
 M = TypeVar("M", bound=Callable[..., Any])
 

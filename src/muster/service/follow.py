@@ -13,7 +13,7 @@ from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
 from muster.service.context import Context
-from muster.service.wait import new_check, notices, recover_or_wait
+from muster.service.wait import notices, recover_or_wait
 from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
@@ -22,11 +22,12 @@ from muster.storage.liveness import watch_liveness
 def follow(context: Context, run_id: str) -> Follower:
     """A follower of a run, to be closed. Raises InvalidInput if another host drives the run, since
     the kernel does not notify this one."""
-    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
+    folder, name = context.home.run_dir(run_id), context.store.runs.summary(run_id).name
+    lease.check_host(folder.lease, name)
     return Follower(
         context.home,
         run_id,
-        check=new_check(context, run_id),
+        check=SupervisorCheck(folder, name),
         space_mark=context.backend.space_mark,
         recover=partial(recover_or_wait, context, run_id),
         notices=partial(notices, context),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -45,7 +44,9 @@ def create_with_arguments(folder: RunDir, arguments: bytes) -> None:
 
 def remove(folder: RunDir) -> None:
     """Delete the folder of a run that was not started."""
-    shutil.rmtree(folder.path, ignore_errors=True)
+    from shutil import rmtree  # most runs start
+
+    rmtree(folder.path, ignore_errors=True)
 
 
 def read_result(folder: RunDir, rank: int) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import socket
 import tempfile
@@ -59,7 +58,7 @@ class Starter:
         self._run_dir: RunDir = home.run_dir(plan.run_id)
         self._held_ports = Ports(plan.ports, len(plan.nodes), own_interfaces=plan.own_interfaces)
         self._ports = self._held_ports.numbers
-        self._token = secrets.token_hex(16)
+        self._token = os.urandom(16).hex()
         addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
         self._gpus = GpuPool(home.of_host("gpus"), gpus.numbers)

@@ -12,7 +12,6 @@ inodes, the inodes that SQLite needs for its WAL and the WAL's index.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,7 +70,9 @@ class Reserve:
             for file in self._files:
                 _fill(file)
         except OSError:  # the disk filled up meanwhile, or is read-only
-            shutil.rmtree(self.folder, ignore_errors=True)
+            from shutil import rmtree
+
+            rmtree(self.folder, ignore_errors=True)
 
     def _has_enough_space(self) -> bool:
         disk = os.statvfs(self.folder.parent)
