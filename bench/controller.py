@@ -187,7 +187,7 @@ def bare(transactions: Sequence[Sequence[RunStep]]) -> float:
         seq = 0
         start = time.process_time()
         for steps in transactions:
-            durable = any(step.changes["finished_at"] is not None for step in steps)
+            durable = any(step.changes.get("finished_at") is not None for step in steps)
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             db.execute("BEGIN IMMEDIATE")
             for step in steps:

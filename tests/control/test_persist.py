@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from muster.control.persist import changed_nodes, node_record, run_changes, status_of
+from muster.control.persist import changed_nodes, node_record, run_columns, status_of
 from muster.lifecycle.events import CancelRequested, NodeStarted, SuspendRequested
 from muster.lifecycle.policy import Action, Backoff, Checkpoint, Policy, Rule
 from muster.lifecycle.status import Reason, RunStatus
@@ -43,7 +43,7 @@ def plan(of: Policy) -> RunPlan:
 def record(status: RunStatus) -> RunRecord:
     """A row with the data of the status."""
     base = dict.fromkeys(RunRecord.__struct_fields__)
-    return RunRecord(**{**base, "id": "r", "plan": plan(POLICY).to_json(), **run_changes(status)})
+    return RunRecord(**{**base, "id": "r", "plan": plan(POLICY).to_json(), **run_columns(status)})
 
 
 def round_trip(status: RunStatus) -> RunStatus:

@@ -241,8 +241,8 @@ def stopped_nodes_not_logged(patch: Patch) -> None:
 def stopping_not_recorded(patch: Patch) -> None:
     real = persist.run_changes
 
-    def changes(status: RunStatus) -> dict[str, Any]:
-        return real(replace(status, stopping=None))
+    def changes(before: RunStatus, after: RunStatus) -> dict[str, Any]:
+        return real(replace(before, stopping=None), replace(after, stopping=None))
 
     patch.setattr("simulation.harness.fake_ledger.run_changes", changes)
 

@@ -75,7 +75,7 @@ class StoreLedger:
     def _step(self, record: Record) -> RunStep:
         """The rows of a record."""
         before, after = record.before, record.after
-        changes = run_changes(after)
+        changes = run_changes(before, after)
         if RunState.SUSPENDED in (before.state, after.state):  # the request is served, or was
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         if after.state.terminal and self._plan.ttl_after_finished is not None:

@@ -46,7 +46,13 @@ _lifecycle_fields = attrgetter(*Lifecycle.__struct_fields__)
 _intent_fields = attrgetter(*Intent.__struct_fields__)
 
 
-def run_changes(status: RunStatus) -> dict[str, Any]:
+def run_changes(before: RunStatus, after: RunStatus) -> dict[str, Any]:
+    """The run's columns that have changed. The others are not written: the state has indexes."""
+    old = run_columns(before)
+    return {name: value for name, value in run_columns(after).items() if value != old[name]}
+
+
+def run_columns(status: RunStatus) -> dict[str, Any]:
     """The run's columns with this status."""
     kept = Lifecycle(*_lifecycle_fields(status))
     counted = () if status.counts is None else status.counts.groups

@@ -84,8 +84,9 @@ class MemoryLedger:
         self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
     ) -> None:
         """See `Ledger.record`."""
-        changes = run_changes(after)
-        self._lifecycle = msgspec.json.encode(changes.pop("lifecycle"))
+        changes = run_changes(before, after)
+        if "lifecycle" in changes:
+            self._lifecycle = msgspec.json.encode(changes.pop("lifecycle"))
         if RunState.SUSPENDED in (before.state, after.state):
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         self._run = replace(self._run, **changes)

@@ -65,8 +65,8 @@ class Database:
         with self._lock, self._explain_errors():
             connection = self._connect()
             self._check_in_place()
-            (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
             if durable:
+                (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
                 connection.execute("PRAGMA synchronous=FULL")
             try:
                 connection.execute("BEGIN IMMEDIATE")
