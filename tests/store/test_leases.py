@@ -159,6 +159,26 @@ def test_leases_that_expire_are_listed_in_order(store: Store) -> None:
     assert store.leases.expiring(5.0) == []
 
 
+def test_all_expired_leases_are_taken_at_once(store: Store) -> None:
+    of = store.jobs.insert(job())
+    first, second, ended, later = (accept(store, of).id for _ in range(4))
+    for run_id, expires_at in ((first, 5.0), (second, 6.0), (later, 6.000001)):
+        store.leases.take(run_id, OWNER, 1.0, expires_at=expires_at)
+    over = store.leases.take(ended, OWNER, 1.0, expires_at=5.0)
+    store.runs.save(over, {"state": "FAILED"}, [], [], 2.0)
+    accept(store, of, owner=OWNER)  # its lease does not expire
+    assert store.leases.take_expired(ELSEWHERE, 4.999999, 9.0) == []
+    taken = store.leases.take_expired(ELSEWHERE, 6.0, 9.0)
+    assert {(lease.run_id, lease.token, lease.expires_at) for lease in taken} == {
+        (first, 2, 9.0),
+        (second, 2, 9.0),
+    }
+    for lease in taken:
+        assert store.leases.get(lease.run_id) == lease
+        store.runs.save(lease, {"attempt": 1}, [], [], 7.0)
+    assert store.leases.take_expired(SAME_HOST, 6.0, 9.0) == [], "another process was faster"
+
+
 def test_a_lost_lease_changes_nothing(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     store.leases.take(made.id, SAME_HOST, 2.0, alone=True)
@@ -244,6 +264,19 @@ class Leases(RuleBasedStateMachine):
         self.tokens.append(taken.token)
         self.held[owner.id].append(taken)
         self.current = taken
+
+    @rule(who=WHO, term=st.sampled_from([0.0, 1.0, 60.0]))
+    def take_expired(self, who: int, term: float) -> None:
+        owner, now, before = OWNERS[who], self.clocks[who], self.current
+        taken = self.store.leases.take_expired(owner, now, round(now + term, 6))
+        if before is None or before.expires_at is None or before.expires_at > now:
+            assert taken == []
+            return
+        token, expires_at = self.tokens[-1] + 1, round(now + term, 6)
+        self.current = Lease(self.run.id, owner.id, owner.host, owner.boot, token, expires_at)
+        assert taken == [self.current]
+        self.tokens.append(token)
+        self.held[owner.id].append(self.current)
 
     @rule(who=WHO, term=st.sampled_from([0.0, 1.0, 60.0]))
     def renew(self, who: int, term: float) -> None:

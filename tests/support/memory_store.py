@@ -562,6 +562,20 @@ class MemoryLeases:
             state.leases[run_id] = _row(lease, ("expires_at",))
             return lease
 
+    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
+        """See `Leases.take_expired`."""
+        with self._store.write() as state:
+            taken = [
+                Lease(run_id, owner.id, owner.host, owner.boot, row["token"] + 1, expires_at)
+                for run_id, row in state.leases.items()
+                if row["expires_at"] is not None
+                and row["expires_at"] <= micros(now)
+                and _is_live(state.runs[run_id])
+            ]
+            for lease in taken:
+                state.leases[lease.run_id] = _row(lease, ("expires_at",))
+            return self._store.in_no_order(taken)
+
     def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
         """See `Leases.renew`."""
         with self._store.write() as state:

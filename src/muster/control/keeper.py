@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from muster.identity import Owner
 from muster.store.base import Store
-from muster.store.records import Lease, LeaseHeld
+from muster.store.records import Lease
 
 #: Seconds for which a lease lasts after its last renewal.
 TERM = 15.0
@@ -66,18 +66,13 @@ class Keeper:
         the rest of their term.
         """
         lost = tuple(self._renew(now)) if self._held else ()
-        wait, taken = self._term / _RENEWALS, []
-        for other in self._store.leases.expiring(now + wait):
-            if other.run_id in self._held:
-                continue
-            if other.expires_at is None or other.expires_at > now:
-                wait = min(wait, (other.expires_at or now) - now)
-                continue
-            try:
-                taken.append(self.take(other.run_id, now))
-            except LeaseHeld:
-                continue  # another process was faster
-        return Round(tuple(taken), lost, wait)
+        wait = self._term / _RENEWALS
+        expiries = [lease.expires_at or now for lease in self._store.leases.expiring(now + wait)]
+        taken: list[Lease] = []
+        if expiries and expiries[0] <= now:  # the earliest
+            taken = self._store.leases.take_expired(self._owner, now, now + self._term)
+            self._held.update((lease.run_id, lease) for lease in taken)
+        return Round(tuple(taken), lost, min([wait, *(at - now for at in expiries if at > now)]))
 
     def _renew(self, now: float) -> Iterator[Lease]:
         """Renew the leases. Yields those that are lost."""

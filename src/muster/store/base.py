@@ -263,6 +263,11 @@ class Leases(Protocol):
         """
         ...
 
+    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
+        """Take all leases of runs that have not ended which have expired, in one transaction. Of
+        several processes that do so at once, one gets a lease. expires_at: of the new ones."""
+        ...
+
     def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
         """Extend all leases of a process that expire. Returns those that it has now: another
         process may have taken others after they had expired."""

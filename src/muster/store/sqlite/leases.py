@@ -12,6 +12,7 @@ from muster.store.sqlite.schema import LIVE
 from muster.store.times import micros, optional_micros, seconds
 
 _COLUMNS = "run_id, owner, host, boot, token, expires_at"
+_OF_LIVE_RUN = f"run_id IN (SELECT id FROM runs WHERE {LIVE})"
 
 
 class SqliteLeases:
@@ -44,6 +45,21 @@ class SqliteLeases:
         # durable: its token would otherwise be given twice if the machine loses power
         return self._db.write(step, durable=True)
 
+    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
+        """See `Leases.take_expired`."""
+        expired = f"SELECT run_id, token FROM leases WHERE expires_at <= ? AND {_OF_LIVE_RUN}"
+
+        def step(connection: sqlite3.Connection) -> list[Lease]:
+            taken = [
+                Lease(run_id, owner.id, owner.host, owner.boot, token + 1, expires_at)
+                for run_id, token in connection.execute(expired, (micros(now),)).fetchall()
+            ]
+            for lease in taken:
+                write_lease(connection, lease)
+            return taken
+
+        return self._db.write(step, durable=True)  # as for `take`
+
     def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
         """See `Leases.renew`."""
         extend = "UPDATE leases SET expires_at = ? WHERE owner = ? AND expires_at IS NOT NULL"
@@ -72,8 +88,8 @@ class SqliteLeases:
 
     def expiring(self, before: float) -> list[Lease]:
         """See `Leases.expiring`."""
-        live = f"run_id IN (SELECT id FROM runs WHERE {LIVE})"
-        sql = f"SELECT {_COLUMNS} FROM leases WHERE expires_at < ? AND {live} ORDER BY expires_at"
+        expiring = f"SELECT {_COLUMNS} FROM leases WHERE expires_at < ? AND {_OF_LIVE_RUN}"
+        sql = f"{expiring} ORDER BY expires_at"
         return [_lease(row) for row in self._db.read(sql, (micros(before),))]
 
 
