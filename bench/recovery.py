@@ -19,7 +19,7 @@ from muster.control.ledger import StoreLedger
 from muster.control.persist import node_record
 from muster.engines.base import Report
 from muster.engines.loop import EventLoop, RunLoop
-from muster.identity import new_owner
+from muster.identity import Owner, new_owner
 from muster.lifecycle.events import (
     CancelRequested,
     NodeEnded,
@@ -134,7 +134,14 @@ def make_plan(run_id: str, size: int, strategy: str = "in_place") -> RunPlan:
 
 
 def accept(store: SqliteStore, plan: RunPlan) -> StoreLedger:
-    """Record a run as accepted. Returns its ledger."""
+    """Record a run as accepted, and take its lease. Returns its ledger."""
+    owner = new_owner()
+    insert(store, plan, owner)
+    return StoreLedger(store, plan, Lease.first(plan.run_id, owner))
+
+
+def insert(store: SqliteStore, plan: RunPlan, owner: Owner | None) -> None:
+    """Record a run as accepted. owner: of its lease."""
     job = JobRecord(plan.job_id, "bench", 0, plan.job_id, {}, None, None, "", {}, 0.0, 0.0)
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
@@ -164,9 +171,7 @@ def accept(store: SqliteStore, plan: RunPlan) -> StoreLedger:
         )
         return record, [node_record(node, NodeStatus()) for node in plan.nodes]
 
-    owner = new_owner()
     store.runs.insert(job, build, owner)
-    return StoreLedger(store, plan, Lease.first(plan.run_id, owner))
 
 
 def main() -> None:

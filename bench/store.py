@@ -6,7 +6,9 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from common import MUSTER, Measure, compare, fresh_home, timed
 
@@ -19,6 +21,7 @@ RUNS = 100_000
 NODES = 8
 REPEAT = 100  # of each measurement
 OWNER = new_owner()
+STARTED = {"state": "IN_PROGRESS", "started_at": 5.5, "finished_at": None, "lifecycle": {}}
 
 
 def by_hand(path: Path, synchronous: str) -> Measure:
@@ -89,10 +92,9 @@ def inserting(store: SqliteStore) -> Measure:
     return measure
 
 
-def saving(store: SqliteStore) -> Measure:
-    """Seconds of saving a step in which one node changes."""
+def saving(store: SqliteStore, changes: Mapping[str, Any]) -> Measure:
+    """Seconds of saving a step in which one node changes. changes: of the run."""
     lease = Lease.first(inserted(store).id, OWNER)
-    changes = {"state": "IN_PROGRESS", "started_at": 5.5, "finished_at": None, "lifecycle": {}}
     entry = ("nodes", {"ranks": "0", "state": "RUNNING"})
 
     def measure() -> float:
@@ -113,7 +115,8 @@ if __name__ == "__main__":
                 "floor: one row, durable": by_hand(Path(folder) / "full.db", "FULL"),
                 f"insert a run of {NODES} nodes": inserting(store),
                 "one row, not durable": by_hand(Path(folder) / "normal.db", "NORMAL"),
-                "save a step": saving(store),
+                "save a step of a node": saving(store, {}),
+                "save a step of the run": saving(store, STARTED),
             },
         )
         store.close()
