@@ -155,7 +155,7 @@ def test_memory_is_refused() -> None:
 
 @pytest.mark.parametrize("protocol", sorted(PACKAGES))
 def test_missing_packages_are_reported(monkeypatch: pytest.MonkeyPatch, protocol: str) -> None:
-    monkeypatch.setattr(mount_sources, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(
         sys.modules["fsspec.registry"], "registry", {}
     )  # without the protocols that other tests used
@@ -163,7 +163,7 @@ def test_missing_packages_are_reported(monkeypatch: pytest.MonkeyPatch, protocol
     (text,) = texts(f"{protocol}://bucket/a")
     assert text == f"mounts: {protocol}://bucket/a needs {package} (pip install {package})"
     seen = []
-    monkeypatch.setattr(mount_sources, "find_spec", lambda name: seen.append(name) or True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: seen.append(name) or True)
     assert texts(f"{protocol}://bucket/a") == []
     assert seen == [module]
 
@@ -176,7 +176,7 @@ def test_packages_are_those_that_fsspec_loads() -> None:
 
 
 def test_chains_need_every_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mount_sources, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(sys.modules["fsspec.registry"], "registry", {})
     (text,) = texts("simplecache::s3://bucket/a")
     assert "needs s3fs" in text

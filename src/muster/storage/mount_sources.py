@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -106,6 +105,8 @@ def _check_url(source: str) -> list[Problem]:
 
 
 def _check_protocol(shown: str, protocol: str) -> list[Problem]:
+    from importlib.util import find_spec
+
     from fsspec.registry import known_implementations, registry
 
     from muster.storage.protocols import PROTOCOLS, protocol_named
