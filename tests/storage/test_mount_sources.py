@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from muster.secrets import redacted
 from muster.spec.kinds import MountKind, classify_source
-from muster.storage import mount_sources
 from muster.storage.mount_sources import (
     Named,
     check_sources,

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
+from muster.spec.quantities import is_bare_number, no_unit, parse_duration
 from muster.spec.wording import Refused, suggestion
 
 #: Names that other programs have for a state.
@@ -41,8 +42,6 @@ def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
 def duration_of(field: str, value: object) -> float:
     """The seconds of `90s`, `10m`, `1d`. field: named in errors. Raises InvalidInput, also for text
     without a unit."""
-    from muster.spec.quantities import is_bare_number, no_unit, parse_duration
-
     if isinstance(value, str) and is_bare_number(value):
         raise InvalidInput(Problem(field, *no_unit(value)))
     try:
@@ -54,8 +53,6 @@ def duration_of(field: str, value: object) -> float:
 def moment_of(field: str, text: str) -> float:
     """The moment (epoch seconds) that lies a duration before now, or that of a time such as
     `2026-11-23T10:00`, local unless it has a zone. field: named in errors. Raises InvalidInput."""
-    from muster.spec.quantities import is_bare_number, no_unit, parse_duration
-
     with suppress(ValueError):
         if not text.isdecimal():  # 20261123 is more likely a number without a unit
             return datetime.fromisoformat(text).timestamp()

@@ -29,7 +29,7 @@ _MAX_PATTERNS = 512
 #: Maximum product of instructions and characters of text: half a minute of searching at worst.
 _MAX_SEARCH_WORK = 1 << 36
 #: RE2 reads repetitions with more than this many digits as text; Go refuses them.
-_HUGE_REPETITION = re.compile(r"(?<!\\)\{(?:\d+,)?\d{9,}[,}]")
+_HUGE_REPETITION = r"(?<!\\)\{(?:\d+,)?\d{9,}[,}]"
 _SYNTAX = "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax"
 _FEWER = "RE2 repeats up to 1000 times in all"
 _LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
@@ -40,7 +40,7 @@ def check_pattern(pattern: str) -> None:
     if len(pattern) > MAX_LENGTH:
         text = f"{short(pattern)} has {len(pattern):,} characters"
         raise Refused(text, f"a regular expression can have {MAX_LENGTH:,}")
-    if huge := _HUGE_REPETITION.search(pattern):
+    if huge := re.search(_HUGE_REPETITION, pattern):
         text = f"{short(pattern)} is not a regular expression: invalid repetition size"
         raise Refused(f"{text} at character {huge.start() + 1}", _FEWER)
     import re2

@@ -8,10 +8,11 @@ from muster.spec.wording import Refused, say, short
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
-_DURATION = re.compile(rf"(?:{_NUMBER}\s*(?:ms|[smhdw])\s*)+")
-_DURATION_PART = re.compile(rf"({_NUMBER})\s*(ms|[smhdw])")
-_PLAIN = re.compile(rf"{_NUMBER}(?:e[+-]?\d+)?", re.IGNORECASE)
-_SIZE = re.compile(rf"({_NUMBER})\s*(?:([KMGTP])(I?))?B?", re.IGNORECASE)
+# compiled when they are used: most commands read no quantity
+_DURATION = rf"(?:{_NUMBER}\s*(?:ms|[smhdw])\s*)+"
+_DURATION_PART = rf"({_NUMBER})\s*(ms|[smhdw])"
+_PLAIN = rf"(?i:{_NUMBER}(?:e[+-]?\d+)?)"
+_SIZE = rf"(?i:({_NUMBER})\s*(?:([KMGTP])(I?))?B?)"
 _POWERS = "KMGTP"
 
 
@@ -24,10 +25,10 @@ def parse_duration(value: object) -> float:
         text = f"must be a duration, not {say(value)}"
         raise Refused(text, "write 90s, 10m, 1h30m or 30d")
     cleaned = str(value).strip().lower()
-    if _PLAIN.fullmatch(cleaned):
+    if re.fullmatch(_PLAIN, cleaned):
         seconds = float(cleaned)
-    elif _DURATION.fullmatch(cleaned):
-        parts = _DURATION_PART.findall(cleaned)
+    elif re.fullmatch(_DURATION, cleaned):
+        parts = re.findall(_DURATION_PART, cleaned)
         seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
     else:
         raise Refused(f"{short(value)} is not a duration", "write 90s, 10m, 1h30m or 30d")
@@ -40,7 +41,7 @@ def is_bare_number(value: object) -> bool:
     """Whether a time is a number other than 0 without a unit. On the command line, and where files
     are deleted by age, it is refused: minutes (as for Slurm) or days may be meant, not seconds."""
     text = str(value).strip()
-    return _PLAIN.fullmatch(text) is not None and float(text) != 0
+    return re.fullmatch(_PLAIN, text) is not None and float(text) != 0
 
 
 def no_unit(value: object, quote: str = "") -> tuple[str, str]:
@@ -73,7 +74,7 @@ def parse_size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         text = f"must be a size, not {say(value)}"
         raise Refused(text, "write 4GiB or 500MB")
-    match = _SIZE.fullmatch(str(value).strip())
+    match = re.fullmatch(_SIZE, str(value).strip())
     if match is None:
         raise Refused(f"{short(value)} is not a size", "write 4GiB, 500MB or a number of bytes")
     number, unit, binary = match.groups()

@@ -22,7 +22,7 @@ _OWNERS: dict[str, Literal["node", "incarnation", "run", "home"]] = {
 }
 _SCRATCH = ("scratch:node/NAME", "scratch:incarnation/NAME", "scratch:run/NAME")
 _VOLUME = ("volume:NAME",)
-_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
+_NAME = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}"
 
 
 #: The environment variable with the URL for the process that copies (`storage.sync`).
@@ -41,7 +41,7 @@ def named_source(source: str) -> Named:
     """The directory that a source of the kind `scratch` or `volume` names. Raises ValueError for a
     source that `check_sources` refuses."""
     found = _parse_named(source)
-    if found is None or not _NAME.fullmatch(found.name):
+    if found is None or not re.fullmatch(_NAME, found.name):
         raise ValueError(source)
     return found
 
@@ -92,7 +92,7 @@ def _check_named(source: str) -> list[Problem]:
         needs = "a name" if of_home or found is not None else "an owner and a name"
         hint = f"write {alternatives(_VOLUME if of_home else _SCRATCH)}"
         return [Problem("", f"{source} needs {needs}", hint)]
-    if not _NAME.fullmatch(found.name):
+    if not re.fullmatch(_NAME, found.name):
         text = f"{source}: {found.name!r} cannot name a directory"
         return [Problem("", text, "use up to 255 letters, digits, . _ and -, but no ..")]
     return []
