@@ -22,6 +22,6 @@ def optional_micros(seconds: float | None) -> int | None:
 
 
 def seconds(stored: Any) -> Any:
-    """A stored time in epoch seconds. What is no integer stays as it is: checks of the record
-    refuse it."""
+    """A stored time in epoch seconds. What is no integer stays as it is: seconds that a process of
+    an earlier version wrote, or what checks of the record refuse."""
     return stored / _SECOND if type(stored) is int else stored

@@ -56,11 +56,12 @@ RUN_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "pla
 #: Columns of `nodes` that are not called like the field of `NodeRecord`, by field.
 _RENAMED = {"group": "grp", "index": "idx"}
 _NODE_COLUMNS = tuple(_RENAMED.get(name, name) for name in NodeRecord.__struct_fields__)
-#: The places of its times.
-_NODE_TIMES = [_NODE_COLUMNS.index(name) for name in ("started_at", "finished_at")]
+#: Its times are converted as by `micros`, in SQL: there may be thousands of nodes.
+_NODE_VALUES = dict.fromkeys(("started_at", "finished_at"), "CAST(round(? * 1000000) AS INTEGER)")
 _WRITE_NODE = (
     f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
-    f"VALUES (?{', ?' * len(_NODE_COLUMNS)}) ON CONFLICT (run_id, rank) DO UPDATE SET "
+    f"VALUES (?, {', '.join(_NODE_VALUES.get(name, '?') for name in _NODE_COLUMNS)}) "
+    "ON CONFLICT (run_id, rank) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS[1:])
 )
 _STATES = frozenset(map(str, RunState))
@@ -69,15 +70,7 @@ _NODE_STATES = frozenset(map(str, NodeState))
 
 def write_nodes(connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]) -> None:
     """Within a transaction: insert or replace rows of nodes."""
-    connection.executemany(_WRITE_NODE, [(run_id, *_node_columns(node)) for node in records])
-
-
-def _node_columns(node: NodeRecord) -> list[Any]:
-    values = list(astuple(node))
-    for index in _NODE_TIMES:
-        if values[index] is not None:
-            values[index] = optional_micros(values[index])
-    return values
+    connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
 
 
 def column_value(name: str, value: Any) -> Any:

@@ -18,7 +18,10 @@ def _to_micros(column: str) -> str:
 
 def _keep_micros(table: str, key: str, *columns: str, update: bool) -> str:
     """A trigger that converts seconds which a process of an earlier version writes: runs in
-    progress continue under the supervisor that started them. update: with UPDATE, not INSERT."""
+    progress continue under the supervisor that started them. update: with UPDATE, not INSERT.
+
+    Not for nodes: their times are only read, which `times.seconds` does for seconds too, and a
+    trigger on each of thousands of nodes takes a tenth of a restart."""
     old = " OR ".join(f"typeof(new.{name}) = 'real'" for name in columns)
     sets = ", ".join(f"{name} = {_to_micros(name)}" for name in columns)
     row = " AND ".join(f"{name} = new.{name}" for name in key.split())
@@ -384,7 +387,6 @@ MIGRATIONS: tuple[str, ...] = (
     {_keep_micros("job_events", "job_id seq", "time", update=False)}
     {_keep_micros("runs", "id", "created_at", *_RUN_TIMES, update=False)}
     {_keep_micros("runs", "id", *_RUN_TIMES, update=True)}
-    {_keep_micros("nodes", "run_id rank", "started_at", "finished_at", update=True)}
     {_keep_micros("events", "run_id seq", "time", update=False)}
     """,
 )
