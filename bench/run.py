@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("start", "many", "recovery", "controller", "restart_local", "frameworks", "logs", "memory")
+NAMES = ("start", "many", "recovery", "controller", "takeover", "restart_local", "frameworks")
 
-for name in (*NAMES, "store", "cli"):
+for name in (*NAMES, "logs", "memory", "store", "cli"):
     print(f"\n=== bench/{name}.py", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=True)
