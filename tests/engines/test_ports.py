@@ -81,7 +81,7 @@ def test_ranges_that_are_not_held_do_not_overlap(
     first = free.numbers["range"]
     free.close()
     monkeypatch.setattr(ports, "_RANGE", range(first, first + 8))
-    monkeypatch.setattr(ports.random, "sample", lambda numbers, _: list(numbers))
+    monkeypatch.setattr("random.sample", lambda numbers, _: list(numbers))
     found = ports.Ports([Port("range", 1, count=4, each=True, held=False)], 2, own_interfaces=False)
     assert sorted(found.numbers.values()) == [first, first + 4]
     again = [ports.hold_port(number) for number in range(first, first + 8)]
@@ -98,7 +98,7 @@ def test_a_range_avoids_used_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free.numbers["range"]
     free.close()
     monkeypatch.setattr(ports, "_RANGE", range(first, first + 7))
-    monkeypatch.setattr(ports.random, "sample", lambda numbers, _: list(numbers))
+    monkeypatch.setattr("random.sample", lambda numbers, _: list(numbers))
     used = ports.hold_port(first + 2)
     assert used is not None
     expected = [Port("range", 1, count=4), Port("range", 1, count=5)]
