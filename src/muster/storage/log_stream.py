@@ -9,7 +9,9 @@ from pathlib import Path
 
 from muster.node.files import open_regular
 
-CHUNK = 256 << 10  # bytes per read and chunk, unless one line is longer
+#: Bytes per read and chunk, unless one line is longer. The C library maps larger buffers anew for
+#: each chunk, which takes as long as all the rest.
+CHUNK = 64 << 10
 MAX_LINE = 1 << 20  # a line longer than this is cut
 _CARRY = CHUNK // 4  # a longer partial line is not read again each time it grows
 _CONTEXT = 256  # last returned bytes that are kept to detect truncation
