@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from muster.client.client import Client
+from muster.client.run import JobRun
 from muster.control import lease
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
@@ -27,6 +29,7 @@ from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
 from muster.store.records import Lease
+from muster.store.run_columns import lifecycle_of
 from muster.submission import of_this_process
 from support.embedded import embedded
 from support.runs import until_ready, until_state
@@ -115,6 +118,12 @@ def test_notifications_wake_once(tmp_path: Path) -> None:
     assert select.select([fd], [], [], 0)[0] == []
     wakeup.drain(fd)
     os.close(fd)
+
+
+def until_output(run: JobRun, text: str, times: int) -> None:
+    """Wait until the nodes together have written a line this many times."""
+    found = (line for line in run.logs(follow=True) if line.message == text)
+    assert len([*itertools.islice(found, times)]) == times
 
 
 def start(client: Client, *command: str, **fields: Any) -> str:
@@ -275,15 +284,62 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
     embedded(client).close()
 
 
-def test_sigterm_to_the_supervisor_cancels_the_run(client: Client) -> None:
-    run_id = start(client, "sleep", "1000")
-    run = client.run(run_id)
-    until_state(run, "IN_PROGRESS")
+TERMINATED = "the run's supervisor received SIGTERM, and ended with every process of the run"
+
+
+def terminate_supervisor(client: Client, run_id: str) -> None:
+    """Send SIGTERM to the supervisor of a run, and wait until it has ended. Nothing may recover the
+    run meanwhile."""
     pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
     assert pid is not None
+    process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
-    assert run.wait(60).state == "CANCELED"
-    assert run.details == "the run's supervisor received signal 15"
+    assert select.select([process], [], [], 60)[0] == [process]
+    os.close(process)
+
+
+def test_a_supervisor_that_is_terminated_leaves_its_run_to_the_next_command(
+    client: Client, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.sh"
+    program.write_text(
+        "trap 'echo saved; exit 0' TERM\n"
+        "if [ $MUSTER_RESTART = 1 ]; then exit 0; fi\n"
+        "echo up; while true; do sleep 0.01; done\n"
+    )
+    policy = {"max_restarts": 1}
+    run = client.run(start(client, "sh", str(program), nodes=2, failure=policy))
+    until_output(run, "up", 2)
+    terminate_supervisor(client, run.id)
+    service = embedded(client)
+    left = service.store.runs.get(run.id)
+    assert left.state == "IN_PROGRESS"
+    assert service.store.leases.get(run.id) is None, "any process may take it"
+    assert service.store.events.since(run.id)[-1].kind == "handed_over"
+    assert run.wait(60).state == "SUCCEEDED"
+    lost = [entry for entry in run.events() if entry.kind == "supervisor_lost"]
+    assert [entry.data["why"] for entry in lost] == [TERMINATED]
+    assert [line.message for line in run.logs(attempt="all")].count("saved") == 2
+    assert lifecycle_of(service.store.runs.get(run.id)).handed_over == ""
+
+
+def test_a_run_without_restarts_fails_when_its_supervisor_was_terminated(client: Client) -> None:
+    run = client.run(start(client, "sleep", "1000"))
+    until_ready(run)
+    terminate_supervisor(client, run.id)
+    assert run.wait(60).state == "FAILED"
+    assert run.details == f"node-0 (group workers, rank 0) was lost:\n{TERMINATED}"
+
+
+def test_a_run_that_is_ending_is_not_handed_over(client: Client) -> None:
+    run = client.run(
+        start(client, "sh", "-c", "trap '' TERM; echo up; sleep 1000", grace_period=0.5)
+    )
+    until_output(run, "up", 1)
+    run.cancel()
+    until_state(run, "CANCELING")
+    terminate_supervisor(client, run.id)
+    assert embedded(client).store.runs.get(run.id).state == "CANCELED"
 
 
 def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:

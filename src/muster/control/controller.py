@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import CloseSession, Effect, Entry
-from muster.lifecycle.events import Event, SessionClosed
+from muster.lifecycle.events import (
+    Event,
+    HandOverRequested,
+    NodeEvent,
+    SessionClosed,
+    SuspendRequested,
+)
 from muster.lifecycle.policy import Policy
+from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 
 
@@ -33,8 +41,9 @@ class Step(Struct, frozen=True):
 
 
 class Controller:
-    """Decides the steps of one run until it has ended or is suspended. It waits for nothing, and
-    neither reads nor writes anything: `control.drive` does.
+    """Decides the steps of one run until it has ended, is suspended, or is handed over.
+
+    It waits for nothing, and neither reads nor writes anything: `control.drive` does.
 
     It may be killed at any point. Its successor repeats effects that were recorded and not carried
     out; the engine reports again what happened and was not recorded.
@@ -49,11 +58,27 @@ class Controller:
         #: The step that puts the run at rest. It is recorded when the session has closed.
         self._last: Step | None = None
         self._closed = False
+        self._hand_over: HandOverRequested | None = None
+        #: While the run is handed over: what becomes of it if it were suspended. Never recorded.
+        self._parting: RunStatus | None = None
+        self._handed_over = False
 
     @property
     def status(self) -> RunStatus:
         """The status as last recorded."""
         return self._status
+
+    @property
+    def finished(self) -> bool:
+        """Whether there are no further steps: the record says that the run is at rest, or that it
+        is handed over."""
+        return self._status.state.at_rest or self._handed_over
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the record says that the run is handed over: it is in progress, and has no
+        processes."""
+        return self._handed_over
 
     def outstanding(self) -> tuple[Effect, ...]:
         """The effects that an earlier controller may not have carried out. They come first."""
@@ -61,7 +86,11 @@ class Controller:
 
     def wake_at(self) -> float | None:
         """When to decide the next step even if nothing happens (epoch seconds); None = never."""
-        return wake_at(self._status) if self._last is None else None
+        if self._last is not None:
+            return None
+        if self._parting is not None:
+            return wake_at(self._parting)
+        return 0.0 if self._may_part() else wake_at(self._status)
 
     def step(self, events: Sequence[Event], now: float) -> Step:
         """The next step, after these events. now: epoch seconds.
@@ -73,12 +102,43 @@ class Controller:
         first closes the session; the record follows with the event SessionClosed. That step stays
         as it was decided: nothing that happens meanwhile can start nodes of a session that closes.
         A request is still in the ledger then, for whoever continues a suspended run.
+
+        A run that is to be handed over is stopped like one that is suspended: nodes can save, and
+        have their grace period. What they report meanwhile is not recorded, since the next
+        controller learns that they are lost. A run that is ending is not handed over.
         """
-        if self._last is None:
-            return self._decide(events, now)
         if any(isinstance(event, SessionClosed) for event in events):
             self._closed = True
-        return self._last if self._closed else Step()
+        if self._last is not None:
+            return self._last if self._closed else Step()
+        asked = (event for event in events if isinstance(event, HandOverRequested))
+        self._hand_over = self._hand_over or next(asked, None)
+        if self._parting is None:
+            step = self._decide(events, now)
+            # what has happened before is recorded first
+            if step.record is not None or not self._may_part():
+                return step
+            parting = self._part([SuspendRequested("")], now)
+            return Step(effects=step.effects + parting.effects)
+        return self._part([event for event in events if isinstance(event, NodeEvent)], now)
+
+    def _may_part(self) -> bool:
+        ending = self._last is not None or self._status.stopping is not None
+        return self._hand_over is not None and not ending
+
+    def _part(self, events: Sequence[Event], now: float) -> Step:
+        """The next step of handing the run over."""
+        assert self._hand_over is not None
+        if self._closed:
+            why = self._hand_over.why
+            after = replace(self._status, handed_over=why)
+            return Step(Record(self._status, after, (Entry("handed_over", {"why": why}),), now))
+        decision = decide(self._policy, self._parting or self._status, events, now)
+        closing = self._parting is not None and self._parting.state is RunState.SUSPENDED
+        self._parting = decision.status
+        if closing or decision.status.state is not RunState.SUSPENDED:
+            return Step(effects=decision.effects)
+        return Step(effects=(*decision.effects, CloseSession()))
 
     def _decide(self, events: Sequence[Event], now: float) -> Step:
         self._unrecorded += events
@@ -99,3 +159,4 @@ class Controller:
         self._status = record.after
         self._unrecorded = []
         self._last = None
+        self._handed_over = self._parting is not None and self._closed

@@ -32,6 +32,7 @@ from muster.lifecycle.events import (
     ControllerStarted,
     EngineEvent,
     Event,
+    HandOverRequested,
     Request,
     SessionClosed,
     Tick,
@@ -53,7 +54,7 @@ OpenSession = Callable[[RunLoop, Report], Session]
 RecordTogether = Callable[[Sequence[tuple[Any, Record]]], None]
 
 
-def no_requests() -> Sequence[Request]:
+def no_requests() -> Sequence[Request | HandOverRequested]:
     """For runs whose requests are all in their ledger."""
     return ()
 
@@ -67,14 +68,16 @@ class RunParts(Struct, frozen=True):
     open: OpenSession
     #: Returns requests that are not in the ledger; again until they have taken effect. If it
     #: raises, the run is broken.
-    requests: Callable[[], Sequence[Request]] = no_requests
+    requests: Callable[[], Sequence[Request | HandOverRequested]] = no_requests
 
 
 class Outcome(Struct, frozen=True):
     """How driving a run ended."""
 
-    #: As last recorded. At rest unless there is an error.
+    #: As last recorded. At rest unless the run is handed over, or there is an error.
     status: RunStatus
+    #: Whether another process is to drive the run on.
+    handed_over: bool = False
     #: Why the run could not be driven to its end; its session is closed nevertheless.
     error: Exception | None = None
 
@@ -136,7 +139,7 @@ class DrivenRun:
         self._inbox += events
         self._driver.schedule(self)
 
-    def _pending(self) -> list[Request]:
+    def _pending(self) -> list[Request | HandOverRequested]:
         # in this order: a later notification calls `attend` again
         return [*self._parts.requests(), *self.ledger.requests()]
 
@@ -168,7 +171,7 @@ class DrivenRun:
         if done and (late := self._late_requests()):
             step = self._controller.step(late, self._clock.now())
             done = self._carry_out_step(step, recorded=False)
-        if not done or not self._controller.status.state.at_rest:
+        if not done or not self._controller.finished:
             self._set_timer(retry=not done)
         elif self._closed:
             self._end()
@@ -244,18 +247,19 @@ class DrivenRun:
         self._driver.schedule(self)
 
     def _end(self) -> None:
-        error = self._error
+        error, handed_over = self._error, self._controller.handed_over
         try:
-            self._session.finish_logs()
+            if not handed_over:
+                self._session.finish_logs()
         except Exception as failed:  # noqa: BLE001  as above
             error = error or failed
         self._loop.close()
-        self.outcome = Outcome(self._controller.status, error)
+        self.outcome = Outcome(self._controller.status, handed_over, error)
         self._driver.remove(self)
 
 
 class Driver:
-    """Drives runs until each is at rest. An error of one run does not affect the others.
+    """Drives runs until each is at rest or handed over. An error of one does not affect others.
 
     together: records steps of several runs in one transaction, all or none; None: each has its own.
     """

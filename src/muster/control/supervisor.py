@@ -24,7 +24,7 @@ from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, shortage_from
-from muster.lifecycle.events import CancelRequested, Request
+from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
 from muster.node.files import open_or_replace
@@ -65,7 +65,9 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
     store = SqliteStore.open(assignment.home.database)
     lease, folder = assignment.lease, assignment.home.run_dir(assignment.lease.run_id)
     try:
-        _drive(store, assignment, engine)
+        if _drive(store, assignment, engine):
+            store.leases.release(lease)
+            return  # waiting processes notice when this one exits
     except LeaseLost as error:
         print(error, file=sys.stderr)  # noqa: T201  supervisor.log
         return  # the run is another process's now
@@ -105,7 +107,8 @@ def _delete_old_runs(store: Store, home: Home) -> None:
         print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
-def _drive(store: Store, assignment: Assignment, engine: Engine) -> None:
+def _drive(store: Store, assignment: Assignment, engine: Engine) -> bool:
+    """Drive the run until it is at rest, or handed over. Whether it is handed over."""
     run_id, home = assignment.lease.run_id, assignment.home
     record = store.runs.get(run_id)
     plan = plan_to_run(home, record)
@@ -127,8 +130,10 @@ def _drive(store: Store, assignment: Assignment, engine: Engine) -> None:
     )
     signals.watch(loop, run.attend)
     driver.drive()
-    if run.outcome is not None and run.outcome.error is not None:
+    assert run.outcome is not None  # it is driven no more
+    if run.outcome.error is not None:
         raise run.outcome.error
+    return run.outcome.handed_over
 
 
 class _Signals:
@@ -149,20 +154,22 @@ class _Signals:
             if descriptor is not None:
                 participant.watch(descriptor)
 
-    def requests(self) -> list[Request]:
-        """A request to cancel after SIGTERM. Raises HomeGone if a file of the run is missing."""
+    def requests(self) -> list[HandOverRequested]:
+        """A request to hand over after SIGTERM. Raises HomeGone if a file of the run is missing."""
         missing = self._presence.missing()
         if missing is not None:
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
-        return [CancelRequested(self._why)] if self._why else []
+        return [HandOverRequested(self._why)] if self._why else []
 
     def _attend(self, attend: Callable[[], None]) -> None:
         wakeup.drain(self._wakeup)  # later requests make it readable again
         attend()
 
     def _terminate(self, number: int, _frame: object) -> None:
-        """SIGTERM, from a user or at shutdown of the machine: cancel the run in order."""
-        self._why = f"the run's supervisor received signal {number}"
+        """SIGTERM, from a user or at shutdown of the machine: end the nodes in order, and leave the
+        run to the next process."""
+        name = signal.Signals(number).name
+        self._why = f"the run's supervisor received {name}, and ended with every process of the run"
         os.write(self._wakeup, b"!")
 
 

@@ -48,7 +48,9 @@ def in_log(kind: str, data: Mapping[str, Any]) -> bool:
         return data.get("state") in _SHOWN_OF_NODES
     if kind == "run" and data.get("state") == RunState.ACCEPTED:
         return not data.get("details")  # of a run that is resumed, an entry "resumed" follows
-    return kind != "stopping"  # the cause is an entry before, and the outcome one after
+    # the cause of stopping is an entry before, and the outcome one after; whoever continues a run
+    # that was handed over records why
+    return kind not in ("stopping", "handed_over")
 
 
 def sentence(kind: str, data: Mapping[str, Any]) -> str:

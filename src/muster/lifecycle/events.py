@@ -81,9 +81,10 @@ class ScaleRequested(Struct, frozen=True):
 
 
 class SupervisorLost(Struct, frozen=True):
-    """The run's supervisor was killed, and every started node with it."""
+    """The run's supervisor has ended before the run did, and every started node with it."""
 
     why: str
+    """A sentence; that of a supervisor that has handed the run over goes before it."""
     started: frozenset[int] | None = None
     """Ranks whose program may have run; None = every node that was handed to the engine."""
 
@@ -112,6 +113,14 @@ class SessionClosed(Struct, frozen=True):
     For the controller; `decide` ignores it."""
 
 
+class HandOverRequested(Struct, frozen=True):
+    """The process that drives the run is about to end, and another one is to drive the run on. For
+    the controller; `decide` ignores it."""
+
+    why: str
+    """A sentence for the event log, and for the failures of the nodes that ended with it."""
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
@@ -120,4 +129,12 @@ NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
 AdmissionEvent = RunQueued | RunAdmitted
 EngineEvent = NodeEvent | AdmissionEvent | SessionClosed
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
-Event = ControllerStarted | EngineEvent | Request | SupervisorLost | RunBroken | Tick
+Event = (
+    ControllerStarted
+    | EngineEvent
+    | Request
+    | SupervisorLost
+    | RunBroken
+    | HandOverRequested
+    | Tick
+)

@@ -50,7 +50,9 @@ def apply(transition: Transition, events: Sequence[Event]) -> None:
 
 def _lose(transition: Transition, event: SupervisorLost) -> None:
     """Every node that had started is lost. A node whose program never ran is pending again."""
-    transition.log("supervisor_lost", why=event.why)
+    why = transition.run.handed_over or event.why
+    transition.update(handed_over="")
+    transition.log("supervisor_lost", why=why)
     for rank, node in enumerate(transition.nodes):
         if not node.alive:
             continue
@@ -59,7 +61,7 @@ def _lose(transition: Transition, event: SupervisorLost) -> None:
             # it has no process that could be stopped
             transition.set_node(rank, replace(node, state=NodeState.PENDING, since=None))
             continue
-        observe.end(transition, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=event.why))
+        observe.end(transition, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=why))
 
 
 def _break(transition: Transition, why: str) -> None:

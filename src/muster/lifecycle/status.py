@@ -161,6 +161,9 @@ class RunStatus(Struct, frozen=True):
     """First cause of the last incident."""
     stopping: Stopping | None = None
     """Set while the run is ending; else None."""
+    handed_over: str = ""
+    """Why the last supervisor handed the run over, until that is taken into account; "" if it did
+    not."""
     alarm: float | None = None
     """When the rules have to be applied again even if nothing happens."""
     counts: NodeCounts | None = None

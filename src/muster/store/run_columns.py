@@ -46,6 +46,7 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=_LIFECYCLE_KEYS)
     failures: tuple[Failure, ...] = ()
     cause: Failure | None = None
     stopping: Stopping | None = None
+    handed_over: str = ""
 
 
 def lifecycle_of(run: RunRecord) -> Lifecycle:

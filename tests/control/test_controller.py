@@ -1,0 +1,158 @@
+"""Handing a run over, decided by its controller alone: no session, no store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from muster.control.controller import Controller, Step
+from muster.lifecycle.effects import CloseSession, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.events import (
+    CancelRequested,
+    ControllerStarted,
+    Event,
+    HandOverRequested,
+    NodeEnded,
+    NodeStarted,
+    RunQueued,
+    SessionClosed,
+    SupervisorLost,
+    Tick,
+)
+from muster.lifecycle.policy import Checkpoint, Policy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeRef, new_status
+from support.run_driver import policy
+
+LEAVE = HandOverRequested("terminated")
+BOTH = (NodeRef(0, 0), NodeRef(1, 0))
+
+
+class Driven:
+    """A controller whose records succeed. `kinds` has the kinds of all recorded entries."""
+
+    def __init__(self, rules: Policy) -> None:
+        self.policy = rules
+        self.controller = Controller(rules, new_status(rules.first_nodes()))
+        self.kinds: list[str] = []
+
+    def step(self, *events: Event, at: float = 0.0) -> Sequence[object]:
+        """The effects of a step, once it is recorded."""
+        step = self.controller.step(events, 1000.0 + at)
+        self.record(step)
+        return step.effects
+
+    def record(self, step: Step) -> None:
+        if step.record is not None:
+            self.kinds += [entry.kind for entry in step.record.entries]
+            self.controller.recorded(step.record)
+
+
+def running(rules: Policy) -> Driven:
+    run = Driven(rules)
+    assert run.step(ControllerStarted()) == (StartNodes(0, BOTH),)
+    run.step(NodeStarted(0), NodeStarted(1))
+    return run
+
+
+def test_nodes_are_stopped_and_the_run_is_handed_over_when_the_session_has_closed() -> None:
+    run = running(policy((1, 2, None), max_restarts=1))
+    assert run.step(LEAVE) == (StopNodes(BOTH),)
+    before = run.controller.status
+    assert run.step(NodeEnded(0, 143, 15)) == ()
+    assert run.step(LEAVE, Tick()) == (), "requested already"
+    assert run.step(NodeEnded(1, 0)) == (CloseSession(),)
+    assert run.step(Tick()) == ()
+    assert not run.controller.finished
+    assert run.controller.status is before, "the next controller learns that the nodes are lost"
+    run.step(SessionClosed())
+    assert (run.controller.finished, run.controller.handed_over) == (True, True)
+    assert run.kinds[-1] == "handed_over"
+    assert run.controller.status.state is RunState.IN_PROGRESS
+
+
+def test_the_next_controller_restarts_the_nodes_by_the_policy() -> None:
+    run = running(policy((1, 2, None), max_restarts=1))
+    for events in ((LEAVE,), (NodeEnded(0, 143, 15), NodeEnded(1, 143, 15)), (SessionClosed(),)):
+        run.step(*events)
+    run.controller = Controller(run.policy, run.controller.status)
+    run.step(SupervisorLost("it was killed"))
+    assert run.controller.status.cause is not None
+    assert run.controller.status.cause.message == "terminated"
+    assert run.controller.status.handed_over == ""
+    assert {node.state for node in run.controller.status.nodes} == {NodeState.STARTING}
+    assert not run.controller.finished
+
+
+def test_nodes_that_do_not_end_are_killed_after_the_grace_period() -> None:
+    run = running(policy((1, 2, None)))
+    run.step(LEAVE)
+    alarm = run.controller.wake_at()
+    assert alarm == 1000.0 + run.policy.grace_period
+    assert run.step(Tick(), at=run.policy.grace_period) == (KillNodes(BOTH),)
+
+
+def test_nodes_can_save_as_before_a_suspension() -> None:
+    run = running(policy((1, 2, None), checkpoint=Checkpoint(signal=10, grace=5.0)))
+    assert run.step(LEAVE) == (SignalNodes(BOTH, 10),)
+    assert run.step(Tick(), at=5.0) == (StopNodes(BOTH),)
+
+
+def test_what_has_happened_before_is_recorded_first() -> None:
+    run = running(policy((1, 2, None)))
+    step = run.controller.step((NodeEnded(0, 0), LEAVE), 1001.0)
+    assert step.record is not None
+    assert step.effects == ()
+    run.record(step)
+    assert run.controller.wake_at() == 0.0, "at once"
+    assert run.step(Tick(), at=1) == (StopNodes(BOTH[1:]),)
+    assert run.controller.status.nodes[0].state is NodeState.SUCCEEDED
+
+
+def test_a_run_that_succeeds_meanwhile_is_not_handed_over() -> None:
+    run = running(policy((1, 2, None)))
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0), LEAVE) == (CloseSession(),)
+    assert run.controller.wake_at() is None
+    run.step(SessionClosed())
+    assert run.controller.status.state is RunState.SUCCEEDED
+    assert not run.controller.handed_over
+
+
+def test_a_run_that_is_ending_ends() -> None:
+    run = running(policy((1, 2, None)))
+    run.step(CancelRequested("by user"), LEAVE)
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == (CloseSession(),)
+    run.step(SessionClosed())
+    assert run.controller.status.state is RunState.CANCELED
+
+
+def test_a_cancel_during_the_hand_over_is_left_to_the_next_controller() -> None:
+    run = running(policy((1, 2, None)))
+    run.step(LEAVE)
+    assert run.step(CancelRequested("by user")) == ()
+    run.step(NodeEnded(0, 0), NodeEnded(1, 0))
+    run.step(CancelRequested("by user"), SessionClosed())
+    assert run.controller.status.state is RunState.IN_PROGRESS
+    assert run.controller.handed_over
+
+
+def test_a_run_that_waits_for_resources_is_handed_over_at_once() -> None:
+    run = Driven(policy((1, 2, None)))
+    run.step(ControllerStarted(), RunQueued("2 GPUs"))
+    assert CloseSession() in run.step(LEAVE)
+    run.step(SessionClosed())
+    assert run.controller.handed_over
+    assert run.controller.status.state is RunState.QUEUED
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_hand_over_that_cannot_be_recorded_is_recorded_later(times: int) -> None:
+    run = running(policy((1, 2, None)))
+    run.step(LEAVE)
+    run.step(NodeEnded(0, 0), NodeEnded(1, 0))
+    steps = [run.controller.step((SessionClosed(),), 1000.0)]
+    steps += [run.controller.step((Tick(),), 1000.0 + n) for n in range(times)]
+    assert all(step.record is not None and not step.effects for step in steps)
+    run.record(steps[-1])
+    assert run.controller.handed_over
