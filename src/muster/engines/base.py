@@ -223,7 +223,8 @@ class Session(Protocol):
     If the run has to wait for resources that other runs have, the first event is RunQueued; until
     RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
 
-    When the end of one node causes others to fail, the cause is reported first.
+    When a program has succeeded and the services of its node stop, programs of other nodes may fail
+    for want of them. Failures after that are reported after the node's end (`engines.end_order`).
     """
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
