@@ -369,7 +369,7 @@ def test_a_killed_supervisor_fails_the_run_and_leaves_no_process(
     )
     until(lambda: client.run("last").state == "IN_PROGRESS", "the start of the run")
     run = client.run("last")
-    pid = int(embedded(client).home.run_dir(run.id).lease.read_text())
+    pid = int(embedded(client).home.run_dir(run.id).lock.read_text())
     os.kill(pid, signal.SIGKILL)
     run.wait(30)
     assert alive(mark) == []

@@ -16,7 +16,7 @@ import pytest
 
 import muster
 from muster.client.client import Client
-from muster.control.lease import is_held
+from muster.control.run_lock import is_held
 from muster.errors import InvalidInput
 from muster.spec.overrides import Changes
 from support.command import json_of, output_of
@@ -203,7 +203,7 @@ def test_a_run_whose_files_cannot_be_deleted_stays(
     client: Client, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [muster.run(command="true").wait(60) for _ in range(2)]
-    leases = [embedded(client).home.run_dir(run.id).lease for run in runs]
+    leases = [embedded(client).home.run_dir(run.id).lock for run in runs]
     until(lambda: not any(map(is_held, leases)))
     stays = own_home / "runs" / runs[0].id / "outputs" / "kept"
     stays.touch()

@@ -172,7 +172,7 @@ def test_starting_a_run_does_not_depend_on_the_memory_of_the_program(client: Cli
     ballast[:: 1 << 12] = b"x" * len(ballast[:: 1 << 12])
     job, new = client.job(None, command=["sleep", "1000"])
     run = client.start(client.prepare_run(job, new_job=new))
-    pid = int(embedded(client).home.run_dir(run.id).lease.read_text())
+    pid = int(embedded(client).home.run_dir(run.id).lock.read_text())
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
     assert resident < 100 << 20
 

@@ -18,7 +18,7 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import force, lease
+from muster.control import force, run_lock
 from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
@@ -336,9 +336,9 @@ def test_a_forced_cancel_kills_only_the_supervisor_of_the_run(client: Client) ->
     run = start(client, "true").wait(60)
     folder = embedded(client).home.run_dir(run.id)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        held = lease.acquire_or_refuse(folder, run.name)
+        held = run_lock.acquire_or_refuse(folder, run.name)
         os.pwrite(held, b"%-9d\n" % other.pid, 0)
-        assert lease.holder_pid(folder.lease) is None
+        assert run_lock.holder_pid(folder.lock) is None
         with pytest.raises(EngineError, match="cannot find the supervisor of"):
             end_supervisor(folder, run.name)
         os.close(held)

@@ -302,7 +302,7 @@ def test_a_killed_supervisor_counts_as_a_lost_node(
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up green"
     folder = embedded(client).home.run_dir(run.id)
     assert folder.environ.stat().st_mode & 0o777 == 0o600
-    os.kill(int(folder.lease.read_text()), 9)
+    os.kill(int(folder.lock.read_text()), 9)
     assert run.wait(60).state == "SUCCEEDED"
     assert [r.message for r in run.logs(attempt="all", streams=["stdout", "stderr"])] == [
         "up green",

@@ -20,6 +20,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeReady,
     NodeStarted,
+    Request,
     RunQueued,
     SessionClosed,
 )
@@ -246,6 +247,27 @@ def test_a_step_that_cannot_be_recorded_is_decided_again(
     driver.drive()
     assert run.state is RunState.SUCCEEDED
     assert run.session.calls.count("close") == 1
+
+
+def test_requests_that_cannot_be_read_are_read_later(
+    driver: Driver, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.control.drive._RETRY", 0.001)
+    run = Run(driver, 1)
+    until(lambda: run.state is RunState.IN_PROGRESS)
+    requests, attempts = run.ledger.requests, 0
+
+    def busy_at_first() -> list[Request]:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
+            raise StoreBusy("the store is busy")
+        return requests()
+
+    run.ledger.requests = busy_at_first  # type: ignore[method-assign]
+    run.session.report([NodeEnded(0, 0)])
+    driver.drive()
+    assert run.state is RunState.SUCCEEDED
 
 
 def test_a_cancel_of_a_suspended_run_is_recorded_when_the_store_is_not_busy_any_more(

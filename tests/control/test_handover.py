@@ -18,11 +18,10 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.control import lease
+from muster.control import run_lock
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
-from muster.errors import EngineError, InvalidInput
-from muster.file_system import FileSystem
+from muster.errors import EngineError
 from muster.identity import new_owner
 from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
@@ -35,74 +34,6 @@ from support.embedded import embedded
 from support.runs import until_ready, until_state
 
 pytestmark = pytest.mark.usefixtures("own_launcher")
-
-
-def test_a_lease_has_one_holder(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    held = lease.acquire(path)
-    assert held is not None
-    assert lease.acquire(path) is None
-    assert lease.is_held(path)
-    os.close(held)
-    assert not lease.is_held(path)
-
-
-def test_a_lease_passes_to_a_child_without_being_free(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    held = lease.acquire(path)
-    assert held is not None
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(held)
-    assert lease.is_held(path), "the child holds it"
-    os.write(writing, b"x")
-    os.waitpid(pid, 0)
-    assert not lease.is_held(path)
-    os.close(reading)
-    os.close(writing)
-
-
-def test_the_last_holder_of_a_lease(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    assert lease.last_holder(path) is None
-    path.write_text("")
-    assert lease.last_holder(path) is None
-    path.write_text("42\n")
-    assert lease.last_holder(path) == 42
-
-
-def test_a_short_pid_overwrites_a_longer_one(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    held = lease.acquire(path)
-    assert held is not None
-    for pid in (1234567, 2345):
-        lease.record_holder(held, pid)
-        assert lease.last_holder(path) == pid
-    os.pwrite(held, b"1" * 100, 0)  # a program of the run may write there
-    lease.record_holder(held, 7)
-    assert lease.last_holder(path) == 7
-    os.close(held)
-
-
-def test_a_lease_that_hosts_share_names_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, shared = tmp_path / "lease", FileSystem("nfs4")
-    monkeypatch.setattr(lease, "file_system_by_device", lambda _: shared)
-    held = lease.acquire(path)
-    assert held is not None
-    lease.record_holder(held, 42)
-    lease.check_host(path, "train-1")
-    assert (lease.last_holder(path), lease.last_holder_here(path)) == (42, 42)
-    path.write_text("42\nnode17\n")
-    assert (lease.last_holder(path), lease.last_holder_here(path)) == (42, None)
-    with pytest.raises(InvalidInput, match="train-1 runs on the host node17, not on this one"):
-        lease.check_host(path, "train-1")
-    os.close(held)
-    lease.check_host(path, "train-1")  # no process of that host holds it any more
 
 
 def test_notifications_wake_once(tmp_path: Path) -> None:
@@ -150,7 +81,7 @@ def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     service = embedded(client)
     assert recovered(service) == [], "it has a supervisor"
     until_ready(client.run(run_id))  # a node that never started would be started again
-    pid = lease.last_holder(service.home.run_dir(run_id).lease)
+    pid = run_lock.last_holder(service.home.run_dir(run_id).lock)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     client.run(run_id).wait(60)
@@ -166,7 +97,7 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up"
     run.cancel("enough")
     until_state(run, "CANCELING")
-    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
+    pid = run_lock.last_holder(embedded(client).home.run_dir(run_id).lock)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
@@ -183,7 +114,7 @@ def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
     """A run whose supervisor was killed and which was not recovered yet; and its folder."""
     run_id = start(client, "sleep", "1000", **fields)
     folder = embedded(client).home.run_dir(run_id)
-    pid = lease.last_holder(folder.lease)
+    pid = run_lock.last_holder(folder.lock)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
@@ -250,7 +181,7 @@ def test_a_run_that_cannot_be_prepared_keeps_no_lease(
     with pytest.raises(OSError, match="No space left"):
         client.start(client.prepare_run(job, new_job=new))
     (path,) = (embedded(client).home.root / "runs").glob("*/lease")
-    assert not lease.is_held(path)
+    assert not run_lock.is_held(path)
 
 
 def test_an_empty_environment_is_used_as_given(client: Client) -> None:
@@ -290,7 +221,7 @@ TERMINATED = "the run's supervisor received SIGTERM, and ended with every proces
 def terminate_supervisor(client: Client, run_id: str) -> None:
     """Send SIGTERM to the supervisor of a run, and wait until it has ended. Nothing may recover the
     run meanwhile."""
-    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
+    pid = run_lock.last_holder(embedded(client).home.run_dir(run_id).lock)
     assert pid is not None
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
@@ -359,7 +290,7 @@ def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:
     assert os.read(reading, 1) == b"", "no writer is left"
     os.close(reading)
     until_ready(client.run(run_id))  # it opens more files until then
-    pid = lease.last_holder(embedded(client).home.run_dir(run_id).lease)
+    pid = run_lock.last_holder(embedded(client).home.run_dir(run_id).lock)
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
@@ -378,7 +309,7 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
     assert recovered(service) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
-    pid = lease.last_holder(service.home.run_dir(run_id).lease)
+    pid = run_lock.last_holder(service.home.run_dir(run_id).lock)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():

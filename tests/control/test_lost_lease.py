@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
-from muster.control import lease
+from muster.control import run_lock
 from muster.control.recover import recover
 from muster.identity import Owner
 from muster.storage import wakeup
@@ -32,7 +32,7 @@ def start(client: Client, mark: str, **fields: object) -> str:
 
 
 def supervisor_of(client: Client, run_id: str) -> int:
-    pid = lease.holder_pid(embedded(client).home.run_dir(run_id).lease)
+    pid = run_lock.holder_pid(embedded(client).home.run_dir(run_id).lock)
     assert pid is not None
     return pid
 

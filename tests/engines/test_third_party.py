@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
-from muster.control import lease
+from muster.control import run_lock
 from muster.engines import registry
 from muster.errors import EngineError, EngineMissing, InvalidInput
 from support.command import json_of, muster, output_of
@@ -149,7 +149,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
     sleeping: str, own_home: Path, monkeypatch: pytest.MonkeyPatch, site: Path
 ) -> None:
     run = json_of("runs", "show", sleeping, "--json")
-    pid = lease.last_holder(own_home / "runs" / run["id"] / "lease")
+    pid = run_lock.last_holder(own_home / "runs" / run["id"] / "lease")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():

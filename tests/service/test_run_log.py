@@ -100,6 +100,7 @@ class Run:
             run_id,
             check=SupervisorCheck(self.home.run_dir(run_id), self.name),
             space_mark=self.home.root / "reserve" / "mark",
+            is_elsewhere=lambda: False,
             recover=self.recover,
             notices=self.notices,
         )

@@ -11,7 +11,7 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.control import lease
+from muster.control import run_lock
 from muster.service.wait import recover_or_wait
 from muster.storage.liveness import wait_for_process
 from support.embedded import embedded
@@ -32,12 +32,12 @@ def run(client: Client) -> JobRun:
 @pytest.fixture
 def held(client: Client, run: JobRun) -> Iterator[int]:
     """The run's lease, held by this process after the run's supervisor was killed."""
-    path = embedded(client).home.run_dir(run.id).lease
-    pid = lease.holder_pid(path)
+    path = embedded(client).home.run_dir(run.id).lock
+    pid = run_lock.holder_pid(path)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_for_process(pid, 60)
-    descriptor = lease.acquire(path)
+    descriptor = run_lock.acquire(path)
     assert descriptor is not None
     yield descriptor
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.control import persist
-from muster.control.controller import Step
+from muster.control.controller import Controller, Step
 from muster.control.drive import DrivenRun
 from muster.errors import StoreBusy
 from muster.lifecycle import (
@@ -78,6 +78,17 @@ def barrier_ignored(patch: Patch) -> None:
         "_has_no_startable_node",
         lambda transition, index: not transition.counts.groups[index].pending,
     )
+
+
+def handed_over_early(patch: Patch) -> None:
+    real = Controller.step
+
+    def step(self: Controller, events: Sequence[Event], now: float) -> Step:
+        made = real(self, events, now)
+        self._closed = self._closed or self._parting is not None
+        return made
+
+    patch.setattr(Controller, "step", step)
 
 
 def order_ignored(patch: Patch) -> None:
@@ -721,6 +732,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (saving_nodes_succeed, "interrupted nodes have not succeeded"),
     (exit_code_always_1, "the outcome matches the nodes"),
     (no_checkpoint_at_max_runtime, "every node may save"),
+    (handed_over_early, "a run that is handed over has no processes"),
 ]
 
 

@@ -54,7 +54,7 @@ def test_an_unknown_user_in_the_path_is_reported(monkeypatch: pytest.MonkeyPatch
 def test_paths_of_a_run_are_distinct(tmp_path: Path) -> None:
     run = Home(tmp_path).run_dir("abc")
     assert run.path == tmp_path / "runs" / "abc"
-    paths = [run.lease, run.wakeup, run.supervisor_log, run.mounts, run.node(0), run.logs(0)]
+    paths = [run.lock, run.wakeup, run.supervisor_log, run.mounts, run.node(0), run.logs(0)]
     assert len(set(paths)) == len(paths)
     assert all(run.path in path.parents for path in paths)
     assert run.work(3).parent == run.node(3) != run.node(4)

@@ -14,16 +14,25 @@ _SERVER = Path(__file__).with_name("fuse_server.py")
 _BEGIN = """
 DISK=$1; PYTHON=$2; SERVER=$3; LOCKS=$4; FIFOS=$5; TYPE=$6
 mkdir $DISK/data $DISK/here $DISK/there
+echo another-boot > $DISK/boot
 coproc "$PYTHON" "$SERVER" $LOCKS $FIFOS $TYPE $DISK/data $DISK/here $DISK/there
 read -r line <&${COPROC[0]} || exit 77
 trap 'umount -l $DISK/here $DISK/there; wait' EXIT
 export MUSTER_HOME=$DISK/here/home
 cd /
 muster() { "$PYTHON" -m muster "$@"; }
-elsewhere() {  # the command on another host
-  MUSTER_HOME=$DISK/there/home unshare --uts sh -c 'hostname elsewhere; exec "$@"' sh \\
+elsewhere() {  # the command on another host, which started at another time
+  MUSTER_HOME=$DISK/there/home unshare --uts --mount sh -c 'hostname elsewhere
+    mount --bind $0/boot /proc/sys/kernel/random/boot_id; exec "$@"' $DISK \\
     "$PYTHON" -m muster "$@"
 }
+supervisor() {  # the pid of the process that drives a run
+  read -r pid < $DISK/data/home/runs/$1/lease; echo $pid
+}
+id_of() {
+  muster runs show $1 --json | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["id"])'
+}
+ready() { while ! muster runs show $1 2>/dev/null | grep -Eq 'RUNNING +yes'; do :; done; }
 """
 
 

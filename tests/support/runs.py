@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import lease
+from muster.control import run_lock
 from support.embedded import embedded
 
 #: Streams of programs, without Muster's own messages.
@@ -65,6 +65,6 @@ def until_state(run: JobRun, state: str) -> None:
 
 
 def supervisor_pid(client: Client, run: JobRun) -> int:
-    pid = lease.last_holder(embedded(client).home.run_dir(run.id).lease)
+    pid = run_lock.last_holder(embedded(client).home.run_dir(run.id).lock)
     assert pid is not None
     return pid

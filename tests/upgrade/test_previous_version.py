@@ -23,7 +23,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.control import lease
+from muster.control import run_lock
 from muster.storage.liveness import wait_for_process
 from support.embedded import embedded
 from support.faults import until
@@ -144,7 +144,7 @@ def states(run: JobRun) -> list[str]:
 
 
 def supervisor_pid(client: Client, run: JobRun) -> int:
-    pid = lease.holder_pid(embedded(client).home.run_dir(run.id).lease)
+    pid = run_lock.holder_pid(embedded(client).home.run_dir(run.id).lock)
     assert pid is not None
     return pid
 

@@ -289,6 +289,11 @@ class MusterAPI(Protocol):
         EngineError if that fails."""
         ...
 
+    def adopt(self, run_id: str) -> RunRecord:
+        """Continue a run here, by its policy, whose host is gone for good. Raises InvalidInput if
+        no process of another host drives it, or one still holds its lock."""
+        ...
+
     def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
         """Request the run's suspension; it is SUSPENDED when none of its processes is left. No
         effect on a suspended run. Raises InvalidInput if it has ended or is being canceled."""

@@ -277,6 +277,27 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
 
 @runs.command()
 @run_argument(nargs=-1, required=True)
+@json_option()
+def adopt(run_name: tuple[str, ...], as_json: bool) -> None:
+    """Continue runs here whose host is gone for good.
+
+    For a MUSTER_HOME that several hosts share, or a copy of one. The nodes count as lost: the run
+    restarts by its `failure` settings, or ends. Never adopt a run whose host may come back with its
+    programs still running.
+
+    \b
+    muster runs adopt train-3
+    """
+    found = [run.adopt() for run in _find(run_name)]
+    if as_json:
+        print_json([run.to_dict() for run in found])
+        return
+    for run in found:
+        echo(f"{run.name} is {state(run.state)}; `muster runs show {run.name}` tells more")
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
 @json_option()
 def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:

@@ -79,6 +79,16 @@ class JobRun(RunFacts):
         self._api.cancel(self.id, why, force=force)
         return self.refresh()
 
+    def adopt(self) -> JobRun:
+        """Continue the run here, by its policy, if its host is gone for good. Returns itself.
+
+        For a MUSTER_HOME that several hosts share, or a copy of one. If that host still runs, the
+        run's programs may be running twice. Raises InvalidInput if no process of another host
+        drives the run, or one still holds its lock.
+        """
+        self._record = self._api.adopt(self.id)
+        return self
+
     def suspend(self, why: str = "suspended by user") -> JobRun:
         """Request that the run be suspended; `wait` returns when all its processes have ended.
 

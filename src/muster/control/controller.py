@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
-from muster.lifecycle.effects import CloseSession, Effect, Entry
+from muster.lifecycle.effects import CloseSession, Effect, Entry, ReleaseNodes
 from muster.lifecycle.events import (
     Event,
     HandOverRequested,
@@ -136,9 +136,11 @@ class Controller:
         decision = decide(self._policy, self._parting or self._status, events, now)
         closing = self._parting is not None and self._parting.state is RunState.SUSPENDED
         self._parting = decision.status
+        # the session is about to close: it has nothing left to release
+        effects = tuple(one for one in decision.effects if not isinstance(one, ReleaseNodes))
         if closing or decision.status.state is not RunState.SUSPENDED:
-            return Step(effects=decision.effects)
-        return Step(effects=(*decision.effects, CloseSession()))
+            return Step(effects=effects)
+        return Step(effects=(*effects, CloseSession()))
 
     def _decide(self, events: Sequence[Event], now: float) -> Step:
         self._unrecorded += events

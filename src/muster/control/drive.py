@@ -67,7 +67,7 @@ class RunParts(Struct, frozen=True):
     clock: Clock
     open: OpenSession
     #: Returns requests that are not in the ledger; again until they have taken effect. If it
-    #: raises, the run is broken.
+    #: raises StoreBusy, it is called again later; if it raises anything else, the run is broken.
     requests: Callable[[], Sequence[Request | HandOverRequested]] = no_requests
 
 
@@ -124,8 +124,7 @@ class DrivenRun:
             self._finish(step, recorded=recorded)
 
     def postpone(self) -> None:
-        """The store is busy: nothing was done of the step that was decided. It is decided again,
-        with later events. For the driver."""
+        """The store is busy: nothing was done of a step. It is decided again, with later events."""
         self._set_timer(retry=True)
 
     def abandon(self) -> None:
@@ -146,6 +145,11 @@ class DrivenRun:
     # --- steps
 
     def _decide(self) -> Step | None:
+        try:
+            requests = self._pending() if self._error is None else []
+        except StoreBusy:
+            self.postpone()
+            return None
         begins, self._begun = not self._begun, True
         if begins:
             for effect in self._controller.outstanding():
@@ -160,9 +164,7 @@ class DrivenRun:
             raise EngineError("the engine has closed the session of a run in progress")
         # what happened without a controller is applied before deadlines are checked
         given: list[Event] = (
-            [ControllerStarted(), *events, *self._pending()]
-            if begins
-            else [*events, *self._pending(), Tick()]
+            [ControllerStarted(), *events, *requests] if begins else [*events, *requests, Tick()]
         )
         return self._controller.step(given, self._clock.now())
 
@@ -194,10 +196,14 @@ class DrivenRun:
 
     def _late_requests(self) -> list[Request]:
         """The pending requests, if the run is suspended and a cancel was requested meanwhile: this
-        process applies that. Others wait until the run is resumed."""
+        process applies that, or, if the store is busy, the next command. Others wait until the run
+        is resumed."""
         if self._controller.status.state is not RunState.SUSPENDED:
             return []
-        pending = self.ledger.requests()
+        try:
+            pending = self.ledger.requests()
+        except StoreBusy:
+            return []
         return pending if any(isinstance(one, CancelRequested) for one in pending) else []
 
     def _set_timer(self, *, retry: bool) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.errors import MusterError, StoreFull
 from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
@@ -39,12 +39,12 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
     that, the run can be deleted again. Raises NotDeleted, StoreError."""
     with suppress(StoreFull):  # deleting frees space
         store.runs.check_deletable(run_id)
-    path = home.run_dir(run_id).lease
-    supervisor = lease.last_holder_here(path) if lease.is_held(path) else None
+    path = home.run_dir(run_id).lock
+    supervisor = run_lock.last_holder(path) if run_lock.is_held(path) else None
     error = remove_folder(home, run_id)
     if error and supervisor is not None:
         # its record says that it has ended, but is wrong; without its folder, the run ends now
-        wait_for_process(supervisor, lease.EXIT_TIMEOUT)
+        wait_for_process(supervisor, run_lock.EXIT_TIMEOUT)
         error = remove_folder(home, run_id)
     if error:
         name = store.runs.summary(run_id).name

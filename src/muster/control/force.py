@@ -7,7 +7,7 @@ import select
 import signal
 import time
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.errors import EngineError
 from muster.node.processes import children, state_of
 from muster.storage.home import RunDir
@@ -19,12 +19,12 @@ _KILL_TIMEOUT = 10.0
 def end_supervisor(folder: RunDir, name: str) -> None:
     """Kill the supervisor of a run and all its processes; nothing if it has no supervisor. The
     caller recovers the run. Raises EngineError if the supervisor cannot be killed."""
-    pid = lease.holder_pid(folder.lease)
+    pid = run_lock.holder_pid(folder.lock)
     if pid is None:
-        if lease.is_held(folder.lease):
+        if run_lock.is_held(folder.lock):
             raise EngineError(
                 f"cannot find the supervisor of {name}: it may belong to another user, or "
-                f"to another container (`fuser {folder.lease}` names it)"
+                f"to another container (`fuser {folder.lock}` names it)"
             )
         return
     opener = getattr(os, "pidfd_open", None)
@@ -37,7 +37,7 @@ def end_supervisor(folder: RunDir, name: str) -> None:
         return
     try:
         # the pid may belong to another process if the supervisor exited before it was opened
-        if lease.holder_pid(folder.lease) == pid:
+        if run_lock.holder_pid(folder.lock) == pid:
             _end(pid, process, name)
     finally:
         os.close(process)

@@ -24,7 +24,7 @@ from weakref import finalize
 
 from msgspec.structs import asdict
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.engines.registry import LOCAL, engine_named
 from muster.errors import EngineError, MusterError, ResourceShortage
 from muster.interrupt import Held
@@ -204,7 +204,7 @@ def serve(sock: socket.socket) -> None:
         try:
             pid = _start(request, held)
             # written here, so that processes that find the lease held see the pid
-            lease.record_holder(held[0], pid)
+            run_lock.record_holder(held[0], pid)
             answer = str(pid)
         except OSError as error:
             answer = error.strerror or repr(error)

@@ -37,7 +37,7 @@ class Ledger(Protocol):
         ...
 
     def requests(self) -> list[Request]:
-        """The pending requests."""
+        """The pending requests. Raises StoreBusy."""
         ...
 
 

@@ -1,5 +1,5 @@
-"""Recovery of runs whose supervisor was killed: the next command restarts them by their policy, or
-records their end."""
+"""Recovery of runs whose supervisor has ended before they did: the next command restarts them by
+their policy, or records their end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.control import lease
-from muster.errors import EngineMissing, InvalidInput
+from muster.control import lease, run_lock
+from muster.errors import EngineMissing, InvalidInput, Problem
+from muster.identity import new_owner
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.secrets import hide
@@ -64,25 +65,53 @@ def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
             return False
         why = f"{replaced} was replaced by something else during the run"
         return _take_and_break(store, folder, run_id, why)
-    held = lease.acquire(folder.lease)
+    held = run_lock.acquire(folder.lock)
     if held is None:
         return False
-    own = _take(store, run_id)
-    if own is None:
-        os.close(held)
-        return False
     try:
-        # processes that wait for the run's end wait for this descriptor to be closed
-        liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # the submit was interrupted
-        liveness = -1
-    try:
-        _record_and_launch(store, home, own, (held, liveness), launch)
+        own = _take(store, run_id)
+        if own is None:
+            return False
+        pid = run_lock.last_holder(folder.lock)
+        if pid is not None:
+            # a process closes its files a moment before its PID namespace is emptied
+            wait_for_process(pid, run_lock.EXIT_TIMEOUT)
+        why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
+        _record_and_launch(store, home, own, held, why, launch)
         return True
     finally:
         os.close(held)
-        if liveness >= 0:
-            os.close(liveness)
+
+
+def adopt(store: Store, home: Home, run_id: str, launch: Launch, fallback: Submission) -> None:
+    """Take a run from another host, which a user says is gone, and continue it here by its policy.
+
+    fallback: as for `recover`. Raises InvalidInput if no process of another host drives the run,
+    one of them still holds its lock, or it cannot run here.
+    """
+    from muster.engines.registry import engine_named
+
+    folder, run = home.run_dir(run_id), store.runs.summary(run_id)
+    engine_named(run.engine)
+    host = lease.other_host(store, run_id)
+    if not host:
+        text = f"no process of another host drives {run.name}: it is {run.state}"
+        raise InvalidInput(Problem("", text))
+    if not folder.path.is_dir():
+        text = f"the files of {run.name} are not on this host: {folder.path} does not exist"
+        raise InvalidInput(Problem("", text, f"share or copy MUSTER_HOME of {host}"))
+    held = run_lock.acquire(folder.lock)
+    if held is None:
+        text = f"a process on {host} still drives {run.name}: it holds {folder.lock}"
+        hint = f"if {host} is gone, its file server releases the lock after a while; try again"
+        raise InvalidInput(Problem("", text, hint))
+    try:
+        own = store.leases.take(run_id, new_owner(), time.time(), force=True)
+        why = f"the run was adopted from {host}, which was reported to be gone"
+        relaunch = partial(_launch, store, home, launch, fallback)
+        _record_and_launch(store, home, own, held, why, relaunch)
+    finally:
+        os.close(held)
 
 
 def _take(store: Store, run_id: str) -> Lease | None:
@@ -115,27 +144,30 @@ def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool
 
 
 def _record_and_launch(
-    store: Store, home: Home, own: Lease, held: tuple[int, int], launch: Relaunch
+    store: Store, home: Home, own: Lease, lock: int, why: str, launch: Relaunch
 ) -> None:
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
-    held: descriptors of the lock and the liveness pipe, -1 where there is none."""
+    lock: the descriptor of the run's lock. why: as of SupervisorLost."""
     folder = home.run_dir(own.run_id)
-    pid = lease.last_holder_here(folder.lease)
-    if pid is not None:
-        # a process closes its files a moment before its PID namespace is emptied
-        wait_for_process(pid, lease.EXIT_TIMEOUT)
     try:
-        why = NEVER_STARTED if lease.last_holder(folder.lease) is None else SUPERVISOR_KILLED
+        # processes that wait for the run's end wait for this descriptor to be closed
+        liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # the submit was interrupted
+        liveness = -1
+    try:
         if not record_lost(store, home, own, why):
             return
         run = store.runs.get(own.run_id)
         state = RunState(run.state)
         if state.terminal:
             delete_environ(folder.environ)
-        elif not state.at_rest and held[1] >= 0:
-            launch(own, run.engine, held)
+        elif not state.at_rest and liveness >= 0:
+            launch(own, run.engine, (lock, liveness))
     except CorruptRecord as error:  # the other runs still have to be recovered
         store.runs.end_corrupt(own, str(error), time.time())
+    finally:
+        if liveness >= 0:
+            os.close(liveness)
 
 
 def _launch(
@@ -157,8 +189,8 @@ def _launch(
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
     """The lease or liveness pipe, if a program has replaced it, by a folder for instance."""
-    if os.path.lexists(folder.lease) and not folder.lease.is_file():
-        return folder.lease
+    if os.path.lexists(folder.lock) and not folder.lock.is_file():
+        return folder.lock
     if os.path.lexists(folder.liveness_pipe) and not folder.liveness_pipe.is_fifo():
         return folder.liveness_pipe
     return None
@@ -166,7 +198,7 @@ def _find_replaced_file(folder: RunDir) -> Path | None:
 
 def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
     """Whether a run has a supervisor, when one of lease and liveness pipe was replaced."""
-    if folder.lease.is_file() and lease.is_held(folder.lease):
+    if folder.lock.is_file() and run_lock.is_held(folder.lock):
         return True
     return has_supervisor(home, run_id)
 

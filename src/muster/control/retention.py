@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.control.expire import NotDeleted, delete_run
 from muster.lifecycle.states import TERMINAL
 from muster.storage.artifact_lock import sweep, try_exclusive
@@ -36,7 +36,7 @@ def old_runs(
     None for all."""
     ended = store.runs.listing(project, RunFilter(states=TERMINAL))
     found = surplus(ended, retention, time.time())
-    return [run for run in found if not lease.is_held(home.run_dir(run.id).lease)]
+    return [run for run in found if not run_lock.is_held(home.run_dir(run.id).lock)]
 
 
 def apply_retention(store: Store, home: Home) -> None:

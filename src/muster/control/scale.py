@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from muster.control import lease
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
 from muster.control.reserve import reserve_scaled
@@ -34,6 +35,8 @@ def scale(store: Store, home: Home, run: RunRecord, group: str, count: int, why:
         return
     engine = engine_named(run.engine)
     require(engine, "resize")
+    if engine.may_queue(plan):  # what is reserved, and what is free, is known on its host only
+        lease.check_host(store, run.id, run.name)
     if count > before:
         after = {**replicas, group: count}
         lacking = engine.check_added(plan, home.root, after, group, count - before)

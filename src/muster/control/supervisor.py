@@ -24,6 +24,7 @@ from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, shortage_from
+from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
@@ -32,11 +33,14 @@ from muster.plan.model import RunPlan
 from muster.secrets import print_traceback
 from muster.storage import wakeup
 from muster.storage.file_watch import RemovalWatcher, Watcher
-from muster.storage.home import Home, RunDir
+from muster.storage.home import Home
 from muster.store.base import Store
 from muster.store.records import Lease, LeaseLost
 from muster.store.run_columns import lifecycle_of
 from muster.store.sqlite.store import SqliteStore
+
+#: Seconds between looks at what processes of other hosts have requested.
+_LOOK_INTERVAL = 1.0
 
 
 class Assignment(Struct, frozen=True):
@@ -112,7 +116,7 @@ def _drive(store: Store, assignment: Assignment, engine: Engine) -> bool:
     run_id, home = assignment.lease.run_id, assignment.home
     record = store.runs.get(run_id)
     plan = plan_to_run(home, record)
-    signals = _Signals(home, home.run_dir(run_id))
+    signals = _Signals(store, assignment)
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes
     started = record.started_at or time.time()
@@ -138,32 +142,53 @@ def _drive(store: Store, assignment: Assignment, engine: Engine) -> bool:
 
 class _Signals:
     """What a supervisor watches besides its nodes: its wakeup FIFO, SIGTERM, and whether the files
-    of the run still exist."""
+    of the run still exist.
 
-    def __init__(self, home: Home, folder: RunDir) -> None:
+    Where other hosts may use MUSTER_HOME, it looks every second: their processes cannot wake it,
+    and one may have adopted the run.
+    """
+
+    def __init__(self, store: Store, assignment: Assignment) -> None:
+        home, folder = assignment.home, assignment.home.run_dir(assignment.lease.run_id)
+        self._store = store
+        self._lease = assignment.lease
+        self._shared = file_system_of(home.root).shared
+        self._check_lease = False
         self._wakeup = wakeup.open(folder.wakeup)
         self._why = ""
-        paths = (home.database, folder.lease, folder.path, home.runs, home.root)
+        paths = (home.database, folder.lock, folder.path, home.runs, home.root)
         self._presence = RemovalWatcher(paths)
         signal.signal(signal.SIGTERM, self._terminate)
 
     def watch(self, loop: EventLoop, attend: Callable[[], None]) -> None:
         """Call `attend` when `requests` has to be called."""
-        participant = loop.add(lambda _: self._attend(attend))
+
+        def look(_: object) -> None:
+            if self._shared:
+                self._check_lease = True
+                participant.wake_at(loop.now() + _LOOK_INTERVAL)
+            wakeup.drain(self._wakeup)  # later requests make it readable again
+            attend()
+
+        participant = loop.add(look)
+        if self._shared:
+            participant.notify()
         for descriptor in (self._wakeup, self._presence.fileno()):
             if descriptor is not None:
                 participant.watch(descriptor)
 
     def requests(self) -> list[HandOverRequested]:
-        """A request to hand over after SIGTERM. Raises HomeGone if a file of the run is missing."""
+        """A request to hand over after SIGTERM. Raises HomeGone if a file of the run is missing,
+        LeaseLost if another process has taken the lease, StoreBusy."""
         missing = self._presence.missing()
         if missing is not None:
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
+        if self._check_lease:
+            found = self._store.leases.get(self._lease.run_id)
+            self._check_lease = False
+            if found != self._lease:
+                raise LeaseLost(self._lease, found)
         return [HandOverRequested(self._why)] if self._why else []
-
-    def _attend(self, attend: Callable[[], None]) -> None:
-        wakeup.drain(self._wakeup)  # later requests make it readable again
-        attend()
 
     def _terminate(self, number: int, _frame: object) -> None:
         """SIGTERM, from a user or at shutdown of the machine: end the nodes in order, and leave the

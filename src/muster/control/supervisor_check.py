@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 
@@ -55,7 +55,7 @@ class SupervisorCheck:
     def _text(self) -> str:
         from muster.node.processes import state_of
 
-        pid = lease.holder_pid(self._folder.lease)
+        pid = run_lock.holder_pid(self._folder.lock)
         if pid is None:
             return ""  # it has exited, or another process is recovering the run
         state = state_of(pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.control import lease
+from muster.control import run_lock
 from muster.control.expire import delete_run
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
@@ -18,7 +18,7 @@ def delete(context: Context, run_id: str) -> None:
     try:
         run = context.store.runs.get(run_id)
     except CorruptRecord:
-        if lease.is_held(context.home.run_dir(run_id).lease):
+        if run_lock.is_held(context.home.run_dir(run_id).lock):
             name = context.store.runs.summary(run_id).name
             raise _not_ended_error(f"{name} is still running", run_id) from None
     else:

@@ -483,6 +483,13 @@ class EmbeddedAPI:
 
         cancel(self.context, run_id, why, force=force)
 
+    @_of_run(Right.SUBMIT, "adopt runs")
+    def adopt(self, run_id: str) -> RunRecord:
+        from muster.service.recovery import adopt
+
+        adopt(self.context, run_id)
+        return self.store.runs.get(run_id)
+
     @_of_run(Right.SUBMIT, "suspend runs")
     def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
         from muster.service.requests import suspend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -18,23 +19,26 @@ from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
 
+#: Seconds between looks at the lease of a run that a process on another host drives.
+_INTERVAL = 1.0
+
 
 def follow(context: Context, run_id: str) -> Follower:
-    """A follower of a run, to be closed. Raises InvalidInput if another host drives the run, since
-    the kernel does not notify this one."""
-    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
+    """A follower of a run, to be closed."""
     return Follower(
         context.home,
         run_id,
         check=new_check(context, run_id),
         space_mark=context.backend.space_mark,
         recover=partial(recover_or_wait, context, run_id),
+        is_elsewhere=lambda: bool(lease.other_host(context.store, run_id)),
         notices=partial(notices, context),
     )
 
 
 class Follower:
-    """Waits for changes of a run. The kernel notifies it: it does not poll."""
+    """Waits for changes of a run. The kernel notifies it: it does not poll, unless a process of
+    another host drives the run."""
 
     def __init__(
         self,
@@ -44,25 +48,28 @@ class Follower:
         check: SupervisorCheck,
         space_mark: Path,
         recover: Callable[[], object],
+        is_elsewhere: Callable[[], bool],
         notices: Callable[[SupervisorCheck], Iterator[Notice]],
     ) -> None:
         """space_mark: a file that changes when the disk becomes full. recover: recovers the run if
-        it has no supervisor; raises NotFound if it was deleted. notices: those that are due."""
+        it has no supervisor; raises NotFound if it was deleted. is_elsewhere: whether a process of
+        another host drives the run. notices: those that are due."""
         self._home = home
         self._run_id = run_id
         self._check = check
         self._space_mark = space_mark
         self._recover = recover
+        self._is_elsewhere = is_elsewhere
         self._due_notices = notices
         self._notices: list[Notice] = []
-        self._watcher = Watcher()
         self._watched: set[Path] = set()
-        self._supervisor = watch_liveness(home, run_id)
+        self._look_for_supervisor()
+        self._watcher = Watcher.polling() if self._elsewhere else Watcher()
 
     @property
     def ended(self) -> bool:
         """Whether the run has no supervisor any more."""
-        return self._supervisor is None
+        return self._supervisor is None and not self._elsewhere
 
     def event_paths(self) -> Iterator[Path]:
         """What changes when the run's event log grows."""
@@ -77,10 +84,10 @@ class Follower:
         """
         if self._watch(paths):
             return False  # a new path may have changed before it was watched
-        assert self._supervisor is not None, "a run that has ended does not change"
-        due = self._check.due_in()
-        limit = due if timeout is None else min(due, timeout)
-        ended = bool(wait_for(self._watcher, self._supervisor, timeout=limit))
+        assert not self.ended, "a run that has ended does not change"
+        limit = self._limit(timeout)
+        watched = [] if self._supervisor is None else [self._supervisor]
+        ended = bool(wait_for(self._watcher, *watched, timeout=limit)) or self._has_come_back()
         self._note_changes()
         if ended:
             self.find_supervisor()
@@ -92,15 +99,21 @@ class Follower:
 
         if self._watch(paths):
             return False
-        assert self._supervisor is not None, "a run that has ended does not change"
-        changes, limits = self._watcher.fileno(), [self._check.due_in(), self._watcher.timeout()]
-        watched = [self._supervisor] if changes is None else [self._supervisor, changes]
-        timeout = min(limit for limit in limits if limit is not None)
+        assert not self.ended, "a run that has ended does not change"
+        watched = [one for one in (self._supervisor, self._watcher.fileno()) if one is not None]
+        timeout = self._limit(self._watcher.timeout())
         ended = self._supervisor in await wait_for_readable(watched, timeout)
+        if self._elsewhere:
+            ended = await in_thread(self._has_come_back)
         self._note_changes()
         if ended:
             await in_thread(self.find_supervisor)
         return ended
+
+    def _limit(self, timeout: float | None) -> float:
+        """Seconds to wait for changes; less than `timeout` if there is something to look at."""
+        limits = [self._check.due_in(), timeout, _INTERVAL if self._elsewhere else None]
+        return min(limit for limit in limits if limit is not None)
 
     def take_notices(self) -> list[Notice]:
         """What was found during the waits since the last call: that the supervisor does not
@@ -127,7 +140,19 @@ class Follower:
         self._release()
         with suppress(NotFound):
             self._recover()
+        self._look_for_supervisor()
+
+    def _look_for_supervisor(self) -> None:
         self._supervisor = watch_liveness(self._home, self._run_id)
+        self._elsewhere = self._supervisor is None and self._is_elsewhere()
+        self._look_again_at = time.monotonic() + _INTERVAL
+
+    def _has_come_back(self) -> bool:
+        """Whether no process of another host drives the run any more, by a look every second."""
+        if not self._elsewhere or time.monotonic() < self._look_again_at:
+            return False
+        self._look_again_at = time.monotonic() + _INTERVAL
+        return not self._is_elsewhere()
 
     def _release(self) -> None:
         if self._supervisor is not None:

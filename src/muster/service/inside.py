@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from muster.control import lease
+from muster.control import lease, run_lock
 from muster.engines.base import (
     Engine,
     NodeCommand,
@@ -44,8 +44,8 @@ def supervisor_of(context: Context, run: RunSummary) -> int:
     if state not in (RunState.IN_PROGRESS, RunState.CANCELING):
         hint = _HINTS.get(state, _ENDED).format(name=run.name)
         raise InvalidInput(Problem("", f"{run.name} has no processes: it is {state}", hint))
-    lease.check_host(context.home.run_dir(run.id).lease, run.name)
-    pid = lease.holder_pid(context.home.run_dir(run.id).lease)
+    lease.check_host(context.store, run.id, run.name)
+    pid = run_lock.holder_pid(context.home.run_dir(run.id).lock)
     if pid is None:
         raise EngineError(
             f"the supervisor of {run.name} is not visible here; run the command as the user who "

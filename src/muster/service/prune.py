@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.api.answers import Pruned
-from muster.control import lease
+from muster.control import run_lock
 from muster.control.expire import NotDeleted, delete_run, describe, remove_folder
 from muster.control.retention import collect_code, old_runs, unused_code
 from muster.file_locks import check_locks
@@ -204,5 +204,5 @@ def _leftovers(context: Context, now: float) -> Iterator[Path]:
     known = {run.id for run in store.runs.listing(None, RunFilter())}
     for folder in entries_of(home.runs):
         old = now - folder.lstat().st_mtime > _SUBMITTING
-        if folder.name not in known and old and not lease.is_held(folder / "lease"):
+        if folder.name not in known and old and not run_lock.is_held(folder / "lease"):
             yield folder

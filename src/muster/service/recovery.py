@@ -33,6 +33,14 @@ def recover_once(context: Context) -> None:
             expire(store, backend.home)
 
 
+def adopt(context: Context, run_id: str) -> None:
+    """See `control.recover.adopt`."""
+    from muster.control import recover
+
+    launch = context.backend.start_supervisor
+    recover.adopt(context.store, context.home, run_id, launch, context.submission)
+
+
 def recover_now(context: Context) -> bool:
     """Recover runs without a supervisor. Whether there were any."""
     launch = context.backend.start_supervisor

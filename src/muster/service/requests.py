@@ -1,7 +1,8 @@
 """What users request of a run: cancel, suspend, resume, scale.
 
-A request is recorded in the database, and the supervisor is woken to act on it. A suspended run has
-no supervisor: there the request is applied at once.
+A request is recorded in the database, and the supervisor is woken to act on it; on another host, it
+looks for requests every second. A suspended run has no supervisor: there the request is applied at
+once.
 """
 
 from __future__ import annotations
@@ -35,10 +36,9 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
 
     Final; no effect on a run that has ended. The run's record may be corrupt.
     force: kill the supervisor and every process of the run; `wait` then records the end. Raises
-    EngineError if that fails.
+    EngineError if that fails, InvalidInput if they are on another host.
     """
     store, folder = context.store, context.home.run_dir(run_id)
-    _check_host(context, run_id)
     if force:
         _end_by_force(context, run_id, why)
     if store.runs.request(run_id, "cancel", why, time.time()):
@@ -51,15 +51,11 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
         apply_to_suspended(store, folder, run_id, run.name, [CancelRequested(why)])
 
 
-def _check_host(context: Context, run_id: str) -> None:
-    """Raise InvalidInput if the supervisor is on another host, where nothing would wake it."""
-    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
-
-
 def _end_by_force(context: Context, run_id: str, why: str) -> None:
     from muster.control.force import end_supervisor
 
     run = context.store.runs.summary(run_id)
+    lease.check_host(context.store, run_id, run.name)
     # recorded before the supervisor ends, so that the process that recovers the run finds it; a
     # supervisor that was stopped in the middle of a write keeps the database busy
     with suppress(StoreBusy):
@@ -75,7 +71,6 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = context.store.runs.get(run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
-    _check_host(context, run_id)
     if run.state != RunState.SUSPENDED:
         from muster.engines.capabilities import require
         from muster.engines.registry import engine_named
@@ -224,6 +219,5 @@ def scale(context: Context, run_id: str, group: str, replicas: int, why: str) ->
     """
     from muster.control.scale import scale
 
-    _check_host(context, run_id)
     scale(context.store, context.home, context.store.runs.get(run_id), group, replicas, why)
     return context.store.runs.get(run_id)

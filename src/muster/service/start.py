@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
-from muster.control import lease, reserve
+from muster.control import reserve, run_lock
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record, sealed_plan
@@ -114,7 +114,7 @@ def run_folder(
     folder = context.home.run_dir(plan.run_id)
     folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
     _place_logs(folder.path, plan)
-    held = [lease.acquire_or_refuse(folder, plan.run_name)]
+    held = [run_lock.acquire_or_refuse(folder, plan.run_name)]
     try:
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)

@@ -8,10 +8,9 @@ from contextlib import suppress
 from math import inf
 
 from muster.api.streams import Notice, RunItem
-from muster.control import lease
+from muster.control import lease, run_lock
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import EngineError, HomeGone, InvalidInput, StoreError
-from muster.identity import new_owner
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.recovery import recover_now
@@ -71,10 +70,10 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if run.state in AT_REST or has_supervisor(context.home, run_id):
             return run
         _check_recoverable(context, run)
-        pid = lease.last_holder_here(folder.lease)
+        pid = run_lock.last_holder(folder.lock)
         if recover_now(context):
             continue
-        if _is_elsewhere(context, run_id):
+        if lease.other_host(context.store, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
             return context.store.runs.summary(run_id)
         _check_engine(run)
@@ -84,14 +83,8 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         # another process is recovering the run
         if pid is not None:
             wait_for_process(pid, min(_RELEASE_TIMEOUT, deadline - time.monotonic()))
-        if lease.is_held(folder.lease):
+        if run_lock.is_held(folder.lock):
             time.sleep(_LEASE_INTERVAL)
-
-
-def _is_elsewhere(context: Context, run_id: str) -> bool:
-    """Whether a process on another host drives a run."""
-    held = context.store.leases.get(run_id)
-    return held is not None and not new_owner().on_same_host(held.host, held.boot)
 
 
 def _check_recoverable(context: Context, run: RunSummary) -> None:

@@ -18,7 +18,7 @@ class RunDir(Struct, frozen=True):
     path: Path
 
     @property
-    def lease(self) -> Path:
+    def lock(self) -> Path:
         """Locked by the process that drives the run."""
         return self.path / "lease"
 

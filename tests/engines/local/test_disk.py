@@ -188,7 +188,7 @@ def test_disk_images_are_removed_when_the_supervisor_is_killed(client: Client) -
     folder = embedded(client).home.run_dir(run.id)
     assert len(loops(folder.path)) == 2
     assert not (folder.node(0) / "disk.img").exists(), "the file is removed once it is mounted"
-    os.kill(int(folder.lease.read_text()), 9)
+    os.kill(int(folder.lock.read_text()), 9)
     assert run.wait(60).state == "FAILED"
     assert free_of_loops(embedded(client).home.root)
     assert str(folder.path) not in Path("/proc/self/mountinfo").read_text()

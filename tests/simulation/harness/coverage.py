@@ -67,6 +67,7 @@ EXPECTED: tuple[str, ...] = (
     "scaled while suspended",
     "added again before it had ended",
     "clock jumps",
+    "handed over",
 )
 
 

@@ -106,6 +106,14 @@ class ControllerDies(Fault, frozen=True):
     jump: float = 0.0
 
 
+class ControllerLeaves(Fault, frozen=True):
+    """At some time the process of the controller is asked to end, and hands the run over. Another
+    one takes over `down` seconds after it has ended."""
+
+    at: float
+    down: float = 1.0
+
+
 class StoreIsBusy(Fault, frozen=True):
     """From a step of the run on, a number of attempts to record fail."""
 
@@ -151,6 +159,7 @@ AnyFault = (
     | LateCommand
     | RepeatedCommand
     | ControllerDies
+    | ControllerLeaves
     | StoreIsBusy
     | UserRequests
     | UserRequestsDuringStep

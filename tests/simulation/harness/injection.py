@@ -129,7 +129,8 @@ class FaultyLedger:
             self.crash_at(Moment.SAVING)
         self.commands += 1
         simulation, at = self._simulation, self._simulation.queue.now
-        command = Command(at, self._clock.now(), simulation.steps, effect, not self.fresh)
+        again, leaving = not self.fresh, simulation.leaving
+        command = Command(at, self._clock.now(), simulation.steps, effect, again, leaving)
         simulation.trace.lines.append(command)
 
 

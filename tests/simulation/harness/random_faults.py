@@ -14,6 +14,7 @@ from simulation.harness.faults import (
     Aftermath,
     AnyFault,
     ControllerDies,
+    ControllerLeaves,
     FaultPlan,
     LateCommand,
     LateEvent,
@@ -56,6 +57,8 @@ def draw_plan(rng: Random, nodes: int, *, suspended: bool) -> FaultPlan:
     suspends = any(isinstance(fault, UserRequests) and fault.what == "suspend" for fault in plan)
     if suspended or (suspends and rng.random() < 0.8):
         plan.append(UserRequests(_when(rng), "resume"))
+    if rng.random() < 0.15:
+        plan.append(ControllerLeaves(_when(rng), rng.choice((0.0, 1.0, 15.0))))
     return tuple(plan)
 
 

@@ -18,6 +18,7 @@ from muster.lifecycle.decide import decide
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
+    HandOverRequested,
     ResumeRequested,
     RunBroken,
     ScaleRequested,
@@ -31,6 +32,7 @@ from simulation.harness.behavior import Behavior
 from simulation.harness.fake_ledger import FakeLedger
 from simulation.harness.faults import (
     ControllerDies,
+    ControllerLeaves,
     FaultPlan,
     NodeFails,
     SeveralFail,
@@ -96,6 +98,8 @@ class Simulation:
         self._jump = 0.0
         self._controllers = 0
         self._resumable = case.resumed
+        #: Whether the process of the controller was asked to end.
+        self._leaves: ControllerLeaves | None = None
         self._slow = {(f.rank, f.nth): f.seconds for f in case.plan if isinstance(f, SlowStart)}
         self._starts: dict[int, int] = {}
         self.wire = Wire(self.queue, case.plan, self.note)
@@ -106,6 +110,8 @@ class Simulation:
                 self.queue.at(fault.at, self._node_fails, fault)
             elif isinstance(fault, SeveralFail):
                 self.queue.at(fault.at, self._several_fail, fault)
+            elif isinstance(fault, ControllerLeaves):
+                self.queue.at(fault.at, self._leave, fault)
             elif isinstance(fault, UserRequests):
                 self.queue.at(fault.at, self.request, fault.what)
             elif isinstance(fault, UserScales) and fault.step is None:
@@ -156,7 +162,8 @@ class Simulation:
         loop = VirtualLoop(self.queue)
         driver = Driver(loop)
         try:
-            run = self.driven = driver.add(RunParts(self.policy, ledger, clock, open_session))
+            parts = RunParts(self.policy, ledger, clock, open_session, self._asked_to_leave)
+            run = self.driven = driver.add(parts)
             (session,) = sessions
             session.after_wait()
             loop.before_wait, loop.after_wait = session.before_wait, session.after_wait
@@ -164,12 +171,14 @@ class Simulation:
                 loop.run_once()
             if run.outcome is not None and run.outcome.error is not None:
                 raise run.outcome.error
+            if run.outcome is not None and run.outcome.handed_over:
+                self._take_over()
         except ControllerCrash as crash:
             self.driven = None
             self.wire.connect(None)
             self._recover(crash.fault)
         finally:
-            self.driven = None
+            self.driven = self._leaves = None
             self.wire.connect(None)
             loop.close()
 
@@ -205,6 +214,34 @@ class Simulation:
             lost = RunBroken("its supervisor broke")
         if fault.aftermath == "die" and not started and self._lost_repeatedly():
             lost = RunBroken("its supervisors were lost repeatedly")
+        self._decide([*self.ledger.requests(), lost], "recovery")
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the controller was asked to leave."""
+        return self._leaves is not None
+
+    def _leave(self, fault: ControllerLeaves) -> None:
+        if self.driven is not None:
+            self.note("asked to leave")
+            self._leaves = fault
+            self.driven.attend()
+
+    def _asked_to_leave(self) -> list[HandOverRequested]:
+        return [] if self._leaves is None else [HandOverRequested("its supervisor was terminated")]
+
+    def _take_over(self) -> None:
+        """What `control.recover` does of a run that was handed over."""
+        self.note("handed over")
+        self.driven = None
+        before = self.ledger.load()
+        refs = [NodeRef(r, node.incarnation) for r, node in enumerate(before.nodes) if node.alive]
+        lost = SupervisorLost("its supervisor died", self.world.ranks_that_ran(refs))
+        self.wire.cut()
+        self.world.clear()
+        until = self.queue.now + (self._leaves.down if self._leaves is not None else 0.0)
+        while self.queue.now < until:
+            self.queue.advance(until)
         self._decide([*self.ledger.requests(), lost], "recovery")
 
     def _lost_repeatedly(self) -> bool:

@@ -50,6 +50,11 @@ class Step(Struct):
     after: RunStatus
     entries: Sequence[Entry]
 
+    @property
+    def hands_over(self) -> bool:
+        """The controller has stopped the nodes, of which nothing is recorded, and leaves."""
+        return any(entry.kind == "handed_over" for entry in self.entries)
+
 
 class Command(Struct):
     """The controller carried out an effect."""
@@ -61,6 +66,8 @@ class Command(Struct):
     effect: Effect
     #: Whether it repeats what the previous controller may not have done.
     again: bool
+    #: Whether the controller was asked to leave: what it does then is not recorded.
+    leaving: bool
 
 
 class Loaded(Struct):

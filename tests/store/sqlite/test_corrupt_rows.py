@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from muster.cli.main import cli
 from muster.client.client import Client
-from muster.control import lease
+from muster.control import run_lock
 from muster.errors import MusterError
 from support.embedded import embedded
 from support.runs import until_ready
@@ -300,7 +300,7 @@ def test_a_live_run_can_be_canceled_and_deleted(
         connection.execute("PRAGMA ignore_check_constraints = ON")
         assert damage(connection, table, column, value, run.name)
     if lost:
-        supervisor = lease.holder_pid(home.run_dir(run.id).lease)
+        supervisor = run_lock.holder_pid(home.run_dir(run.id).lock)
         assert supervisor is not None
         os.kill(supervisor, signal.SIGKILL)
     command(home.root, "runs", "wait", run.name, "--timeout", "0s")

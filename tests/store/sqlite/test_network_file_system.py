@@ -43,12 +43,13 @@ def test_two_hosts(tmp_path: Path) -> None:
 
 RUN_OF_ANOTHER_HOST = """
 muster run -d --name long -- sh -c 'echo hello; exec sleep 1000' > /dev/null 2>&1
-while ! muster runs show long-1 2>/dev/null | grep -Eq 'RUNNING +yes'; do :; done
-for command in "cancel last" "runs suspend last" "cancel --force last" \\
-  "logs last --follow" "events last --follow" "exec last -- true"; do
+ready long-1
+for command in "cancel --force last" "exec last -- true" "stacks last" "top last --once"; do
   elsewhere $command
   echo "$?"
 done
+elsewhere runs adopt last
+echo "$?"
 elsewhere ps --quiet
 elsewhere logs last --stream stdout
 elsewhere prune --keep 0 --yes > /dev/null 2>&1
@@ -57,15 +58,139 @@ muster cancel last
 
 
 def test_a_run_of_another_host(tmp_path: Path) -> None:
-    """It is not taken for one whose supervisor was killed."""
-    *refused, listed, output, canceled = on_a_shared_disk(tmp_path, RUN_OF_ANOTHER_HOST)
+    """It is not taken for one whose supervisor was killed, and its processes are out of reach."""
+    *refused, adopt, code, listed, output, canceled = on_a_shared_disk(
+        tmp_path, RUN_OF_ANOTHER_HOST
+    )
     assert (listed, output, canceled) == ("long-1", "workers/0 | hello", "long-1 is CANCELED")
-    assert refused[1::2] == ["2"] * 6, refused
+    assert refused[1::2] == ["2"] * 4, refused
     for text in refused[::2]:
         assert re.fullmatch(
-            r"error: long-1 runs on the host (\S+), not on this one \(run the command on \1; .*\)",
+            r"error: long-1 runs on the host (\S+), not on this one \(run the command on \1; if "
+            r"that host is gone for good, `muster runs adopt long-1` continues the run here\)",
             text,
-        )
+        ), text
+    assert re.fullmatch(
+        r"error: a process on (\S+) still drives long-1: it holds \S+ \(if \1 is gone, its file "
+        r"server releases the lock after a while; try again\)",
+        adopt,
+    ), adopt
+    assert code == "2"
+
+
+REQUESTS_OF_ANOTHER_HOST = """
+muster run -d --name long --set node_groups.workers.max_replicas=2 -- sh -c 'echo hello; exec sleep 1000' \
+  > /dev/null 2>&1
+ready long-1
+elsewhere logs long-1 --follow --stream stdout > $DISK/logs 2>&1 &
+logs=$!
+elsewhere events long-1 --follow > $DISK/events 2>&1 &
+events=$!
+elsewhere wait long-1 > $DISK/wait 2>&1 &
+wait=$!
+elsewhere runs scale long-1 workers=2
+while ! grep -q 'workers/1 | hello' $DISK/logs; do sleep 0.1; done
+elsewhere cancel long-1
+wait $logs $events $wait
+cat $DISK/logs $DISK/wait
+grep -c 'node 1 is ready' $DISK/events
+tail -1 $DISK/events | grep -o 'the run was canceled.*'
+"""
+
+
+def test_requests_of_another_host(tmp_path: Path) -> None:
+    """The supervisor finds them, and a follower on the other host what follows."""
+    scaled, *rest = on_a_shared_disk(tmp_path, REQUESTS_OF_ANOTHER_HOST)
+    assert "long-1" in scaled
+    assert rest == [
+        "long-1 is CANCELED",
+        "workers/0 | hello",
+        "workers/1 | hello",
+        "long-1 CANCELED",
+        "1",
+        "the run was canceled by user",
+    ]
+
+
+CONTINUED_ELSEWHERE = """
+muster run -d --name long -- sh -c 'hostname; uname -n > $MUSTER_OUTPUTS/where; exec sleep 1000' \
+  > /dev/null 2>&1
+ready long-1
+elsewhere runs suspend long-1
+elsewhere runs resume long-1 > /dev/null 2>&1
+ready long-1
+muster cancel --force long-1 2>&1 | grep -o 'runs on the host elsewhere'
+muster cancel long-1
+"""
+
+
+def test_a_run_is_resumed_on_another_host(tmp_path: Path) -> None:
+    assert on_a_shared_disk(tmp_path, CONTINUED_ELSEWHERE) == [
+        "long-1 is SUSPENDED",
+        "runs on the host elsewhere",
+        "long-1 is CANCELED",
+    ]
+
+
+HOST_IS_GONE = """
+cat > $DISK/program.sh <<'END'
+echo attempt $MUSTER_ATTEMPT
+[ $MUSTER_ATTEMPT = 1 ] || exec sleep 1000
+END
+muster run -d --name long --max-restarts 1 -- sh $DISK/program.sh > /dev/null 2>&1
+muster run -d --name once -- sleep 1000 > /dev/null 2>&1
+ready long-1; ready once-1
+kill -9 $(supervisor $(id_of long-1)) $(supervisor $(id_of once-1))
+elsewhere ps --json | "$PYTHON" -c \
+  'import json, sys; print(*sorted(run["state"] for run in json.load(sys.stdin)))'
+elsewhere runs adopt once-1 2>&1 | grep -o 'once-1 is [A-Z]*'
+elsewhere runs adopt long-1 2>&1 | grep -o 'long-1 is'
+elsewhere wait long-1
+elsewhere logs long-1 --attempt all --stream stdout
+elsewhere events once-1 | grep -o 'the run was adopted from .*' | sort -u |
+  sed "s/$(uname -n)/here/"
+elsewhere runs adopt long-1
+"""
+
+
+def test_a_run_is_adopted_whose_host_is_gone(tmp_path: Path) -> None:
+    states, once, long, *rest = on_a_shared_disk(tmp_path, HOST_IS_GONE)
+    assert states == "IN_PROGRESS IN_PROGRESS", "they are left alone"
+    assert (once, long) == ("once-1 is FAILED", "long-1 is")
+    assert rest == [
+        "long-1 SUCCEEDED",
+        "workers/0 | attempt 0",
+        "-- attempt 1 --",
+        "workers/0 | attempt 1",
+        "the run was adopted from here, which was reported to be gone",
+        "error: no process of another host drives long-1: it is SUCCEEDED",
+    ]
+
+
+LEASE_IS_LOST = """
+muster run -d --name long -- sleep 1000 > /dev/null 2>&1
+ready long-1
+id=$(id_of long-1)
+supervisor=$(supervisor $id)
+"$PYTHON" - $MUSTER_HOME/muster.db <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=30)
+connection.execute(
+    "UPDATE leases SET owner = 'another', host = 'elsewhere', boot = '', token = token + 1"
+)
+connection.commit()
+END
+while [ -e /proc/$supervisor ]; do sleep 0.1; done
+tail -1 $MUSTER_HOME/runs/$id/supervisor.log | sed "s/$id/ID/"
+muster runs show long-1 --json | grep -o '"IN_PROGRESS"' | sort -u
+"""
+
+
+def test_a_supervisor_whose_lease_was_taken_ends(tmp_path: Path) -> None:
+    assert on_a_shared_disk(tmp_path, LEASE_IS_LOST) == [
+        "a process on elsewhere drives run ID now: this one records nothing more of it",
+        '"IN_PROGRESS"',
+    ]
 
 
 RESERVED = """

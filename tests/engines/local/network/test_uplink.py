@@ -221,12 +221,12 @@ print(*output(run), log.read_text(), sep="|")
 @pytest.mark.parametrize("user", [False, True], ids=["root", "user"])
 def test_the_uplink_ends_with_a_killed_supervisor(program: str, user: bool, tmp_path: Path) -> None:
     code = """
-from muster.control.lease import holder_pid
+from muster.control.run_lock import holder_pid
 before = socket.if_nameindex(), open("/proc/self/mountinfo").read()
 run = start("import time; print('up', flush=True); time.sleep(600)")
 await_text(run, "up")
 assert len(uplinks()) == 1
-os.kill(holder_pid(client.api.home.run_dir(run.id).lease), signal.SIGKILL)
+os.kill(holder_pid(client.api.home.run_dir(run.id).lock), signal.SIGKILL)
 while uplinks():
     time.sleep(0.001)
 assert before == (socket.if_nameindex(), open("/proc/self/mountinfo").read())

@@ -33,6 +33,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     record.log_times_never_decrease,
     incarnations.one_incarnation_at_a_time,
     incarnations.no_process_outlives_its_run,
+    incarnations.a_run_that_is_handed_over_has_no_processes,
     incarnations.a_program_runs_once_per_incarnation,
     incarnations.old_incarnations_end_first,
     incarnations.start_order_is_kept,

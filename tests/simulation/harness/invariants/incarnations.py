@@ -54,6 +54,18 @@ def no_process_outlives_its_run(view: View) -> Iterator[str]:
             alive.discard(line.rank)
 
 
+def a_run_that_is_handed_over_has_no_processes(view: View) -> Iterator[str]:
+    """When a controller records that it leaves the run to another one, no process is left."""
+    alive: set[NodeRef] = set()
+    for line in view.trace.lines:
+        if isinstance(line, Fact) and line.what == "launched":
+            alive.add(NodeRef(line.rank, line.incarnation))
+        elif isinstance(line, Fact) and line.what == "ended":
+            alive.discard(NodeRef(line.rank, line.incarnation))
+        elif isinstance(line, Step) and line.hands_over and alive:
+            yield f"step {line.number}: {sorted(alive)}"
+
+
 def a_program_runs_once_per_incarnation(view: View) -> Iterator[str]:
     """The program of an incarnation runs at most once. The incarnation is launched again only if
     its program never ran and it was lost with its supervisor."""
@@ -187,12 +199,13 @@ def commands_are_sent_once(view: View) -> Iterator[str]:
 
 def grace_period_is_given(view: View) -> Iterator[str]:
     """SIGKILL follows SIGTERM no earlier than after `grace_period`. (If a controller died in
-    between, the next one counts from the decision.)"""
+    between, the next one counts from the decision, or decides again if the former one was leaving,
+    which is not recorded.)"""
     sent: dict[NodeRef, float] = {}
     for command in view.commands:
         if isinstance(command.effect, StopNodes):
             for ref in command.effect.nodes:
-                sent.setdefault(ref, -1.0 if command.again else command.now)
+                sent[ref] = -1.0 if command.again else command.now
         elif isinstance(command.effect, KillNodes) and not command.again:
             for ref in command.effect.nodes:
                 if command.now < sent.get(ref, command.now) + view.policy.grace_period - _TOLERANCE:
@@ -207,7 +220,7 @@ def grace_period_is_not_extended(view: View) -> Iterator[str]:
     ending: dict[NodeRef, float] = {}
     for step in view.steps:
         for rank, node in enumerate(step.after.nodes):
-            if not node.leaving:
+            if not node.leaving or step.hands_over:
                 continue
             ref = NodeRef(rank, node.incarnation)
             if node.kill_at is None:
@@ -261,9 +274,9 @@ def checkpoint_grace_is_given(view: View) -> Iterator[str]:
     """A node that got the checkpoint signal gets no SIGTERM before `checkpoint.grace` is over,
     unless the run is canceled meanwhile, or the node only serves others and they have all ended."""
     checkpoint = view.policy.checkpoint
-    sent: dict[NodeRef, float] = {}
+    sent: dict[tuple[NodeRef, bool], float] = {}
     for command in view.commands:
-        effect = command.effect
+        effect, leaving = command.effect, command.leaving
         if (
             isinstance(effect, StartNodes)
             or command.again
@@ -273,15 +286,32 @@ def checkpoint_grace_is_given(view: View) -> Iterator[str]:
             continue
         for ref in effect.nodes:
             if isinstance(effect, SignalNodes):
-                sent[ref] = command.now
-            elif isinstance(effect, StopNodes) and ref in sent:
+                sent[ref, leaving] = command.now
+            elif isinstance(effect, StopNodes) and (ref, leaving) in sent:
                 ending = view.step(command.step).after.stopping
                 canceled = ending is not None and ending.outcome is RunState.CANCELED
-                early = command.now < sent[ref] + checkpoint.grace - _TOLERANCE
+                signaled = sent[ref, leaving]
+                early = command.now < signaled + checkpoint.grace - _TOLERANCE
                 if early and _is_unused(view.policy, view.step(command.step).after, ref.rank):
                     continue
+                if early and _all_saved(view, command, ref.rank):
+                    continue
                 if early and not (canceled and view.trace.pending.cancel):
-                    yield f"after step {command.step}: {ref}, signaled at {sent[ref]}"
+                    yield f"after step {command.step}: {ref}, signaled at {signaled}"
+
+
+def _all_saved(view: View, command: Command, rank: int) -> bool:
+    """Whether a node only serves nodes that have ended while the controller leaves, which it does
+    not record."""
+    return (
+        command.leaving
+        and view.policy.group_of(rank).serves
+        and all(
+            seen.ended is not None and seen.ended <= command.at
+            for ref, seen in view.incarnations.items()
+            if not view.policy.group_of(ref.rank).serves and seen.launched[0] <= command.at
+        )
+    )
 
 
 def every_node_may_save(view: View) -> Iterator[str]:

@@ -330,7 +330,7 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
         yield f"with exit code {final.exit_code}, its cause has {cause.exit_code}"
     if cause.reason in (Reason.DEADLINE, Reason.STARTUP_TIMEOUT):
         return  # found by Muster; see `timeouts_are_not_early`
-    if cause.reason is Reason.NODE_LOST and cause.message == "its supervisor died":
+    if cause.reason is Reason.NODE_LOST and cause.message in _LOST_WITH_SUPERVISOR:
         return
     seen = view.incarnations.get(NodeRef(cause.rank, cause.incarnation))
     end = None if seen is None else seen.end
@@ -338,5 +338,6 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
         yield f"its cause was {cause}, what happened {end}"
 
 
+_LOST_WITH_SUPERVISOR = ("its supervisor died", "its supervisor was terminated")
 #: The details of a run that failed without a failure that it could not tolerate.
 _NOTHING_LEFT = "too few replicas succeeded, and no others are left"

@@ -213,6 +213,7 @@ def max_runtime_is_exact(view: View) -> Iterator[str]:
         if canceled and (over is None or step.now < over - _TOLERANCE):
             yield f"step {step.number}: canceled at {step.now}, not at {over}"
         running = step.after.state is RunState.IN_PROGRESS and step.after.stopping is None
+        running = running and not step.hands_over
         if running and over is not None and step.now > over + _TOLERANCE:
             yield f"step {step.number}: still running at {step.now}, over since {over}"
         over = after

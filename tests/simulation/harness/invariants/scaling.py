@@ -161,7 +161,7 @@ def desired_nodes_start(view: View) -> Iterator[str]:
     is over, and whose restart waits for nothing else."""
     for step in view.steps:
         after = step.after
-        if after.state.at_rest or after.stopping is not None:
+        if after.state.at_rest or after.stopping is not None or step.hands_over:
             continue
         for rank, node in enumerate(after.nodes):
             if node.state is not NodeState.PENDING or _held(view.policy, after, rank):
