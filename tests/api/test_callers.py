@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from muster.api.interface import MusterAPI
-from muster.api.node_access import NodeAccess, NodeCommand
+from muster.api.node_access import NodeAccess, NodeCommand, Stdio
 from muster.api.streams import Selection
 from muster.caller import ALL_RIGHTS, Caller, Right
 from muster.errors import Forbidden, MusterError, NotFound
@@ -72,7 +73,7 @@ class World:
             "keep": 1000,
             "older_than": None,
             "command": NodeCommand(("true",)),
-            "stdio": (0, 1, 2),
+            "stdio": Stdio(sys.stdin, sys.stdout, sys.stderr),
             "hosts": ["127.0.0.1"],
             "port": 80,
             "listener": None,

@@ -38,6 +38,7 @@ PRINTS = {
     "runs cancel": "runs cancel last",
     "runs list": "runs list",
     "runs resume": "runs resume --help",
+    "runs adopt": "runs adopt --help",
     "runs scale": "runs scale --help",
     "runs show": "runs show last",
     "runs suspend": "runs suspend --help",

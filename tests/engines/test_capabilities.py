@@ -9,12 +9,16 @@ import pytest
 
 from muster.engines.base import Capabilities, Engine, Report, RunContext, Session
 from muster.engines.basic import BasicEngine
-from muster.engines.capabilities import PHRASES, plan_problems, require
+from muster.engines.capabilities import PHRASES, require, spec_problems
 from muster.engines.local.engine import LocalEngine
 from muster.engines.loop import RunLoop
 from muster.errors import InvalidInput
 from muster.frameworks.base import Network
 from muster.plan.model import RunPlan
+from muster.spec.models import JobSpec
+from muster.spec.override_models import RunOverrides
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
 
 
 class Bare(BasicEngine):
@@ -27,6 +31,10 @@ class Bare(BasicEngine):
 
     def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         raise NotImplementedError(context)
+
+
+def resolved(spec: dict[str, Any]) -> JobSpec:
+    return resolve(spec_from_mapping({"command": ["true"], **spec}), RunOverrides()).spec
 
 
 def test_every_capability_has_a_phrase() -> None:
@@ -49,27 +57,39 @@ def test_requests_are_refused_in_words() -> None:
             "resize",
         ),
         ({"node_groups": [{"name": "a", "retries": 2}]}, "node_groups[a].retries", "replace_node"),
+        ({"failure": {"strategy": "in_place"}}, "failure.strategy", "in_place"),
         ({"failure": {"action": "restart_node"}}, "failure.action", "replace_node"),
         (
             {"failure": {"rules": [{"action": "restart_node", "name": "x"}]}},
-            "failure.rules[x].action",
+            "failure.rules[0].action",
             "replace_node",
         ),
     ],
 )
-def test_a_plan_that_asks_for_more_is_refused(
-    plan_of: Callable[..., RunPlan], spec: dict[str, Any], path: str, capability: str
+def test_a_spec_that_asks_for_more_is_refused(
+    spec: dict[str, Any], path: str, capability: str
 ) -> None:
-    plan, suspend = plan_of(**spec), "suspend" in spec
-    (problem,) = plan_problems(Bare(), plan, suspend=suspend)
+    (problem,) = spec_problems(Bare(), resolved(spec))
     assert (problem.path, problem.message) == (path, f"engine bare cannot {PHRASES[capability]}")
     able: Engine = LocalEngine()
-    assert list(plan_problems(able, plan, suspend=suspend)) == []
+    assert list(spec_problems(able, resolved(spec))) == []
 
 
-def test_any_engine_can_run_a_plain_plan(plan_of: Callable[..., RunPlan]) -> None:
-    plan = plan_of(nodes=2, failure={"max_restarts": 3})
-    assert list(plan_problems(Bare(), plan, suspend=False)) == []
+def test_everything_that_is_refused_is_listed() -> None:
+    actions = ("restart_node", "fail", "restart_node")
+    rules = [{"action": action, "exit_codes": [code]} for code, action in enumerate(actions, 1)]
+    spec = resolved({"suspend": True, "failure": {"action": "restart_node", "rules": rules}})
+    assert [problem.path for problem in spec_problems(Bare(), spec)] == [
+        "suspend",
+        "failure.action",
+        "failure.rules[0].action",
+        "failure.rules[2].action",
+    ]
+
+
+def test_any_engine_can_run_a_plain_spec() -> None:
+    spec = resolved({"nodes": 2, "failure": {"max_restarts": 3}})
+    assert list(spec_problems(Bare(), spec)) == []
 
 
 def test_a_bare_engine_reserves_nothing(plan_of: Callable[..., RunPlan]) -> None:

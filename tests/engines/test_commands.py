@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from threading import Thread
+from typing import IO
 
 import pytest
 
-from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.base import NodeCommand, NodeProcess, RunningNode, Stdio
 from muster.engines.registry import engine_named
 from muster.errors import EngineError
 from muster.storage.home import Home
@@ -24,24 +26,21 @@ def node_of(one: Session, rank: int) -> RunningNode:
     return RunningNode(Home(one.home).run_dir(one.plan.run_id), rank, one.pid, one.engine)
 
 
-def start(one: Session, rank: int, command: NodeCommand) -> tuple[int, int]:
-    """Start a command; its stand-in, and a descriptor with what it writes."""
+def start(one: Session, rank: int, command: NodeCommand) -> tuple[NodeProcess, IO[str]]:
+    """Start a command; its process, and what it writes."""
     reading, writing = os.pipe()
-    null = os.open(os.devnull, os.O_RDONLY)
-    pid = engine_named(one.engine).run_in_node(
-        node_of(one, rank), command, (null, writing, writing)
-    )
-    os.close(writing)
-    os.close(null)
-    return pid, reading
+    with open(os.devnull, "rb") as null, open(writing, "wb") as end:
+        stdio = Stdio(null, end, end)
+        process = engine_named(one.engine).run_in_node(node_of(one, rank), command, stdio)
+    return process, open(reading)
 
 
 def run(one: Session, rank: int, script: str, **more: object) -> tuple[str, int]:
     """Run a script of the shell; its output and exit code."""
-    pid, reading = start(one, rank, NodeCommand(("sh", "-c", script), **more))  # type: ignore[arg-type]
-    with os.fdopen(reading) as file:
+    process, output = start(one, rank, NodeCommand(("sh", "-c", script), **more))  # type: ignore[arg-type]
+    with output as file:
         text = file.read()
-    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return text, process.wait()
 
 
 @pytest.fixture
@@ -76,30 +75,46 @@ def test_exit_codes_are_those_of_a_shell(sleeping: Session, script: str, code: i
 
 
 def test_a_program_that_does_not_exist_is_named(sleeping: Session) -> None:
-    pid, reading = start(sleeping, 0, NodeCommand(("no-such-program",)))
-    with os.fdopen(reading) as file:
+    process, output = start(sleeping, 0, NodeCommand(("no-such-program",)))
+    with output as file:
         assert "no-such-program: command not found" in file.read()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
+    assert process.wait() == 127
 
 
 def test_signals_are_passed_on(sleeping: Session) -> None:
     script = "trap 'echo got it; exit 3' USR1; echo up; while :; do sleep 0.01; done"
-    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", script)))
-    with os.fdopen(reading) as file:
+    process, output = start(sleeping, 0, NodeCommand(("sh", "-c", script)))
+    with output as file:
         assert file.readline() == "up\n"
-        os.kill(pid, signal.SIGUSR1)
+        process.send_signal(signal.SIGUSR1)
         assert file.read() == "got it\n"
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    assert process.wait() == 3
+
+
+def test_an_end_is_reported_to_all_who_wait_and_later(sleeping: Session) -> None:
+    process, output = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 1000")))
+    codes: list[int] = []
+    waiting = [Thread(target=lambda: codes.append(process.wait())) for _ in range(3)]
+    with output as file:
+        assert file.readline() == "up\n"
+        for thread in waiting:
+            thread.start()
+        process.send_signal(signal.SIGTERM)
+        for thread in waiting:
+            thread.join(30)
+    assert codes == [143] * 3
+    process.send_signal(signal.SIGTERM)  # no process gets it
+    assert process.wait() == 143
 
 
 def test_a_command_ends_with_its_caller(
     sleeping: Session, alive: Callable[[str], list[str]]
 ) -> None:
-    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 7654321")))
-    with os.fdopen(reading) as file:
+    process, output = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 7654321")))
+    with output as file:
         assert file.readline() == "up\n"
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == 137
         assert file.read() == ""
     until(lambda: not alive("7654321"))
 
@@ -107,13 +122,13 @@ def test_a_command_ends_with_its_caller(
 def test_a_command_ends_with_its_node(sleeping: Session, kind: str) -> None:
     if kind != "local-namespaces":
         pytest.skip("without namespaces it outlives the node")
-    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 1000")))
-    with os.fdopen(reading) as file:
+    process, output = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 1000")))
+    with output as file:
         assert file.readline() == "up\n"
         sleeping.kill(0)
         sleeping.ended(0)
         assert file.read() == ""
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 137
+    assert process.wait() == 137
 
 
 def test_a_node_that_does_not_run_cannot_be_entered(sleeping: Session) -> None:

@@ -6,9 +6,12 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from muster.frameworks.base import RoleSetup, Service, Succeeds
 from muster.storage.home import Home
 from support.faults import until
 from support.sessions import Session
@@ -226,3 +229,42 @@ def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
         one.kill(0, 1)
         one.ended(0, 1)
         one.close()
+
+
+#: On SIGTERM it waits until the other node's program has ended.
+SERVICE = """
+    trap 'touch {shared}/leaving; while ! [ -e {shared}/ended ]; do sleep 0.01; done; exit 0' TERM
+    echo up > ${{folder}}/mark; while :; do sleep 0.01; done
+"""
+
+
+PROGRAM = """
+    if [ "$RANK" = 0 ]; then exit 0; fi
+    while ! [ -e {shared}/leaving ]; do sleep 0.01; done
+    touch {shared}/ended; exit 7
+"""
+
+
+@pytest.mark.parametrize(
+    "keep", [pytest.param(True, marks=pytest.mark.capability("in_place")), False]
+)
+def test_the_end_of_the_main_node_is_reported_first(
+    session: MakeSession, tmp_path: Path, keep: bool
+) -> None:
+    """Its program has succeeded; its service is still stopping when the other node fails."""
+    service = Service(
+        "serving",
+        ("sh", "-c", SERVICE.format(shared=tmp_path)),
+        ready=Succeeds(("sh", "-c", "test -s ${folder}/mark")),
+        grace=600.0,
+    )
+    script = PROGRAM.format(shared=tmp_path)
+    one = session(script, 2, keep=keep, role=RoleSetup(services=(service,)))
+    one.start(0, 1)
+    ended: list[dict[str, Any]] = []
+    while len(ended) < 2:
+        event = one.event()
+        if event["event"] == "NodeEnded":
+            ended.append(event)
+    assert [(event["rank"], event["exit_code"]) for event in ended] == [(0, 0), (1, 7)]
+    assert one.close() == 0

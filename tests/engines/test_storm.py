@@ -67,7 +67,9 @@ class Storm:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    "keep", [pytest.param(True, marks=pytest.mark.capability("in_place")), False]
+)
 @pytest.mark.parametrize("storm_number", range(5))
 def test_each_incarnation_ends_once_in_a_storm(
     session: Callable[..., Session],

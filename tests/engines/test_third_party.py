@@ -66,18 +66,29 @@ def test_the_spec_chooses_the_engine_and_a_run_another(tmp_path: Path) -> None:
     )
 
 
-def test_the_engine_refuses_with_all_other_problems(tmp_path: Path) -> None:
+def test_the_engine_refuses_with_all_other_problems(tmp_path: Path, site: Path) -> None:
     spec = tmp_path / "job.yaml"
     spec.write_text(
         "engine: processes\nnetwork: isolated\ncommand: 'true'\n"
         "node_groups:\n- {name: a, max_replicas: 2}\n- {name: b, nodes: 0}\n"
+        "failure:\n  strategy: in_place\n  action: restart_node\n"
+        "  rules:\n  - {action: fail, exit_codes: [3]}\n  - {action: restart_node, groups: [c]}\n"
     )
+    module = site / "processes.py"
+    module.write_text(module.read_text().replace("replace_node=True, ", ""))
     done = muster("run", str(spec), code=2)
     assert done.stderr.splitlines() == [
         f"error: {spec}:2: network: engine processes has no network of its own",
         f"error: {spec}:5: node_groups[0].max_replicas: engine processes cannot scale runs in "
         "progress (leave it out)",
         f"error: {spec}:6: node_groups[1].nodes: must be at least 1, not 0",
+        f"error: {spec}:8: failure.strategy: engine processes cannot restart programs in place "
+        "(use recreate or blocking_recreate)",
+        f"error: {spec}:9: failure.action: engine processes cannot replace single nodes "
+        "(use restart_replica)",
+        f"error: {spec}:12: failure.rules[1].groups[0]: no group named 'c' (use a or b)",
+        f"error: {spec}:12: failure.rules[1].action: engine processes cannot replace single nodes "
+        "(use restart_replica)",
     ]
 
 

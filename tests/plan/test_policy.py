@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec import convert, to_builtins
 
-from muster.errors import InvalidInput
 from muster.lifecycle.policy import (
     Action,
     Backoff,
@@ -143,16 +142,6 @@ def test_the_restart_strategy(
 ) -> None:
     data = {"command": "x", "failure": {"strategy": given}}
     assert plan_of(data, in_place=in_place).policy.strategy is strategy
-
-
-def test_restart_in_place_is_refused_if_the_engine_cannot_do_it(plan_of: PlanOf) -> None:
-    data = {"command": "x", "failure": {"strategy": "in_place"}}
-    with pytest.raises(InvalidInput) as caught:
-        plan_of(data, in_place=False)
-    assert str(caught.value) == (
-        "failure.strategy: the engine does not support restarts in place "
-        "(use recreate or blocking_recreate)"
-    )
 
 
 def test_the_jitter_seed_of_a_run_is_stable(plan_of: PlanOf) -> None:

@@ -1,6 +1,6 @@
 """Commands, ports and files of running nodes, for a caller on the machine of the nodes.
 
-They pass descriptors of the caller's process on: its terminal, its sockets. So they are apart from
+They take what is open in the caller's process: its terminal, its sockets. So they are apart from
 `MusterAPI`, whose arguments and answers can be sent over a network.
 """
 
@@ -10,10 +10,18 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from muster.engines.base import NodeCommand
+from muster.engines.base import NodeCommand, NodeProcess, OpenFile, PortForward, Stdio
 from muster.store.records import NodeRecord
 
-__all__ = ["NodeAccess", "NodeCommand", "Progress"]
+__all__ = [
+    "NodeAccess",
+    "NodeCommand",
+    "NodeProcess",
+    "OpenFile",
+    "PortForward",
+    "Progress",
+    "Stdio",
+]
 
 #: Is called with the size in bytes of each block that is copied.
 Progress = Callable[[int], None]
@@ -31,19 +39,15 @@ class NodeAccess(Protocol):
         """A running node of a run; its only one if rank is None."""
         ...
 
-    def execute(
-        self, run_id: str, rank: int, command: NodeCommand, stdio: tuple[int, int, int]
-    ) -> int:
-        """Start a command inside a node. stdio: descriptors of its standard streams. Returns the
-        pid of a child process of this one that ends with the command's exit code."""
+    def execute(self, run_id: str, rank: int, command: NodeCommand, stdio: Stdio) -> NodeProcess:
+        """Start a command inside a node. It ends with the node, and with this process."""
         ...
 
     def forward(
         self, run_id: str, rank: int, hosts: Sequence[str], port: int, listener: socket.socket
-    ) -> int:
-        """Forward connections to a listening socket to a port of a node, at the first of the hosts
-        that accepts them. Returns the pid of a child process of this one that does it until it is
-        killed or the node ends; its exit code is 1 then."""
+    ) -> PortForward:
+        """Start to forward connections to a listening socket to a port of a node, at the first of
+        the hosts that accepts them, until the node ends. The caller may then close its listener."""
         ...
 
     def copy(self, source: str, target: str, progress: Progress) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from muster.api.node_access import NodeCommand
+    from muster.api.node_access import NodeCommand, NodeProcess
     from muster.client.client import Client
     from muster.store.records import NodeRecord, RunSummary
 
@@ -117,14 +118,33 @@ def _find(run_name: str, rank: int | None) -> tuple[Client, RunSummary, NodeReco
 
 def _run(client: Client, run: RunSummary, node: NodeRecord, command: NodeCommand) -> int:
     """Run a command inside a node, connected with this process's terminal or files."""
-    from muster.node.processes import block_forwarded_signals, wait_forwarding_signals
+    from muster.api.node_access import Stdio
+    from muster.node.processes import block_forwarded_signals
 
-    def start(stdio: tuple[int, int, int]) -> int:
+    def start(stdio: Stdio) -> NodeProcess:
         return client.node_access.execute(run.id, node.rank, command, stdio)
 
     if command.terminal:
         from muster.cli.pseudo_terminal import run_in_terminal
 
-        return run_in_terminal(lambda fd: start((fd, fd, fd)))
+        return run_in_terminal(lambda terminal: start(Stdio(terminal, terminal, terminal)))
     block_forwarded_signals()
-    return wait_forwarding_signals(start((0, 1, 2)))
+    return wait_forwarding_signals(start(Stdio(sys.stdin, sys.stdout, sys.stderr)))
+
+
+def wait_forwarding_signals(process: NodeProcess) -> int:
+    """Wait for a command inside a node; returns its exit code. Signals are passed on to it, except
+    those of keys that it gets from the kernel.
+
+    They have to be blocked (`block_forwarded_signals`) since before it was started.
+    """
+    from threading import Thread
+
+    from muster.node.processes import forwarded_signals
+
+    def forward() -> None:
+        for number in forwarded_signals(keys=not process.in_process_group):
+            process.send_signal(number)
+
+    Thread(target=forward, daemon=True).start()
+    return process.wait()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,9 +29,7 @@ _Port = Count(min=1, max=65535)
 @rank_option()
 @click.option("--local-port", type=_Port, metavar="N", help="Local port to listen on.")
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
-@click.pass_context
 def open_(
-    ctx: click.Context,
     run_name: str,
     port: int | None,
     rank: int | None,
@@ -59,7 +54,7 @@ def open_(
     if local_port is None and client.run(run.id).network == "shared":
         _show(_direct_url(node_port), browser=not no_browser)
     else:
-        ctx.exit(_forward(client, run, node_port, local_port, browser=not no_browser))
+        _forward(client, run, node_port, local_port, browser=not no_browser)
 
 
 def _node_port(client: Client, run: RunSummary, port: int | None, rank: int | None) -> NodePort:
@@ -99,8 +94,8 @@ def _show(url: str, *, browser: bool) -> None:
 
 def _forward(
     client: Client, run: RunSummary, node_port: NodePort, local_port: int | None, *, browser: bool
-) -> int:
-    """Forward a port until Ctrl-C, or until the node ends; returns the exit code."""
+) -> None:
+    """Forward a port until Ctrl-C, or until the node ends."""
     from muster.client.reach import listen
 
     rank = node_port.node.rank
@@ -109,16 +104,15 @@ def _forward(
         listener = listen(local_port, node_port.port)
     with listener:
         number = listener.getsockname()[1]
-        pid = client.node_access.forward(run.id, rank, node_port.hosts, node_port.port, listener)
+        forwarded = client.node_access.forward(
+            run.id, rank, node_port.hosts, node_port.port, listener
+        )
     try:
         echo(f"forwarding to port {node_port.port} of node-{rank}; Ctrl-C ends it", err=True)
         _show(node_port.url("127.0.0.1", number), browser=browser)
-        ended = os.pidfd_open(pid)
-        select.select([ended], [], [])
+        forwarded.wait()
         echo(f"node-{rank} of {run.name} has ended", err=True)
     except KeyboardInterrupt:
         pass  # the documented way to end it
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+        forwarded.close()

@@ -14,8 +14,13 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING
 
-from muster.node.processes import exit_of
+from muster.errors import EngineError
+
+if TYPE_CHECKING:
+    from muster.api.node_access import NodeProcess, OpenFile
 
 #: Signals that the other process gets from here; those of keys it gets from its terminal.
 _FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
@@ -25,23 +30,23 @@ _TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 _HANG_UP_AFTER, _KILL_AFTER = 1.0, 2.0
 
 
-def run_in_terminal(start: Callable[[int], int]) -> int:
+def run_in_terminal(start: Callable[[OpenFile], NodeProcess]) -> int:
     """Run a process in a pseudo-terminal that shows on this terminal; returns its exit code.
 
-    start: starts the process with the given end of the pseudo-terminal, and returns its pid.
+    start: starts the process with the given end of the pseudo-terminal.
     """
     ours, theirs = os.openpty()
     _copy_size(ours)
     with _signal_numbers() as signals:
         with _raw(0):  # from the start, or a first Ctrl-C would not arrive as a key
-            pid = start(theirs)
-            os.close(theirs)
-            terminated = _relay(ours, signals, pid)
+            with open(theirs, "r+b", buffering=0) as terminal:
+                process = start(terminal)
+            terminated = _relay(ours, signals, process)
         os.close(ours)  # hangs up what still has the terminal
-        return exit_of(_wait(pid, signals, terminated=terminated))[0]
+        return _wait(process, signals, terminated=terminated)
 
 
-def _relay(ours: int, signals: int, pid: int) -> bool:
+def _relay(ours: int, signals: int, process: NodeProcess) -> bool:
     """Copy in both directions until the pseudo-terminal is closed at the other end, or has to be
     hung up: an interactive shell ignores SIGTERM. Returns whether this process is terminated."""
     poll = select.poll()
@@ -52,7 +57,7 @@ def _relay(ours: int, signals: int, pid: int) -> bool:
         timeout = None if hang_up_at == math.inf else (hang_up_at - now) * 1000
         for descriptor, _ in poll.poll(timeout):
             if descriptor == signals:
-                if _handle(os.read(signals, 64), ours, pid) and hang_up_at == math.inf:
+                if _handle(os.read(signals, 64), ours, process) and hang_up_at == math.inf:
                     hang_up_at = time.monotonic() + _HANG_UP_AFTER
             elif descriptor == ours:
                 try:
@@ -71,26 +76,33 @@ def _relay(ours: int, signals: int, pid: int) -> bool:
     return True
 
 
-def _wait(pid: int, signals: int, *, terminated: bool) -> int:
-    """Wait for the process, which is killed a while after this one is terminated. Returns its wait
-    status."""
+def _wait(process: NodeProcess, signals: int, *, terminated: bool) -> int:
+    """Wait for the process, which is killed a while after this one is terminated. Returns its exit
+    code."""
+    ended, end = os.pipe()  # a thread closes the second when the process has ended
+    Thread(target=_close_at_end, args=(process, end), daemon=True).start()
     poll = select.poll()
-    poll.register(signals, select.POLLIN)
+    for descriptor in (signals, ended):
+        poll.register(descriptor, select.POLLIN)
     kill_at = time.monotonic() + _KILL_AFTER if terminated else math.inf
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return status
-        left = kill_at - time.monotonic()
-        if left <= 0:
-            os.kill(pid, signal.SIGKILL)
-            return os.waitpid(pid, 0)[1]
-        if (
-            poll.poll(None if kill_at == math.inf else left * 1000)
-            and _handle(os.read(signals, 64), None, pid)
-            and kill_at == math.inf
-        ):
-            kill_at = time.monotonic() + _KILL_AFTER
+    while (left := kill_at - time.monotonic()) > 0:
+        ready = dict(poll.poll(None if kill_at == math.inf else left * 1000))
+        if ended in ready:
+            break
+        if signals in ready and _handle(os.read(signals, 64), None, process):
+            kill_at = min(kill_at, time.monotonic() + _KILL_AFTER)
+    else:
+        process.send_signal(signal.SIGKILL)
+    os.close(ended)
+    return process.wait()
+
+
+def _close_at_end(process: NodeProcess, descriptor: int) -> None:
+    try:
+        with contextlib.suppress(EngineError):  # raised again for the main thread
+            process.wait()
+    finally:
+        os.close(descriptor)
 
 
 def _read_terminal() -> bytes:
@@ -107,16 +119,16 @@ def _write(descriptor: int, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
 
 
-def _handle(numbers: bytes, ours: int | None, pid: int) -> bool:
+def _handle(numbers: bytes, ours: int | None, process: NodeProcess) -> bool:
     """Pass signals on, and a new size to the pseudo-terminal if there is one. Returns whether one
     of them terminates this process."""
     for number in numbers:
         if number == signal.SIGWINCH:
             if ours is not None:
                 _copy_size(ours)
+                process.resize(*termios.tcgetwinsize(ours))
         elif number in _FORWARDED:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+            process.send_signal(number)
     return any(number in _TERMINATING for number in numbers)
 
 
@@ -131,7 +143,7 @@ def _signal_numbers() -> Iterator[int]:
     """A descriptor from which the numbers of the signals to handle are read."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    numbers = (*_FORWARDED, signal.SIGWINCH, signal.SIGCHLD)
+    numbers = (*_FORWARDED, signal.SIGWINCH)
     before = [(number, signal.signal(number, lambda *_: None)) for number in numbers]
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     try:

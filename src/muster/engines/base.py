@@ -139,8 +139,64 @@ class NodeCommand(Struct, frozen=True):
     env: Mapping[str, str] = {}
     #: Where it starts; "": where the node's program did.
     cwd: str = ""
-    #: Whether its standard input is a terminal of its own, which is to send it signals.
+    #: Whether its standard input is a terminal of its own, which is to send it signals: those of
+    #: keys, and SIGHUP when the caller closes the other end.
     terminal: bool = False
+
+
+class OpenFile(Protocol):
+    """A file, pipe, socket or terminal that is open in this process, as for `subprocess.Popen`."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        ...
+
+
+class Stdio(Struct, frozen=True):
+    """What a command gets as its standard streams. The caller may close its own when the command
+    has been started."""
+
+    stdin: OpenFile
+    stdout: OpenFile
+    stderr: OpenFile
+
+
+class NodeProcess(Protocol):
+    """A command that was started inside a node. Its methods may be called from several threads."""
+
+    @property
+    def in_process_group(self) -> bool:
+        """Whether it is in the caller's process group. If so, the kernel sends it the signals of
+        keys that are pressed on the caller's terminal, such as SIGINT for Ctrl-C."""
+        ...
+
+    def wait(self) -> int:
+        """Wait until it has ended. Returns its exit code: 128 + N for signal N; 127 and 126, with a
+        message on its standard error, as in a shell, if the program does not exist or cannot be
+        executed. May be repeated. Raises EngineError if the connection to it is lost."""
+        ...
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to it; nothing if it has ended."""
+        ...
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The terminal that it was given (`NodeCommand.terminal`) has a new size, which the caller
+        has set on its end."""
+        ...
+
+
+class PortForward(Protocol):
+    """Connects a listening socket with a port of a node."""
+
+    def wait(self) -> None:
+        """Wait until the node has ended, or `close` was called. Raises EngineError if connections
+        cannot be forwarded."""
+        ...
+
+    def close(self) -> None:
+        """End all connections, and accept no more. May be repeated."""
+        ...
 
 
 class Session(Protocol):
@@ -167,7 +223,8 @@ class Session(Protocol):
     If the run has to wait for resources that other runs have, the first event is RunQueued; until
     RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
 
-    When the end of one node causes others to fail, the cause is reported first.
+    When a program has succeeded and the services of its node stop, programs of other nodes may fail
+    for want of them. Failures after that are reported after the node's end (`engines.end_order`).
     """
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
@@ -393,24 +450,19 @@ class Engine(Protocol):
 
     def forward(
         self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
-    ) -> int:
-        """Connect every connection of a listening socket with a port of a node.
+    ) -> PortForward:
+        """Connect every connection of a listening socket with a port of a node, until the node
+        ends. Returns at once; the caller may then close its listener.
 
-        hosts: the node's addresses to try, in order. Returns the pid of a child process that serves
-        until it is ended, or the node ends. Raises EngineError if the node cannot be reached.
+        hosts: the node's addresses to try, in order. Raises EngineError if the node cannot be
+        reached.
         """
         ...
 
-    def run_in_node(
-        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
-    ) -> int:
-        """Run a command as the node's program runs: with its user, environment, files, network and
-        limits. It ends with the node, and with the calling process.
+    def run_in_node(self, node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
+        """Start a command as the node's program runs: with its user, environment, files, network
+        and limits. It ends with the node, and with the calling process.
 
-        stdio: descriptors that the command gets as standard input, output and error. Returns the
-        pid of a child process that stands for the command: it passes signals on and ends with the
-        command's exit code (128 + N for signal N; 127 and 126, with a message on standard error, as
-        in a shell, if the program does not exist or cannot be executed). Raises EngineError if the
-        node runs no processes or cannot be entered.
+        Raises EngineError if the node runs no processes or cannot be entered.
         """
         ...

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
         Claim,
         InProgress,
         NodeCommand,
+        NodeProcess,
+        PortForward,
         Record,
         Report,
         RunContext,
         RunningNode,
         Session,
+        Stdio,
     )
     from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
@@ -141,12 +144,10 @@ class BasicEngine(ABC):
 
     def forward(
         self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
-    ) -> int:
+    ) -> PortForward:
         """See `Engine.forward`."""
         raise NotImplementedError
 
-    def run_in_node(
-        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
-    ) -> int:
+    def run_in_node(self, node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         """See `Engine.run_in_node`."""
         raise NotImplementedError

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from muster.errors import InvalidInput, Problem
-from muster.lifecycle.policy import Action
 
 if TYPE_CHECKING:
     from muster.engines.base import Engine
-    from muster.plan.model import RunPlan
+    from muster.spec.models import JobSpec
 
 #: What can be requested of a run, by the names of `Capabilities`.
 Request = Literal["exec", "forward", "stacks", "counters", "suspend", "resize"]
@@ -37,26 +36,31 @@ def require(engine: Engine, request: Request) -> None:
         raise InvalidInput(f"engine {engine.name} cannot {PHRASES[request]}")
 
 
-def plan_problems(engine: Engine, plan: RunPlan, *, suspend: bool) -> Iterator[Problem]:
-    """What a plan asks of its engine that the engine cannot do. suspend: whether the run is to be
-    submitted suspended. Restarts in place are checked where the strategy is chosen (`plan.policy`).
-    """
-    can = engine.capabilities
-    if suspend and not can.suspend:
+def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
+    """What a spec in normal form asks of its engine that the engine cannot do."""
+    can, failure = engine.capabilities, spec.failure
+    if spec.suspend and not can.suspend:
         yield _problem(engine, "suspend", "suspend", "leave it out")
-    for group in plan.policy.groups:
-        if group.replicas > group.initial and not can.resize:
+    if failure.strategy == "in_place" and not can.in_place:
+        hint = "use recreate or blocking_recreate"
+        yield _problem(engine, "failure.strategy", "in_place", hint)
+    for group in spec.node_groups:
+        if group.most_replicas > group.replicas and not can.resize:
             path = f"node_groups[{group.name}].max_replicas"
             yield _problem(engine, path, "resize", "leave it out")
         if group.retries and not can.replace_node:
             path = f"node_groups[{group.name}].retries"
             yield _problem(engine, path, "replace_node", "use failure.max_restarts")
-    rules = [rule.name for rule in plan.policy.rules if rule.action is Action.RESTART_NODE]
-    if plan.policy.action is Action.RESTART_NODE and not can.replace_node:
-        yield _problem(engine, "failure.action", "replace_node", "use restart_replica")
-    if rules and not can.replace_node:
-        path = f"failure.rules[{rules[0]}].action"
-        yield _problem(engine, path, "replace_node", "use restart_replica")
+    if not can.replace_node:
+        restarting = [
+            f"failure.rules[{number}].action"
+            for number, rule in enumerate(failure.rules)
+            if rule.action == "restart_node"
+        ]
+        if failure.action == "restart_node":
+            restarting.insert(0, "failure.action")
+        for path in restarting:
+            yield _problem(engine, path, "replace_node", "use restart_replica")
 
 
 def _problem(engine: Engine, path: str, capability: str, hint: str) -> Problem:

@@ -266,7 +266,7 @@ def wake_on_signals() -> int:
     return ours.detach()
 
 
-#: Signals that `wait_forwarding_signals` passes on.
+#: Signals that are passed on to a process that this one stands for.
 _FORWARDED = tuple(
     getattr(signal, "SIG" + name)
     for name in ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "WINCH")
@@ -285,14 +285,28 @@ def wait_forwarding_signals(pid: int) -> int:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return exit_of(status)[0]
-        # sent by a process; a terminal that is closed signals only the leader of its session
-        elif found.si_code <= 0 or found.si_signo == signal.SIGHUP:
+        elif not _sent_to_group(found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, found.si_signo)
 
 
+def forwarded_signals(*, keys: bool) -> Iterator[int]:
+    """Wait for signals to pass on; the number of each. They have to be blocked. keys: also those
+    of keys."""
+    while True:
+        found = signal.sigwaitinfo(_FORWARDED)
+        if keys or not _sent_to_group(found):
+            yield found.si_signo
+
+
+def _sent_to_group(found: signal.struct_siginfo) -> bool:
+    """Whether the kernel has sent a signal to the whole process group, for a key or a new size of
+    the terminal. A terminal that is closed signals only the leader of its session."""
+    return found.si_code > 0 and found.si_signo != signal.SIGHUP
+
+
 def block_forwarded_signals() -> None:
-    """Block what `wait_forwarding_signals` waits for."""
+    """Block the signals to pass on, and SIGCHLD."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
 
 

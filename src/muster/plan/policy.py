@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.errors import InvalidInput, Problem
 from muster.lifecycle.policy import (
     Action,
     Backoff,
@@ -30,8 +29,8 @@ from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE, RUN_WIDE_RECOR
 def build_policy(arranged: Arranged, *, seed: int, in_place: bool) -> Policy:
     """The policy of a run.
 
-    seed: for the jitter of restart delays. in_place: whether the engine supports restarts in place.
-    Raises InvalidInput if the spec requires them and the engine does not support them.
+    seed: for the jitter of restart delays. in_place: whether the engine supports restarts in place,
+    which is the default then.
     """
     spec = arranged.spec
     failure = spec.failure
@@ -123,9 +122,6 @@ def _rule(rule: policies.FailureRule, name: str) -> Rule:
 def _strategy(name: policies.StrategyName | None, *, in_place: bool) -> Strategy:
     if name is None:
         return Strategy.IN_PLACE if in_place else Strategy.RECREATE
-    if name == "in_place" and not in_place:
-        text = "the engine does not support restarts in place"
-        raise InvalidInput(Problem("failure.strategy", text, "use recreate or blocking_recreate"))
     return Strategy(name)
 
 

@@ -13,14 +13,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from muster.api.node_access import Progress
-from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.base import NodeCommand, NodeProcess, RunningNode, Stdio
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
@@ -117,26 +116,25 @@ class _InNode:
     def __init__(self, place: NodePath, node: RunningNode, action: str) -> None:
         self._place, self._node, self._action = place, node, action
         self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `finish` closes it
-        self._pid = 0
+        self._process: NodeProcess | None = None
 
     def start(self, descriptor: int) -> None:
         """See `_End`."""
         words = (sys.executable, transfer.program(), self._action, self._place.path or ".")
         argv = ("sh", "-c", _START, *words)
-        unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        pipe = (
-            (descriptor, unused) if self._action in ("receive", "write") else (unused, descriptor)
-        )
-        try:
-            stdio = (*pipe, self._messages.fileno())
-            self._pid = run_in_node(self._node, NodeCommand(argv), stdio)
-        finally:
-            os.close(unused)
-            os.close(descriptor)
+        receives = self._action in ("receive", "write")
+        with (
+            open(descriptor, "rb" if receives else "wb") as pipe,
+            open(os.devnull, "r+b", buffering=0) as unused,
+        ):
+            stdin, stdout = (pipe, unused) if receives else (unused, pipe)
+            stdio = Stdio(stdin, stdout, self._messages)
+            self._process = run_in_node(self._node, NodeCommand(argv), stdio)
 
     def finish(self) -> _Outcome:
         """See `_End`."""
-        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        assert self._process is not None, "it has been started"
+        code = self._process.wait()
         with self._messages as file:
             file.seek(0)
             text = file.read().decode(errors="replace").strip()
@@ -150,10 +148,9 @@ class _InNode:
 
     def stop(self) -> None:
         """See `_End`."""
-        if self._pid:
-            with suppress(ChildProcessError, ProcessLookupError):  # it has been waited for
-                os.kill(self._pid, signal.SIGTERM)
-                os.waitpid(self._pid, 0)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait()
 
 
 class _Here:

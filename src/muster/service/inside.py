@@ -6,7 +6,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from muster.control import lease, run_lock
-from muster.engines.base import Engine, NodeCommand, RunningNode
+from muster.engines.base import (
+    Engine,
+    NodeCommand,
+    NodeProcess,
+    PortForward,
+    RunningNode,
+    Stdio,
+)
 from muster.engines.capabilities import Request, require
 from muster.engines.registry import engine_named
 from muster.errors import EngineError, InvalidInput, Problem
@@ -83,12 +90,14 @@ def stacks(
     return Stacks(tuple(found), tuple(problems))
 
 
-def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:
+def forward(
+    node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
+) -> PortForward:
     """See `Engine.forward`. Also raises InvalidInput."""
     return _engine(node.engine, "forward").forward(node, hosts, port, listener)
 
 
-def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
+def run_in_node(node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
     """See `Engine.run_in_node`. Also raises InvalidInput."""
     return _engine(node.engine, "exec").run_in_node(node, command, stdio)
 

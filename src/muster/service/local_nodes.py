@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from muster.engines.base import NodeCommand
+from muster.engines.base import NodeCommand, NodeProcess, PortForward, Stdio
 from muster.service import inside
 from muster.store.records import NodeRecord
 
@@ -28,14 +28,12 @@ class LocalNodes:
         found = self._api.running_node(run_id, rank).rank
         return next(node for node in self._api.nodes(run_id) if node.rank == found)
 
-    def execute(
-        self, run_id: str, rank: int, command: NodeCommand, stdio: tuple[int, int, int]
-    ) -> int:
+    def execute(self, run_id: str, rank: int, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         return inside.run_in_node(self._api.running_node(run_id, rank), command, stdio)
 
     def forward(
         self, run_id: str, rank: int, hosts: Sequence[str], port: int, listener: socket.socket
-    ) -> int:
+    ) -> PortForward:
         return inside.forward(self._api.running_node(run_id, rank), hosts, port, listener)
 
     def copy(self, source: str, target: str, progress: Progress) -> tuple[str, ...]:

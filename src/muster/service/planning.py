@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.capabilities import plan_problems
+from muster.engines.capabilities import spec_problems
 from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import (
@@ -129,6 +129,8 @@ def plan_on_machine(
 
         problems += check_tools(environment, context.submission.environ)
     engine = _usable_engine(spec.engine, problems)
+    if engine is not None:
+        problems += spec_problems(engine, spec)
     try:
         plan = build_plan(
             arranged,
@@ -143,7 +145,6 @@ def plan_on_machine(
         return None, [*problems, *shapes.problems, *error.problems]
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
-        problems += plan_problems(engine, plan, suspend=spec.suspend)
         problems += engine.check(plan, home.root, plan.policy.initial_replicas)
     return replace(plan, environment=environment), problems
 

@@ -24,7 +24,7 @@ from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.paths import is_url
-from muster.spec.policies import FailurePolicy, SuccessPolicy
+from muster.spec.policies import FailurePolicy, FailureRule, SuccessPolicy
 from muster.spec.problem_places import at_origin, follows, in_order, placed, touched
 from muster.spec.reader import ParsedSpec
 from muster.spec.resolve import merge
@@ -109,7 +109,8 @@ def _code_problems(context: Context, spec: JobSpec, broken: Sequence[str]) -> li
 
 
 def _machine_problems(context: Context, arranged: Arranged, written: JobSpec) -> list[Problem]:
-    """Problems on this machine. Policies are left out: they make no difference to the machine."""
+    """Problems on this machine. Policies are left out, as they make no difference to the machine,
+    but for what an engine may be unable to do."""
     spec = arranged.spec
     if _too_large(spec):
         return []
@@ -118,12 +119,17 @@ def _machine_problems(context: Context, arranged: Arranged, written: JobSpec) ->
         name=spec.name or "job",
         node_groups=tuple(map(_without_policies, spec.node_groups)),
         success=SuccessPolicy(),
-        failure=FailurePolicy(),
+        failure=_without_conditions(spec.failure),
         checkpoint=None,
     )
     identity = Identity(new_id(), "job-?", new_id(), "job")
     arranged = replace(arranged, spec=bare)
     return plan_on_machine(context, arranged, identity, None, mount_paths(written))[1]
+
+
+def _without_conditions(failure: FailurePolicy) -> FailurePolicy:
+    rules = tuple(FailureRule(action=rule.action) for rule in failure.rules)
+    return FailurePolicy(action=failure.action, strategy=failure.strategy, rules=rules)
 
 
 def _without_policies(group: NodeGroup) -> NodeGroup:

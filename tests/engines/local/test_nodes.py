@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from muster.engines.local.nodes import (
-    DeferredFailures,
-    LocalNode,
-    Nodes,
-    QueuedStart,
-    started_ranks,
-)
-from muster.frameworks.base import RoleSetup, Service, Succeeds
-from muster.lifecycle.events import NodeEnded
+from muster.engines.local.nodes import LocalNode, Nodes, QueuedStart, started_ranks
 from muster.lifecycle.status import NodeRef
 from muster.node.channel import Channel
 from muster.storage.home import RunDir
-from support.sessions import Session
 
 ranks = st.integers(0, 2)
 
@@ -130,74 +119,3 @@ def test_a_mark_belongs_to_one_incarnation(tmp_path: Path, content: bytes, found
 
 def test_a_run_without_a_folder_has_no_started_ranks(tmp_path: Path) -> None:
     assert started_ranks(RunDir(tmp_path / "missing"), [NodeRef(0, 0)]) == frozenset()
-
-
-MakeSession = Callable[..., Session]
-
-
-def node(rank: int) -> LocalNode:
-    return LocalNode(NodeRef(rank, 0), 0, rank, cast(Any, None), None, ())
-
-
-def ended(rank: int, code: int | None = 0) -> NodeEnded:
-    return NodeEnded(rank, code)
-
-
-def test_failures_are_deferred_until_the_succeeded_node_ends() -> None:
-    main, one, two, three = map(node, range(4))
-    failures = DeferredFailures()
-    assert failures.order(one, ended(1, 1)) == [ended(1, 1)], "no program has succeeded"
-    failures.program_succeeded(main)
-    assert failures.order(two, ended(2, 1)) == []
-    assert failures.order(three, ended(3)) == [ended(3)], "a success is never deferred"
-    assert failures.order(main, ended(0)) == [ended(0), ended(2, 1)]
-    assert failures.order(one, ended(1, 1)) == [ended(1, 1)]
-
-
-def test_failures_are_deferred_until_the_last_succeeded_node_ends() -> None:
-    main, other, one, two = map(node, range(4))
-    failures = DeferredFailures()
-    failures.program_succeeded(main)
-    failures.program_succeeded(other)
-    assert failures.order(one, ended(2, None)) == []
-    assert failures.order(other, ended(1)) == [ended(1)]
-    assert failures.order(two, ended(3, 9)) == []
-    assert failures.order(main, ended(0)) == [ended(0), ended(2, None), ended(3, 9)]
-
-
-#: On SIGTERM it waits until the other node's program has ended.
-SERVICE = """
-    trap 'touch {shared}/leaving; while ! [ -e {shared}/ended ]; do sleep 0.01; done; exit 0' TERM
-    echo up > ${{folder}}/mark; while :; do sleep 0.01; done
-"""
-
-
-PROGRAM = """
-    if [ "$RANK" = 0 ]; then exit 0; fi
-    while ! [ -e {shared}/leaving ]; do sleep 0.01; done
-    touch {shared}/ended; exit 7
-"""
-
-
-@pytest.mark.capability("in_place")  # of the local engine: the example engine does not defer ends
-@pytest.mark.parametrize("keep", [True, False])
-def test_the_end_of_the_main_node_is_reported_first(
-    session: MakeSession, tmp_path: Path, keep: bool
-) -> None:
-    """Its program has succeeded; its service is still stopping when the other node fails."""
-    service = Service(
-        "serving",
-        ("sh", "-c", SERVICE.format(shared=tmp_path)),
-        ready=Succeeds(("sh", "-c", "test -s ${folder}/mark")),
-        grace=600.0,
-    )
-    script = PROGRAM.format(shared=tmp_path)
-    one = session(script, 2, keep=keep, role=RoleSetup(services=(service,)))
-    one.start(0, 1)
-    ended: list[dict[str, Any]] = []
-    while len(ended) < 2:
-        event = one.event()
-        if event["event"] == "NodeEnded":
-            ended.append(event)
-    assert [(event["rank"], event["exit_code"]) for event in ended] == [(0, 0), (1, 7)]
-    assert one.close() == 0

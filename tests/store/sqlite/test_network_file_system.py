@@ -79,7 +79,8 @@ def test_a_run_of_another_host(tmp_path: Path) -> None:
 
 
 REQUESTS_OF_ANOTHER_HOST = """
-muster run -d --name long --set node_groups.workers.max_replicas=2 -- sh -c 'echo hello; exec sleep 1000' \
+muster run -d --name long --set node_groups.workers.max_replicas=2 -- \
+  sh -c 'echo hello; exec sleep 1000' \
   > /dev/null 2>&1
 ready long-1
 elsewhere logs long-1 --follow --stream stdout > $DISK/logs 2>&1 &

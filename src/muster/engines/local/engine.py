@@ -24,11 +24,14 @@ if TYPE_CHECKING:
         Claim,
         InProgress,
         NodeCommand,
+        NodeProcess,
+        PortForward,
         Record,
         Report,
         RunContext,
         RunningNode,
         Session,
+        Stdio,
     )
     from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
@@ -219,15 +222,13 @@ class LocalEngine:
 
     def forward(
         self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
-    ) -> int:
+    ) -> PortForward:
         """See `Engine.forward`."""
         from muster.engines.local.forward import forward
 
         return forward(node, hosts, port, listener)
 
-    def run_in_node(
-        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
-    ) -> int:
+    def run_in_node(self, node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         """See `Engine.run_in_node`."""
         from muster.engines.local import entry  # few processes enter a node
 

@@ -15,8 +15,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.base import NodeCommand, RunningNode, Stdio
 from muster.engines.local import limits, namespaces
+from muster.engines.local.child_process import ChildProcess
 from muster.errors import EngineError
 from muster.node import launch_record, processes
 from muster.node.launch_record import LaunchRecord
@@ -152,7 +153,7 @@ def enter(entry: Entry) -> None:
         namespaces.setns(descriptor, kind)
 
 
-def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
+def run(node: RunningNode, command: NodeCommand, stdio: Stdio) -> ChildProcess:
     """See `Engine.run_in_node`."""
     entry = find(node)
     try:
@@ -164,17 +165,18 @@ def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) ->
             _run_in_node(entry, entry.record, command, stdio)
     finally:
         entry.close()
-    return pid
+    return ChildProcess(pid)
 
 
 def _run_in_node(
-    entry: Entry, record: LaunchRecord, command: NodeCommand, stdio: tuple[int, int, int]
+    entry: Entry, record: LaunchRecord, command: NodeCommand, stdio: Stdio
 ) -> NoReturn:
     """In the child: enter the node, run the command there, and exit with its exit code."""
     code = processes.NOT_EXECUTABLE
     try:
         processes.block_forwarded_signals()
-        for number, descriptor in enumerate([os.dup(descriptor) for descriptor in stdio]):
+        files = (stdio.stdin, stdio.stdout, stdio.stderr)
+        for number, descriptor in enumerate([os.dup(file.fileno()) for file in files]):
             os.dup2(descriptor, number)
         _close_others(entry)
         enter(entry)

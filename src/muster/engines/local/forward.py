@@ -5,30 +5,62 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from muster.engines.base import RunningNode
 from muster.engines.local import entry, namespaces
+from muster.engines.local.child_process import ChildProcess
+from muster.errors import EngineError
 
 
-def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:
+class ChildForward:
+    """See `engines.base.PortForward`. process: serves until the node ends. errors: a pipe from it,
+    with the reason if it cannot serve."""
+
+    def __init__(self, rank: int, process: ChildProcess, errors: IO[str]) -> None:
+        self._rank, self._process, self._errors = rank, process, errors
+        self._failure = ""
+
+    def wait(self) -> None:
+        """See `PortForward.wait`."""
+        self._process.wait()
+        if not self._errors.closed:
+            with self._errors as file:
+                self._failure = file.read()
+        if self._failure:
+            raise EngineError(f"cannot forward to node-{self._rank}: {self._failure}")
+
+    def close(self) -> None:
+        """See `PortForward.close`."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
+        self._errors.close()
+
+
+def forward(
+    node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
+) -> ChildForward:
     """See `Engine.forward`."""
     way = entry.find(node, ("net",))
     try:
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _run_child(way, hosts, port, listener)
+            _run_child(way, hosts, port, listener, writing)
     finally:
         way.close()
-    return pid
+    os.close(writing)
+    return ChildForward(node.rank, ChildProcess(pid), open(reading, encoding="utf-8"))
 
 
 def _run_child(
-    way: entry.Entry, hosts: Sequence[str], port: int, listener: socket.socket
+    way: entry.Entry, hosts: Sequence[str], port: int, listener: socket.socket, errors: int
 ) -> NoReturn:
-    """Serve in the forked child. The listening socket stays in the network that it is from."""
+    """Serve in the forked child. The listening socket stays in the network that it is from.
+    errors: a descriptor for the reason if that is not possible."""
     code = 1
     try:
         os.setpgid(0, 0)  # Ctrl-C is for the caller, which ends this process
@@ -38,7 +70,7 @@ def _run_child(
         asyncio.run(_serve(listener, hosts, port, agent))
         code = 0
     except OSError as error:
-        entry.say(f"cannot forward: {error}")
+        os.write(errors, str(error).encode())
     finally:
         os._exit(code)
 

@@ -1,4 +1,4 @@
-"""The nodes of a session: which exist, how each ended, and the order in which ends are reported."""
+"""The nodes of a session: which exist, and how each ended."""
 
 from __future__ import annotations
 
@@ -176,36 +176,6 @@ class Nodes:
         for known in (self.by_pid, self._queued, self._running, self._kept):
             known.clear()
         return nodes
-
-
-class DeferredFailures:
-    """Holds failures back that a successful end of another node may have caused.
-
-    When the program of a main node succeeds, its services stop, and programs connected to them
-    fail. The main node ends only when all its processes have, which may be after those failures.
-    They are reported after its end, so that they are not taken for its cause.
-    """
-
-    def __init__(self) -> None:
-        self._succeeded: list[LocalNode] = []  # program succeeded, node has not ended
-        self._held: list[NodeEnded] = []
-
-    def program_succeeded(self, node: LocalNode) -> None:
-        """The node's program has succeeded, and its services are about to stop."""
-        self._succeeded.append(node)
-
-    def order(self, node: LocalNode | None, event: NodeEnded) -> list[NodeEnded]:
-        """The ends to report now that a node has ended, in order. node: None if it never ran."""
-        if node is not None and node in self._succeeded:
-            self._succeeded.remove(node)
-            if self._succeeded:
-                return [event]
-            held, self._held = self._held, []
-            return [event, *held]
-        if self._succeeded and event.exit_code != 0:
-            self._held.append(event)
-            return []
-        return [event]
 
 
 class KillTimers:

@@ -9,9 +9,9 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from muster.engines.base import Report, RunContext
+from muster.engines.end_order import EndOrder
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.nodes import (
-    DeferredFailures,
     KillTimers,
     LocalNode,
     Nodes,
@@ -93,7 +93,7 @@ class LocalSession:
         self._starter = Starter(context, isolation, gpus)
         self._synced = SyncedMounts(context.plan, self._starter.sources)
         self._logs = RunLogs(context.plan, self._run_dir)
-        self._failures = DeferredFailures()
+        self._end_order = EndOrder()
         self._usage = UsageRecorder(self._run_dir)
 
     # --- calls of the controller
@@ -223,7 +223,7 @@ class LocalSession:
         for ref in nodes:
             queued = self._nodes.cancel(ref)
             if queued is not None:
-                self._report(None, queued.attempt, canceled_start(ref))
+                self._report(queued.attempt, canceled_start(ref))
         self._events += self._synced.cancel_start(nodes)
 
     # --- rounds of the loop
@@ -317,7 +317,7 @@ class LocalSession:
                 case messages.DiskExceeded(used=used, allowed=allowed):
                     self._events.append(DiskExceeded(ref.rank, used, allowed, ref.incarnation))
                 case messages.ProgramDone():
-                    self._failures.program_succeeded(node)
+                    self._end_order.program_succeeded(ref)
                 case messages.Ended(report=report, kept=kept):
                     node.report = report
                     if kept:
@@ -330,7 +330,7 @@ class LocalSession:
         then is it known which failures to defer."""
         kept, self._newly_kept = self._newly_kept, []
         for node in kept:
-            self._report(node, node.attempt, ended(node))
+            self._report(node.attempt, ended(node))
 
     # --- ends of processes
 
@@ -395,13 +395,13 @@ class LocalSession:
                 return
             node.report = ended_before_start()
             event = ended(node)
-        self._report(node, node.attempt, event)
+        self._report(node.attempt, event)
 
-    def _report(self, node: LocalNode | None, attempt: int, event: NodeEnded) -> None:
-        """Report the end of an incarnation. node: None if it never ran."""
+    def _report(self, attempt: int, event: NodeEnded) -> None:
+        """Report the end of an incarnation."""
         if self._logs.remove_node(attempt, event.rank):
             self._has_old_logs = True
-        for one in self._failures.order(node, event):
+        for one in self._end_order.next(event):
             is_last = not self._nodes.any_running and not self._lost
             if is_last and self._synced.hold_end(one):
                 continue  # reported after the write-back
