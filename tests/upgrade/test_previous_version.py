@@ -104,10 +104,13 @@ class Previous:
 
     def submit(self, client: Client, *words: str) -> JobRun:
         """A run that the version before submits and drives, once all its nodes are ready."""
-        run = client.run(self.muster("run", "--detach", *words, str(self.job)).strip())
-        until(lambda: states(run).count("READY") == 3, "three ready nodes")
+        run_id = self.muster("run", "--detach", *words, str(self.job)).strip()
+        # this version updates the store, which a supervisor that has just started may not have
+        # opened yet: it would refuse to, and the run would have to be recovered
         starts = self._folder / "out" / "starts"
         until(lambda: starts.exists() and len(self.starts) >= 3, "a line of each program")
+        run = client.run(run_id)
+        until(lambda: states(run).count("READY") == 3, "three ready nodes")
         return run
 
     def fail_head(self) -> None:
