@@ -92,6 +92,18 @@ def test_the_engine_refuses_with_all_other_problems(tmp_path: Path, site: Path) 
     ]
 
 
+def test_the_rules_of_a_framework_are_those_that_the_engine_can_follow(
+    tmp_path: Path, site: Path
+) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("framework: dask\ncommand: 'true'\nnodes: 3\nfailure: {max_restarts: 2}\n")
+    explained = ("explain", str(spec), "--engine", "processes", "-o", "json")
+    assert "restart_node" in json.dumps(json_of(*explained))
+    module = site / "processes.py"
+    module.write_text(module.read_text().replace("replace_node=True, ", ""))
+    assert "restart_node" not in json.dumps(json_of(*explained))
+
+
 def test_an_unknown_engine_is_reported_with_all_other_problems(tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     spec.write_text("engine: proceses\nshape: no-such\ncommand: 'true'\nnodes: 0\n")

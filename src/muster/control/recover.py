@@ -117,8 +117,7 @@ def adopt(store: Store, home: Home, run_id: str, launch: Launch, fallback: Submi
 def _take(store: Store, run_id: str) -> Lease | None:
     """Take the lease of a run without a supervisor here. None if it may have one on another host,
     or its engine is not installed, which is warned of."""
-    own = lease.take(store, run_id)
-    if own is None:
+    if lease.other_host(store, run_id):
         return None
     # imported here: every command looks for such runs, few commands find one
     from muster.engines.registry import engine_named
@@ -127,11 +126,10 @@ def _take(store: Store, run_id: str) -> Lease | None:
     try:
         engine_named(run.engine)
     except InvalidInput as error:
-        store.leases.release(own)
         text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
         warnings.warn(text, EngineMissing, stacklevel=2)
         return None
-    return own
+    return lease.take(store, run_id)
 
 
 def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:

@@ -74,6 +74,14 @@ def arrange(spec: JobSpec) -> Arranged:
     return Arranged(_with_replacement(_with_success(awaited, setup.roles), setup.roles), setup)
 
 
+def without_replacement(arranged: Arranged) -> Arranged:
+    """Without the rules that `arrange` adds to replace single nodes, for engines that cannot."""
+    failure = arranged.spec.failure
+    rules = tuple(rule for rule in failure.rules if rule.name not in (REPLACEABLE, KILLED))
+    spec = replace(arranged.spec, failure=replace(failure, rules=rules))
+    return replace(arranged, spec=spec)
+
+
 def first_ranks(spec: JobSpec) -> list[int]:
     """The rank of each group's first node. Replicas that scaling may add have ranks as well."""
     sizes = (group.nodes * group.most_replicas for group in spec.node_groups)

@@ -115,6 +115,7 @@ def plan_on_machine(
     sources: Mapping[str, str],
 ) -> tuple[RunPlan | None, list[Problem]]:
     """The plan, None if none can be made, and its problems on this machine."""
+    from muster.plan.arrange import without_replacement
     from muster.plan.build import build_plan
     from muster.spec.kinds import classify_source
     from muster.storage.mount_sources import check_sources
@@ -130,7 +131,9 @@ def plan_on_machine(
         problems += check_tools(environment, context.submission.environ)
     engine = _usable_engine(spec.engine, problems)
     if engine is not None:
-        problems += spec_problems(engine, spec)
+        if not engine.capabilities.replace_node:
+            arranged = without_replacement(arranged)
+        problems += spec_problems(engine, arranged.spec)
     try:
         plan = build_plan(
             arranged,
