@@ -215,7 +215,7 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
     embedded(client).close()
 
 
-TERMINATED = "the run's supervisor received SIGTERM, and ended with every process of the run"
+TERMINATED = "the run's supervisor received SIGTERM, stopped all nodes and exited"
 
 
 def terminate_supervisor(client: Client, run_id: str) -> None:

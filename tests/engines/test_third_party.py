@@ -134,6 +134,12 @@ def test_commands_say_what_the_engine_cannot_do(
     assert f"engine processes cannot {what}" in done.stderr, sleeping
 
 
+def test_runs_that_cannot_be_measured_are_named(sleeping: str) -> None:
+    done = muster("top", "--once", code=0)
+    assert done.stdout == "", sleeping
+    assert done.stderr == "sh-1 is not shown: engine processes cannot measure what nodes use\n"
+
+
 def test_engines_are_listed_with_what_they_can_do(site: Path) -> None:
     text = output_of("engines", "list")
     assert text.splitlines()[:3] == [

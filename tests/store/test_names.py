@@ -20,7 +20,9 @@ from support.store_records import PROJECT, accept, job
 
 # names that look like names of runs, like ids, or like keywords
 NAMES = st.sampled_from(["a", "a-1", "a-1-2", "a-", "last", "ocid1.a", "aab", "aaab"])
-IDS = st.text("ab", min_size=4, max_size=4)  # 16 of them: prefixes are often ambiguous
+# 8 of them: prefixes are often ambiguous
+IDS = st.text("ab", min_size=3, max_size=3).map("aab".__add__)
+PREFIXES = st.text("ab", max_size=3) | st.text("ab", max_size=3).map("aab".__add__)
 STATES = ["ACCEPTED", "FAILED"]
 
 
@@ -54,7 +56,7 @@ def outcome(find: Find, store: Store, text: str) -> str:
 def expected(text: str, exact: list[str], ids: list[str]) -> str:
     if exact:
         return exact[0]
-    matches = [known for known in ids if text and known.startswith(text)]
+    matches = [known for known in ids if len(text) >= 4 and known.startswith(text)]
     return matches[0] if len(matches) == 1 else "InvalidInput" if matches else "NotFound"
 
 
@@ -144,7 +146,7 @@ class Names(RuleBasedStateMachine):
         assert run.name == f"{of.name}-{run.number}"
         self.runs.append(run)
 
-    @rule(text=st.one_of(st.text("ab", max_size=4), NAMES, DISPLAY_NAMES.map(str)))
+    @rule(text=st.one_of(PREFIXES, NAMES, DISPLAY_NAMES.map(str)))
     def find_job(self, text: str) -> None:
         named = sorted((j for j in self.jobs if j.name == text), key=newest)
         exact = [j.id for j in self.jobs if j.id == text] + [j.id for j in named]
@@ -171,7 +173,7 @@ class Names(RuleBasedStateMachine):
         found = "NoSuchVersion" if named and not exact else expected("", exact, [])
         assert outcome(find_job, self.store, f"{name}@{version}") == found
 
-    @rule(text=st.text("ab", max_size=4), ocid=st.booleans())
+    @rule(text=PREFIXES, ocid=st.booleans())
     def find_run(self, text: str, ocid: bool) -> None:
         ids = [run.id for run in self.runs]
         query = f"ocid1.datasciencejobrun.oc1..{text}" if ocid else text
@@ -206,11 +208,11 @@ TestNames.settings = settings(max_examples=40, stateful_step_count=25, deadline=
 def eight(store: Store) -> Store:
     """A store with eight versions of a Job."""
     for number in range(8):
-        store.jobs.insert(job_record(f"abc{number}", "train", str(number)))
+        store.jobs.insert(job_record(f"abcd{number}", "train", str(number)))
     return store
 
 
-@pytest.mark.parametrize("text", ["", "\udcff", "a\0b", "%", "abc_", "*", "x" * 100_000, "ocid1."])
+@pytest.mark.parametrize("text", ["", "\udcff", "a\0b", "%", "abcd_", "*", "x" * 100_000, "ocid1."])
 @pytest.mark.parametrize("find", [find_job, find_run])
 def test_invalid_names_are_not_found(eight: Store, find: Find, text: str) -> None:
     with pytest.raises(NotFound, match=r"no (job|run) named"):
@@ -226,9 +228,9 @@ def test_invalid_names_are_not_found(eight: Store, find: Find, text: str) -> Non
         ("train@", "job 'train' has no version '' (it has versions 1 to 8)"),
         ("train@01", "job 'train' has no version '01' (it has versions 1 to 8)"),
         (
-            "ab",
-            "several jobs have an id that starts with 'ab': abc0 (train), abc1 (train), "
-            "abc2 (train), abc3 (train), abc4 (train), ...",
+            "abcd",
+            "several jobs have an id that starts with 'abcd': abcd0 (train), abcd1 (train), "
+            "abcd2 (train), abcd3 (train), abcd4 (train), ...",
         ),
     ],
 )
@@ -240,8 +242,8 @@ def test_messages_about_unknown_and_ambiguous_names(eight: Store, text: str, mes
 
 def test_an_id_takes_precedence_over_a_name_that_looks_like_it(eight: Store) -> None:
     """Scripts store ids; a Job whose name equals an id must not be found instead."""
-    eight.jobs.insert(job_record("zzzz", "abc3", "its own"))
-    assert eight.jobs.find(PROJECT, "abc3").id == "abc3"
+    eight.jobs.insert(job_record("zzzz", "abcd3", "its own"))
+    assert eight.jobs.find(PROJECT, "abcd3").id == "abcd3"
 
 
 def test_an_ambiguous_display_name_lists_the_jobs(eight: Store) -> None:
@@ -259,7 +261,7 @@ def test_an_ambiguous_display_name_lists_the_jobs(eight: Store) -> None:
 
 def test_a_name_takes_precedence_over_a_display_name(eight: Store) -> None:
     eight.jobs.insert(job_record("z", "net", "z", "train"))
-    assert eight.jobs.find(PROJECT, "train").id == "abc7"
+    assert eight.jobs.find(PROJECT, "train").id == "abcd7"
 
 
 def test_runs_are_found_by_display_name(eight: Store) -> None:

@@ -53,18 +53,29 @@ def test_run_names_are_unique_for_any_job_names(store: Store) -> None:
 
 def test_runs_are_found_by_name_prefix_and_ocid(store: Store) -> None:
     first = add(store, job(), id="abc1000000", created_at=1.0)
-    second = add(store, job(), id="abc2000000", created_at=2.0)
+    second = add(store, job(), id="abc1200000", created_at=2.0)
     assert store.runs.find(PROJECT, "last").id == second.id
-    assert store.runs.find(PROJECT, "abc1").id == first.id
+    assert store.runs.find(PROJECT, "abc10").id == first.id
     assert (
         store.runs.find(PROJECT, f"ocid1.datasciencejobrun.muster.local..{first.id}").id == first.id
     )
-    with pytest.raises(InvalidInput, match=r"several runs .* 'abc': abc1000000 \(train-1\)"):
-        store.runs.find(PROJECT, "abc")
+    with pytest.raises(InvalidInput, match=r"several runs .* 'abc1': abc1000000 \(train-1\)"):
+        store.runs.find(PROJECT, "abc1")
     with pytest.raises(NotFound, match=r"no run named 'train-9' \(did you mean train-"):
         store.runs.find(PROJECT, "train-9")
     with pytest.raises(NotFound):
         store.runs.find(PROJECT, "")
+
+
+def test_a_short_prefix_names_nothing(store: Store) -> None:
+    made = add(store, job(id="def4000000"), id="abc1000000", created_at=1.0)
+    assert store.runs.find(PROJECT, "abc1").id == made.id
+    assert store.jobs.find(PROJECT, "def4").id == "def4000000"
+    for text in ("a", "abc", "ocid1.datasciencejobrun.muster.local..abc"):
+        with pytest.raises(NotFound, match="no run named"):
+            store.runs.find_id(PROJECT, text)
+    with pytest.raises(NotFound, match="no job named"):
+        store.jobs.find(PROJECT, "def")
 
 
 def test_last_is_not_found_without_runs(store: Store) -> None:

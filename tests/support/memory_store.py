@@ -764,5 +764,6 @@ def _by_job_display_name(rows: list[Row], text: str) -> list[Row]:
 
 def _by_prefix(rows: list[Row], text: str) -> list[Row]:
     prefix = names.id_from_ocid(text)
-    found = [row for row in rows if prefix and row["id"].startswith(prefix)]
+    long_enough = len(prefix) >= names.SHORTEST_PREFIX
+    found = [row for row in rows if long_enough and row["id"].startswith(prefix)]
     return sorted(found, key=lambda row: str(row["id"]))

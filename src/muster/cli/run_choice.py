@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,7 +13,7 @@ from msgspec import Struct
 from muster.cli import completion_values as values
 from muster.cli.terminal import echo, print_error
 from muster.describe.words import plural
-from muster.errors import EXIT_OK, InvalidInput, MusterError, Problem
+from muster.errors import EXIT_OK, EngineError, InvalidInput, MusterError, Problem
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -103,6 +104,26 @@ class Outcome:
             except MusterError as error:
                 self.exit_code = max(self.exit_code, print_error(error))
         return results
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Name the run in errors that do not."""
+    try:
+        yield
+    except InvalidInput as error:
+        if name in str(error):
+            raise
+        raise InvalidInput(*(_about(name, problem) for problem in error.problems)) from error
+    except EngineError as error:
+        if name in str(error):
+            raise
+        raise EngineError(f"{name}: {error}") from error
+
+
+def _about(name: str, problem: Problem) -> Problem:
+    path = f"{name}: {problem.path}" if problem.path else name
+    return problem._replace(path=path)
 
 
 def choose_runs(

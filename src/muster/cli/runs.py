@@ -16,6 +16,7 @@ from muster.cli.formats import output_format
 from muster.cli.output import print_json, state
 from muster.cli.run_choice import (
     Outcome,
+    about,
     choice_flags,
     choice_options,
     choose_runs,
@@ -105,7 +106,7 @@ def list_runs(
         since=None if since is None else moment_of("--since", since),
         tags=tag_filter(tags),
         limit=limit + 1 if limit else None,  # one more tells whether there are others
-        before=None if before is None else client.api.find_run(before).position,
+        before=before,
     )
     found, more = (found[:limit], len(found) > limit) if limit else (found, False)
     if as_json:
@@ -121,8 +122,8 @@ def list_runs(
         return
     print_runs(found)
     if more:
-        older = f"`--before {found[-1].name}` shows older ones, --all shows all"
-        echo(f"the newest {limit}; {older}" if before is None else older, err=True)
+        older = f"older: `muster ps --before {found[-1].name}`; all: `--all`"
+        echo(f"showing {plural(limit, 'run')}; {older}", err=True)
     _warn_of_space(client)
 
 
@@ -282,22 +283,37 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
 @runs.command()
 @run_argument(nargs=-1, required=True)
 @json_option()
-def adopt(run_name: tuple[str, ...], as_json: bool) -> None:
+@click.pass_context
+def adopt(ctx: click.Context, run_name: tuple[str, ...], as_json: bool) -> None:
     """Continue runs here whose host is gone for good.
 
     For a MUSTER_HOME that several hosts share, or a copy of one. The nodes count as lost: the run
     restarts by its `failure` settings, or ends. Never adopt a run whose host may come back with its
-    programs still running.
+    programs still running. If one run cannot be adopted, the others still are.
 
     \b
-    muster runs adopt train-3
+    muster runs adopt train-3 train-4
     """
-    found = [run.adopt() for run in _find(run_name)]
+    from muster.client.client import Client
+    from muster.describe.failure import one_line
+
+    client, outcome = Client(), Outcome()
+    found = {run.id: run for run in outcome.attempt(run_name, client.run)}
+
+    def adopt_one(run: JobRun) -> JobRun:
+        with about(run.name):
+            run.adopt()
+        if not as_json:
+            text = f"; `muster status {run.name}` tells more"
+            if run.state == "FAILED":
+                text = f": {one_line(run.details)}"
+            echo(f"{run.name} is {state(run.state)}{text}")
+        return run
+
+    adopted = outcome.attempt(found.values(), adopt_one)
     if as_json:
-        print_json([run.to_dict() for run in found])
-        return
-    for run in found:
-        echo(f"{run.name} is {state(run.state)}; `muster runs show {run.name}` tells more")
+        print_json([run.to_dict() for run in adopted])
+    ctx.exit(outcome.exit_code)
 
 
 @runs.command()

@@ -23,6 +23,7 @@ from muster.cli.terminal import echo
 if TYPE_CHECKING:
     from muster.api.usage import Counters
     from muster.client.client import Client
+    from muster.errors import EngineError, InvalidInput
 
 N = TypeVar("N", int, float)
 
@@ -97,7 +98,9 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
     )
     before, at = view.sample(), time.monotonic()
     if not before:
-        echo("no nodes run" if run_name else "no runs are in progress", err=True)
+        if not view.unread:
+            echo("no nodes run" if run_name else "no runs are in progress", err=True)
+        view.print_unread()
         if as_json:
             print_json([])
         return
@@ -108,6 +111,7 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
             print_json([view.data(row) for row in rows])
         else:
             view.print(rows)
+        view.print_unread()
         return
     end = None
     with _screen(), contextlib.suppress(KeyboardInterrupt):
@@ -117,7 +121,9 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
             if not now and (end := view.end()):
                 break
             sys.stdout.write("\x1b[H\x1b[J")
-            view.print(view.rows(before, now, now_at - at), shutil.get_terminal_size().lines - 2)
+            lines = shutil.get_terminal_size().lines - 2 - len(view.unread)
+            view.print(view.rows(before, now, now_at - at), lines)
+            view.print_unread(err=False)
             before, at, wait = now, now_at, interval
     if end:
         echo(end)
@@ -132,6 +138,8 @@ class _View:
         self._run = None if run_name is None else client.api.find_run(run_name)
         self._names: dict[str, str] = {}
         self._groups: dict[int, str] = {}
+        #: Name -> why the newest sample lacks it, of the runs in progress.
+        self.unread: dict[str, str] = {}
         if self._run is not None:
             nodes = client.api.nodes(self._run.id)
             self._groups = {node.rank: node.group for node in nodes}
@@ -140,6 +148,7 @@ class _View:
         """The counters now. Raises InvalidInput if the run is not in progress."""
         from muster.errors import EngineError, InvalidInput
 
+        self.unread.clear()
         client = self._client
         runs = [self._run] if self._run is not None else client.summaries(states=_IN_PROGRESS)
         found: dict[tuple[str, int], Counters] = {}
@@ -148,10 +157,27 @@ class _View:
             try:
                 for rank, counters in client.api.counters(run.id).items():
                     found[run.id, rank] = counters
-            except (InvalidInput, EngineError):  # one of several has ended meanwhile
-                if self._run is not None and not ended_is_empty:
+            except (InvalidInput, EngineError) as error:
+                if self._run is None:
+                    self._note_unread(run.id, error)
+                elif not ended_is_empty:
                     raise
         return found
+
+    def _note_unread(self, run_id: str, error: InvalidInput | EngineError) -> None:
+        """Note why a run is not shown, unless it has ended meanwhile."""
+        from muster.errors import InvalidInput, NotFound
+
+        why = error.problems[0].message if isinstance(error, InvalidInput) else str(error)
+        with contextlib.suppress(NotFound):  # it was deleted
+            run = self._client.api.find_run(run_id)
+            if run.state in _IN_PROGRESS:
+                self.unread[run.name] = why
+
+    def print_unread(self, *, err: bool = True) -> None:
+        """Name the runs in progress that are not shown."""
+        for name, why in self.unread.items():
+            echo(f"{name} is not shown: {why}", err=err)
 
     def end(self) -> str | None:
         """How the run ended; None while it is in progress, or if all runs are shown."""

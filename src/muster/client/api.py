@@ -106,18 +106,23 @@ def runs(
     since: datetime | timedelta | None = None,
     tags: Mapping[str, str | None] | None = None,
     limit: int | None = None,
+    before: str | JobRun | None = None,
     home: str | Path | None = None,
 ) -> Table[JobRun]:
     """Runs, newest first.
 
     job: a name (all versions) or id. since: an aware time, or how long ago; runs created before
-    then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
+    then are left out. tags: tags of the run, with None for any value. limit: 0 and None mean all.
+    before: only runs older than this one; with `limit`, that is the next page:
+    `runs(limit=50, before=page[-1])`. Raises InvalidInput.
     """
     from muster.client.filters import states_named
 
     states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
-    return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
+    return client_of(home).runs(
+        states=states, job=job, since=after, tags=tags, limit=limit, before=before
+    )
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:

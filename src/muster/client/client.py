@@ -18,6 +18,8 @@ from muster.store.names import NoSuchVersion, SameName
 from muster.store.records import JobRecord, RunFilter, RunSummary
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from muster.api.answers import DiskItem, Pruned
     from muster.api.interface import MusterAPI
     from muster.api.node_access import NodeAccess
@@ -292,19 +294,20 @@ class Client:
         *,
         states: Collection[str] | None = None,
         job: str | None = None,
-        since: float | None = None,
+        since: float | datetime | timedelta | None = None,
         tags: Mapping[str, str | None] | None = None,
         limit: int | None = None,
-        before: int | None = None,
+        before: int | str | JobRun | RunSummary | None = None,
     ) -> Table[JobRun]:
         """Runs, newest first.
 
-        states: any of these. job: a name (all versions) or an id. since: epoch seconds. tags:
-        tags of the run, with None for any value. before: see `summaries`.
+        states: any of these. job: a name (all versions) or an id. since: epoch seconds, an aware
+        time, or how long ago. tags: tags of the run, with None for any value. limit: 0 and None
+        mean all. before: see `summaries`. Raises InvalidInput.
         """
         from muster.client.table import Table
 
-        chosen = run_filter(states, job, since, tags, limit, before)
+        chosen = self._run_filter(states, job, since, tags, limit, before)
         return Table(JobRun(self.api, each) for each in self.api.run_records(chosen))
 
     def summaries(
@@ -312,17 +315,49 @@ class Client:
         *,
         states: Collection[str] | None = None,
         job: str | None = None,
-        since: float | None = None,
+        since: float | datetime | timedelta | None = None,
         tags: Mapping[str, str | None] | None = None,
         limit: int | None = None,
-        before: int | None = None,
+        before: int | str | JobRun | RunSummary | None = None,
     ) -> list[RunSummary]:
         """As `runs`, with only what a list shows: fast for thousands of runs.
 
-        before: only runs older than the one with this `position`. With `limit`, that is the next
-        page: `summaries(limit=50, before=page[-1].position)`.
+        before: only runs older than this one: a run or summary, a name, id or id prefix, or the
+        `position` of a summary. With `limit`, that is the next page:
+        `summaries(limit=50, before=page[-1])`.
         """
-        return self.api.runs(run_filter(states, job, since, tags, limit, before))
+        return self.api.runs(self._run_filter(states, job, since, tags, limit, before))
+
+    def _run_filter(
+        self,
+        states: Collection[str] | None,
+        job: str | None,
+        since: float | datetime | timedelta | None,
+        tags: Mapping[str, str | None] | None,
+        limit: int | None,
+        before: int | str | JobRun | RunSummary | None,
+    ) -> RunFilter:
+        from muster.client.filters import limit_of, since_of, states_named
+
+        chosen = None
+        if states is not None:
+            names = [states] if isinstance(states, str) else states
+            chosen = tuple(states_named("states", [*names]) or ())
+        older_than = None if before is None else self._position(before)
+        return RunFilter(chosen, job, since_of(since), tags or {}, limit_of(limit), older_than)
+
+    def _position(self, run: object) -> int:
+        """The place of a run in lists. Raises InvalidInput."""
+        if isinstance(run, RunSummary):
+            return run.position
+        if isinstance(run, JobRun):
+            run = run.id
+        if isinstance(run, str):
+            return self.api.find_run(run).position
+        if isinstance(run, int) and not isinstance(run, bool):
+            return run
+        text = f"must be a run, a summary or the name of a run, not {run!r}"
+        raise InvalidInput(Problem("before", text))
 
     def disk(self) -> tuple[DiskItem, ...]:
         """What Muster keeps on disk, its size, and what `prune` would free."""
@@ -357,21 +392,6 @@ def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec
     from muster.spec.kinds import holds_files
 
     return replace(written, spec=spec) if holds_files(spec) else written
-
-
-def run_filter(
-    states: Collection[str] | None,
-    job: str | None,
-    since: float | None,
-    tags: Mapping[str, str | None] | None,
-    limit: int | None,
-    before: int | None,
-) -> RunFilter:
-    """The filter of `Client.runs`. Raises ValueError for a state that does not exist."""
-    from muster.lifecycle.states import RunState
-
-    chosen = None if states is None else tuple(map(RunState, states))
-    return RunFilter(chosen, job, since, tags or {}, limit, before)
 
 
 def _warn_renamed(old: str, new: str) -> None:

@@ -25,11 +25,14 @@ _NEVER = {RunState.NEEDS_ATTENTION, RunState.DELETED}
 
 
 def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
-    """States by name, case-insensitive; also by the names in _OTHER_NAMES. None if there are no
-    names. field: named in errors. Raises InvalidInput."""
+    """States by name, case-insensitive; also by the names in _OTHER_NAMES. A RunState stays as it
+    is. None if there are no names. field: named in errors. Raises InvalidInput."""
     known = {str(state): state for state in RunState if state not in _NEVER}
     states = []
     for name in names:
+        if isinstance(name, RunState):
+            states.append(name)
+            continue
         upper = name.upper().replace("-", "_")
         state = _OTHER_NAMES.get(upper) or known.get(upper)
         if state is None:
@@ -73,6 +76,23 @@ def age_of(field: str, text: str) -> float:
     if age < 0:
         raise InvalidInput(Problem(field, f"{text} is in the future"))
     return age
+
+
+def since_of(since: float | datetime | timedelta | None) -> float | None:
+    """As `epoch_seconds`; epoch seconds and None as they are."""
+    if since is None or isinstance(since, (datetime, timedelta)):
+        return None if since is None else epoch_seconds(since)
+    return float(since) if isinstance(since, (int, float)) else epoch_seconds(since)
+
+
+def limit_of(limit: int | None) -> int | None:
+    """How many to list; None = all, as for 0. Raises InvalidInput."""
+    if limit is None:
+        return None
+    if not isinstance(limit, int) or limit < 0:
+        problem = Problem("limit", f"must be 0 (all) or a larger whole number, not {limit!r}")
+        raise InvalidInput(problem)
+    return limit or None
 
 
 def epoch_seconds(since: datetime | timedelta) -> float:

@@ -20,7 +20,7 @@ from muster.node.files import read_regular, replace_file
 from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
-from muster.store.records import CorruptRecord, Lease
+from muster.store.records import CorruptRecord, Lease, RunSummary
 from muster.submission import Submission
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
     engine_named(run.engine)
     host = lease.other_host(store, run_id)
     if not host:
-        text = f"no process of another host drives {run.name}: it is {run.state}"
-        raise InvalidInput(Problem("", text))
+        raise InvalidInput(_not_to_adopt(run))
     if not folder.path.is_dir():
         text = f"the files of {run.name} are not on this host: {folder.path} does not exist"
         raise InvalidInput(Problem("", text, f"share or copy MUSTER_HOME of {host}"))
@@ -103,10 +102,23 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
         raise InvalidInput(Problem("", text, hint))
     try:
         own = store.leases.take(run_id, new_owner(), time.time(), force=True)
-        why = f"the run was adopted from {host}, which was reported to be gone"
+        why = f"a user adopted the run, because host {host} is gone"
         _continue(store, home, own, held, why, start_supervisor)
     finally:
         os.close(held)
+
+
+def _not_to_adopt(run: RunSummary) -> Problem:
+    """Why a run that no process of another host drives is not to be adopted."""
+    state = RunState(run.state)
+    if state.terminal:
+        hint = f"`muster run {run.job_name}` starts its job again"
+        return Problem("", f"{run.name} has ended: it is {state}", hint)
+    if state is RunState.SUSPENDED:
+        hint = f"`muster runs resume {run.name}` continues it here"
+        return Problem("", f"no host drives {run.name}: it is {state}", hint)
+    hint = f"`muster status {run.name}` shows how far it is"
+    return Problem("", f"{run.name} need not be adopted: it runs here", hint)
 
 
 def _take(store: Store, run_id: str) -> Lease | None:

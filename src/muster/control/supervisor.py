@@ -199,7 +199,7 @@ class _Signals:
         """SIGTERM, from a user or at shutdown of the machine: end the nodes in order, and leave the
         run to the next process."""
         name = signal.Signals(number).name
-        self._why = f"the run's supervisor received {name}, and ended with every process of the run"
+        self._why = f"the run's supervisor received {name}, stopped all nodes and exited"
         with contextlib.suppress(BlockingIOError):  # it is full of notifications
             os.write(self._wakeup, b"!")
 

@@ -55,7 +55,8 @@ class Jobs(Protocol):
 
     def find(self, project: str, text: str) -> JobRecord:
         """A Job by id, name (the newest version that is not deleted, if there is one),
-        `name@version`, display name, id prefix, or OCID that ends in the id.
+        `name@version`, display name, id prefix of at least 4 characters, or OCID that ends in the
+        id.
 
         Raises NotFound, or InvalidInput if several Jobs match.
         """
@@ -130,8 +131,8 @@ class Runs(Protocol):
         ...
 
     def find(self, project: str, text: str) -> RunRecord:
-        """A run by name, id, display name, id prefix, OCID that ends in the id, or `last` for the
-        newest.
+        """A run by name, id, display name, id prefix of at least 4 characters, OCID that ends in
+        the id, or `last` for the newest.
 
         Raises NotFound, InvalidInput if several runs match, CorruptRecord.
         """

@@ -8,6 +8,8 @@ from muster.errors import InvalidInput, NotFound, Problem
 
 #: Ambiguous matches named in a message.
 SHOWN = 5
+#: Characters of an id that name it at least: a shorter prefix is more likely a mistake.
+SHORTEST_PREFIX = 4
 
 
 def id_from_ocid(text: str) -> str:

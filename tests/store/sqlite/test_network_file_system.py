@@ -148,7 +148,7 @@ elsewhere runs adopt once-1 2>&1 | grep -o 'once-1 is [A-Z]*'
 elsewhere runs adopt long-1 2>&1 | grep -o 'long-1 is'
 elsewhere wait long-1
 elsewhere logs long-1 --attempt all --stream stdout
-elsewhere events once-1 | grep -o 'the run was adopted from .*' | sort -u |
+elsewhere events once-1 | grep -o 'a user adopted the run.*' | sort -u |
   sed "s/$(uname -n)/here/"
 elsewhere runs adopt long-1
 """
@@ -163,8 +163,8 @@ def test_a_run_is_adopted_whose_host_is_gone(tmp_path: Path) -> None:
         "workers/0 | attempt 0",
         "-- attempt 1 --",
         "workers/0 | attempt 1",
-        "the run was adopted from here, which was reported to be gone",
-        "error: no process of another host drives long-1: it is SUCCEEDED",
+        "a user adopted the run, because host here is gone",
+        "error: long-1 has ended: it is SUCCEEDED (`muster run long` starts its job again)",
     ]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from muster.store.names import SHOWN
+from muster.store.names import SHORTEST_PREFIX, SHOWN
 from muster.store.sqlite.database import Database, Row
 
 
 def by_prefix(db: Database, table: str, project: str, text: str) -> list[Row]:
     """Rows of a project whose id starts with `text`, limited to what the message for several
-    matches shows."""
-    if not text:
+    matches shows; no row for a text that is too short to be meant as an id."""
+    if len(text) < SHORTEST_PREFIX:
         return []
     # a range, since it uses the index on ids; with `+`, SQLite uses no index on projects
     return db.read(
