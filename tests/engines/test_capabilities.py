@@ -57,6 +57,14 @@ def test_requests_are_refused_in_words() -> None:
             "resize",
         ),
         ({"node_groups": [{"name": "a", "retries": 2}]}, "node_groups[a].retries", "replace_node"),
+        (
+            {"node_groups": [{"name": "a", "mounts": [{"source": "/tmp"}]}]},
+            "node_groups[a].mounts",
+            "mounts",
+        ),
+        ({"resources": {"gpus": 1}}, "node_groups[workers].resources", "limits"),
+        ({"resources": {"disk": "1GiB"}}, "node_groups[workers].resources", "limits"),
+        ({"nodes": 2, "shape": "VM.GPU.A10.1"}, "node_groups[workers].shape", "limits"),
         ({"failure": {"strategy": "in_place"}}, "failure.strategy", "in_place"),
         ({"failure": {"action": "restart_node"}}, "failure.action", "replace_node"),
         (
@@ -90,6 +98,18 @@ def test_everything_that_is_refused_is_listed() -> None:
 def test_any_engine_can_run_a_plain_spec() -> None:
     spec = resolved({"nodes": 2, "failure": {"max_restarts": 3}})
     assert list(spec_problems(Bare(), spec)) == []
+
+
+def test_resources_that_are_the_defaults_need_no_limits() -> None:
+    assert list(spec_problems(Bare(), resolved({"resources": {"gpus": 0}}))) == []
+
+
+def test_an_image_that_an_engine_does_not_use_is_noted(plan_of: Callable[..., RunPlan]) -> None:
+    one: Engine = Bare()
+    assert one.notes(plan_of(image="demo:1")) == [
+        "group workers: image demo:1 is not used by engine bare"
+    ]
+    assert one.notes(plan_of()) == []
 
 
 def test_a_bare_engine_reserves_nothing(plan_of: Callable[..., RunPlan]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,17 @@ from muster.engines import registry
 from muster.engines.installed import installed_engines
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, Problem
+from muster.plan.model import RunPlan
+from support.command import muster, output_of
 from support.plugins import install, install_processes
+
+BASIC = """
+from muster.engines.base import Capabilities
+from muster.engines.basic import BasicEngine
+class Broken(BasicEngine):
+    def addresses(self, network, nodes): raise NotImplementedError
+    def open(self, context, loop, report): raise NotImplementedError
+"""
 
 
 @pytest.fixture
@@ -21,6 +31,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     importlib.invalidate_caches()
     registry._maker.cache_clear()
     yield folder
@@ -79,17 +91,98 @@ def test_an_unknown_name_is_reported_with_the_names_that_exist(site: Path) -> No
         ("", "AttributeError(\"module 'broken' has no attribute 'Broken'\")"),
     ],
 )
-def test_a_plug_in_that_cannot_be_loaded_is_named(
-    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
-) -> None:
+def test_a_plug_in_that_cannot_be_loaded_is_named(site: Path, code: str, reason: str) -> None:
     (site / "broken.py").write_text(code)
     provide(site, "muster-broken", "broken", "broken:Broken")
-    monkeypatch.setattr("sys.dont_write_bytecode", True)
     message = f"'broken' in muster-broken 1.0 cannot be loaded: {reason}"
     assert problem_of("broken")[1:3] == (message, "repair or uninstall it")
     sys.modules.pop("broken", None)
     (one,) = (one for one in installed_engines() if one.name == "broken")
     assert (one.origin, one.engine, one.unusable) == ("muster-broken 1.0", None, message)
+
+
+@pytest.mark.parametrize(
+    ("code", "faults"),
+    [
+        (
+            "class Broken: pass",
+            [
+                "it has no `name`; its `capabilities` are no `muster.engines.base.Capabilities`; "
+                "it lacks available(), findings(), addresses(), check(), ",
+                "open()",
+            ],
+        ),
+        (f"{BASIC}    name = 'other'\n", ["its `name` is 'other', not 'broken'"]),
+        (
+            f"{BASIC}    name = 'broken'\n    capabilities = Capabilities(exec=True)\n"
+            "    run_in_node = counters = None\n",
+            ["it lacks run_in_node()"],
+        ),
+    ],
+)
+def test_what_is_not_an_engine_is_refused(site: Path, code: str, faults: list[str]) -> None:
+    (site / "broken.py").write_text(code)
+    provide(site, "muster-broken", "broken", "broken:Broken")
+    problem = problem_of("broken")
+    start, *rest = faults
+    assert problem.message.startswith(f"'broken' in muster-broken 1.0 is not an engine: {start}")
+    assert all(text in problem.message for text in rest)
+    assert problem.hint == "repair or uninstall it"
+    if not rest:
+        assert problem.message.endswith(start)
+    assert [one.name for one in installed_engines()] == ["local", "broken"]
+
+
+def test_the_errors_of_a_plug_in_are_sentences(
+    site: Path, tmp_path: Path, plan_of: Callable[..., RunPlan]
+) -> None:
+    (site / "broken.py").write_text(
+        f"{BASIC}    name = 'broken'\n"
+        "    def available(self): raise OSError('no daemon')\n"
+        "    findings = available\n"
+        "    def check(self, plan, root, replicas): return self.available()\n"
+    )
+    provide(site, "muster-broken", "broken", "broken:Broken")
+    (_, one) = installed_engines()
+    says = "{} of 'broken' in muster-broken 1.0 raised OSError('no daemon')"
+    assert one.unusable == says.format("available()")
+    engine = registry.engine_named("broken")
+    (finding,) = registry.found_by(engine)
+    assert (finding.works, finding.says) == (False, says.format("findings()"))
+    (problem,) = registry.check(engine, plan_of(), tmp_path, {})
+    assert problem.message == says.format("check()")
+    done = muster("run", "--engine", "broken", "--", "true", code=2)
+    assert f"engine: broken cannot be used here: {one.unusable}" in done.stderr
+
+
+def test_an_error_of_the_built_in_engine_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: LocalEngine) -> str:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(LocalEngine, "available", fail)
+    with pytest.raises(OSError, match="no memory"):
+        installed_engines()
+
+
+def test_engines_that_cannot_be_used_are_listed_with_the_reason(site: Path) -> None:
+    (site / "broken.py").write_text(
+        f"{BASIC}    name = 'broken'\n    def available(self): return 'no daemon runs'\n"
+    )
+    provide(site, "muster-broken", "broken", "broken:Broken")
+    (site / "empty.py").write_text("")
+    provide(site, "muster-empty", "empty", "empty:Engine")
+    lines = output_of("engines", "list").splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["local", "built", "in", "yes"],
+        ["broken", "muster-broken", "1.0", "no"],
+        ["empty", "muster-empty", "1.0", "no"],
+    ]
+    assert lines[lines.index("broken cannot be used here: no daemon runs") :] == [
+        "broken cannot be used here: no daemon runs",
+        "",
+        "'empty' in muster-empty 1.0 cannot be loaded: "
+        "AttributeError(\"module 'empty' has no attribute 'Engine'\")",
+    ]
 
 
 def test_a_name_may_not_be_taken_twice(site: Path) -> None:

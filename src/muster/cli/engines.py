@@ -38,22 +38,21 @@ def list_engines(as_json: bool) -> None:
     if as_json:
         print_json([_data(one) for one in found])
         return
-    rows = [(one.name, one.origin, _usable(one)) for one in found]
-    print_table(("ENGINE", "FROM", "USABLE HERE"), rows, shorten={"USABLE HERE": 24, "FROM": 12})
+    rows = [(one.name, one.origin, "no" if one.unusable else "yes") for one in found]
+    print_table(("ENGINE", "FROM", "USABLE HERE"), rows, shorten={"FROM": 12})
     for one in found:
-        if one.engine is not None:
-            echo()
-            echo(_described(one), wrap=True)
-
-
-def _usable(one: InstalledEngine) -> str:
-    return f"no: {one.unusable}" if one.unusable else "yes"
+        echo()
+        echo(_described(one), wrap=True)
 
 
 def _described(one: InstalledEngine) -> str:
-    """What the engine can do and cannot do, as two lines at most."""
+    """What the engine can do and cannot do, as two lines at most, or why it cannot be used."""
     from muster.engines.capabilities import PHRASES
 
+    if one.engine is None:
+        return one.unusable  # names it
+    if one.unusable:
+        return f"{one.name} cannot be used here: {one.unusable}"
     lines = []
     for able, what in ((True, "can"), (False, "cannot")):
         phrases = [PHRASES[name] for name, can in _capabilities(one).items() if can is able]

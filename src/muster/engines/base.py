@@ -68,6 +68,10 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     detached: bool = False
     #: A run waits (QUEUED) for resources that other runs hold.
     queueing: bool = False
+    #: Nodes see other directories (`mounts`).
+    mounts: bool = False
+    #: Nodes have no more than their `resources` or `shape`, and GPUs of their own.
+    limits: bool = False
 
 
 class RunContext(Struct, frozen=True):

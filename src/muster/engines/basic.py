@@ -41,8 +41,8 @@ class BasicEngine(ABC):
     """See `engines.base.Engine`. A subclass has to have `name`, `addresses` and `open`; for each
     capability that it declares, it replaces what belongs to it.
 
-    Runs never wait for each other and nothing is reserved, nodes may use the whole machine, and the
-    supervisor is an ordinary process.
+    Runs never wait for each other and nothing is reserved, nodes may use the whole machine without
+    an image, and the supervisor is an ordinary process.
     """
 
     name: str
@@ -66,7 +66,11 @@ class BasicEngine(ABC):
 
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
-        return []
+        return [
+            f"group {group.name}: image {group.image} is not used by engine {self.name}"
+            for group in plan.groups
+            if group.image is not None
+        ]
 
     def check_added(
         self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.models import Resources
 
 if TYPE_CHECKING:
     from muster.engines.base import Engine
@@ -24,9 +25,11 @@ PHRASES = {
     "counters": "measure what nodes use",
     "suspend": "suspend runs",
     "resize": "scale runs in progress",
-    "shared_files": "show nodes the files of MUSTER_HOME",
-    "detached": "keep nodes running without the process that drives the run",
-    "queueing": "let runs wait for resources",
+    "shared_files": "give nodes access to MUSTER_HOME",
+    "detached": "keep nodes running when the supervisor ends",
+    "queueing": "queue runs",
+    "mounts": "mount directories in nodes",
+    "limits": "limit the resources of nodes",
 }
 
 
@@ -51,6 +54,14 @@ def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
         if group.retries and not can.replace_node:
             path = f"node_groups[{group.name}].retries"
             yield _problem(engine, path, "replace_node", "use failure.max_restarts")
+        if group.mounts and not can.mounts:
+            yield _problem(engine, f"node_groups[{group.name}].mounts", "mounts", "leave it out")
+        if not can.limits:
+            resources = group.resources not in (None, Resources())
+            for name, asked in (("resources", resources), ("shape", group.shape)):
+                if asked:
+                    path = f"node_groups[{group.name}].{name}"
+                    yield _problem(engine, path, "limits", "leave it out")
     if not can.replace_node:
         restarting = [
             f"failure.rules[{number}].action"

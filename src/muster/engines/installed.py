@@ -11,6 +11,7 @@ from muster.engines.registry import (
     engine_named,
     engine_names,
     entry_points_of_engines,
+    unavailable,
 )
 from muster.errors import InvalidInput
 
@@ -41,4 +42,4 @@ def _installed(name: str) -> InstalledEngine:
         return InstalledEngine(name, origin, None, error.problems[0].message)
     if name in BUILT_IN and provided:
         origin += f" (the engines of that name in {', '.join(provided)} are not used)"
-    return InstalledEngine(name, origin, engine, engine.available())
+    return InstalledEngine(name, origin, engine, unavailable(engine))

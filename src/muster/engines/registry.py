@@ -10,7 +10,7 @@ Layers above ask for engines here, and know only their contract (`engines.base`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -19,8 +19,11 @@ from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
     from muster.engines.base import Engine
+    from muster.engines.findings import Finding
+    from muster.plan.model import RunPlan
 
 ENTRY_POINTS = "muster.engines"
 #: The engine of this machine, which needs nothing installed.
@@ -71,13 +74,58 @@ def _maker(name: str) -> Callable[[], Engine]:
 
 
 def _load(entry: EntryPoint) -> Callable[[], Engine]:
+    what = f"{entry.name!r} in {distribution_of(entry)}"
     try:
         loaded: Callable[[], Engine] = entry.load()
-        loaded()  # whether one can be made
+        made = loaded()
     except Exception as error:
-        text = f"{entry.name!r} in {distribution_of(entry)} cannot be loaded: {error!r}"
+        text = f"{what} cannot be loaded: {error!r}"
         raise InvalidInput(Problem("engine", text, "repair or uninstall it")) from error
+    from muster.engines.plugin_check import faults
+
+    if found := faults(made, entry.name):
+        text = f"{what} is not an engine: {'; '.join(found)}"
+        raise InvalidInput(Problem("engine", text, "repair or uninstall it"))
     return loaded
+
+
+def unavailable(engine: Engine) -> str:
+    """Why the engine cannot be used on this machine; "" if it can. An error of a plug-in is a
+    reason."""
+    try:
+        return engine.available()
+    except Exception as error:  # noqa: BLE001  a plug-in may raise any
+        return _error_of(engine, "available", error)
+
+
+def check(
+    engine: Engine, plan: RunPlan, root: Path, replicas: Mapping[str, int]
+) -> Sequence[Problem]:
+    """As `Engine.check`. An error of a plug-in is a problem."""
+    try:
+        return engine.check(plan, root, replicas)
+    except Exception as error:  # noqa: BLE001  a plug-in may raise any
+        return [Problem("engine", _error_of(engine, "check", error), "repair or uninstall it")]
+
+
+def found_by(engine: Engine) -> list[Finding]:
+    """As `Engine.findings`. An error of a plug-in is a finding."""
+    from muster.engines.findings import Finding
+
+    try:
+        return engine.findings()
+    except Exception as error:  # noqa: BLE001  a plug-in may raise any
+        return [Finding("findings", False, _error_of(engine, "findings", error))]
+
+
+def _error_of(engine: Engine, method: str, error: Exception) -> str:
+    """The error of a plug-in as a sentence. That of a built-in engine is raised again: it is a
+    defect of Muster. Called while it is handled."""
+    if engine.name in BUILT_IN:
+        raise error
+    provided = [e for e in entry_points_of_engines() if e.name == engine.name]
+    origin = ", ".join(map(distribution_of, provided))
+    return f"{method}() of {engine.name!r} in {origin} raised {error!r}"
 
 
 def entry_points_of_engines() -> tuple[EntryPoint, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from muster.engines.findings import Finding
 from muster.engines.installed import InstalledEngine, installed_engines
-from muster.engines.registry import LOCAL
+from muster.engines.registry import LOCAL, found_by
 from muster.errors import InvalidInput, StoreError
 from muster.file_locks import check_locks
 from muster.file_system import file_system_of
@@ -27,7 +27,7 @@ def _findings(one: InstalledEngine) -> Iterator[Finding]:
     if one.engine is None or one.unusable:
         yield Finding(f"engine {one.name}", False, f"{one.origin}: {one.unusable}")
         return
-    for finding in one.engine.findings():
+    for finding in found_by(one.engine):
         yield finding if one.name == LOCAL else replace(finding, name=f"{one.name}: {finding.name}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from muster.engines.capabilities import spec_problems
-from muster.engines.registry import engine_named
+from muster.engines.registry import check, engine_named, unavailable
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import (
     ArtifactPlan,
@@ -148,7 +148,7 @@ def plan_on_machine(
         return None, [*problems, *shapes.problems, *error.problems]
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
-        problems += engine.check(plan, home.root, plan.policy.initial_replicas)
+        problems += check(engine, plan, home.root, plan.policy.initial_replicas)
     return replace(plan, environment=environment), problems
 
 
@@ -159,7 +159,7 @@ def _usable_engine(name: str, problems: list[Problem]) -> Engine | None:
     except InvalidInput as error:
         problems += error.problems
         return None
-    if reason := engine.available():
+    if reason := unavailable(engine):
         hint = "`muster engines list` shows all engines"
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None

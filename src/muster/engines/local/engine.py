@@ -58,6 +58,8 @@ class LocalEngine:
         resize=True,
         shared_files=True,
         queueing=True,
+        mounts=True,
+        limits=True,
     )
 
     def __init__(self) -> None:
