@@ -102,6 +102,17 @@ def test_a_command_without_a_terminal_of_its_own_ends_with_that_of_muster_exec(r
     assert "sleep 1234" not in left
 
 
+def test_a_shell_greets_when_it_has_started(run: JobRun) -> None:
+    with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
+        terminal.wait_for(f"node-0 of {run.name}; `exit` or Ctrl-D leaves it\r\n")
+        terminal.type("exit 3\r")
+        assert terminal.end() == 3
+    run.cancel().wait(60)
+    with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
+        assert terminal.end() == 2
+    assert "leaves it" not in terminal.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> None:
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:

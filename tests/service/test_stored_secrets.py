@@ -225,7 +225,7 @@ def test_runs_whose_key_is_lost_can_be_read_and_ended(
     kept = key.read_bytes()
     key.unlink()
     check_hidden(client, run)
-    text = f"{key}: is missing, and with it the secrets of run secretive-1; restore it"
+    text = f"{key} is missing; without it the secrets of run secretive-1 cannot be decrypted"
     with pytest.raises(InvalidInput, match=text):
         run.resume()
     with pytest.raises(InvalidInput, match="the secrets of job secretive@1"):
@@ -259,7 +259,7 @@ def test_a_run_that_lost_its_key_while_it_ran_ends_with_the_reason(
     os.kill(supervisor_pid(client, run), signal.SIGKILL)
     ended = Client().run(run.id).wait(60)
     assert ended.state == "FAILED"
-    assert "secret.key: is missing, and with it the secrets of run" in ended.details
+    assert "secret.key is missing; without it the secrets of run" in ended.details
 
 
 @pytest.fixture

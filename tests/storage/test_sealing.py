@@ -166,7 +166,7 @@ def test_an_older_key_is_added_as_another_line(new_home: Home, tmp_path: Path) -
         unseal(new_home, sealed, "run x-1")
     assert str(caught.value) == (
         f"{new_home.secret_key}: does not have the key of the secrets of run x-1; add that key as "
-        "another line (or run the job's file again, which gives its secrets anew)"
+        "another line (or run the job's file again, to supply the secrets)"
     )
     new_home.secret_key.write_bytes(other.secret_key.read_bytes() + key)
     assert unseal(new_home, sealed, "run x-1") == {"TOKEN": "a"}
@@ -178,8 +178,8 @@ def test_a_missing_key_is_named(new_home: Home) -> None:
     with pytest.raises(InvalidInput) as caught:
         unseal(new_home, sealed, "job x@1")
     assert str(caught.value) == (
-        f"{new_home.secret_key}: is missing, and with it the secrets of job x@1; restore it from a "
-        "backup (or run the job's file again, which gives its secrets anew)"
+        f"{new_home.secret_key} is missing; without it the secrets of job x@1 cannot be decrypted; "
+        "restore it from a backup (or run the job's file again, to supply the secrets)"
     )
     assert unseal(new_home, {"a": 1}, "job x@1") == {"a": 1}
     assert not new_home.secret_key.exists(), "reading creates none"
@@ -192,6 +192,20 @@ def test_a_damaged_key_is_not_replaced(new_home: Home, content: bytes) -> None:
     with pytest.raises(InvalidInput, match="restore it from a backup"):
         seal(new_home, {"TOKEN": "a"})
     assert new_home.secret_key.read_bytes() == content
+
+
+def test_an_empty_key_may_be_removed(new_home: Home) -> None:
+    new_home.prepare()
+    new_home.secret_key.touch()
+    with pytest.raises(InvalidInput) as caught:
+        seal(new_home, {"TOKEN": "a"})
+    assert str(caught.value) == (
+        f"{new_home.secret_key}: is empty, and must contain a key (restore it from a backup; "
+        "without one, remove it: a new key is created, and the secrets of earlier jobs and runs "
+        "are lost)"
+    )
+    new_home.secret_key.unlink()
+    assert seal(new_home, {"TOKEN": "a"}) != {"TOKEN": "a"}
 
 
 def test_a_key_that_cannot_be_read_is_reported(new_home: Home) -> None:

@@ -21,10 +21,10 @@ def doctor(as_json: bool) -> None:
     \b
     muster doctor
     """
-    from muster.service.findings import examine, home_finding
+    from muster.service.findings import examine, home_finding, key_findings
     from muster.service.software import framework_packages, programs
 
-    findings = [*examine(), home_finding()]
+    findings = [*examine(), home_finding(), *key_findings()]
     software = [*framework_packages(), *programs()]
     if as_json:
         print_json([asdict(one) for one in (*findings, *(each.finding() for each in software))])

@@ -101,9 +101,8 @@ def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
     client, run, node = _find(run_name, rank)
     prompt = {"PS1": rf"node-{node.rank} ({run.name}):\w\$ "}
     command = NodeCommand(("/bin/sh", "-c", _SHELL), env=prompt, terminal=os.isatty(0))
-    if command.terminal:
-        echo(f"node-{node.rank} of {run.name}; `exit` or Ctrl-D leaves it", err=True)
-    ctx.exit(_run(client, run, node, command))
+    greeting = f"node-{node.rank} of {run.name}; `exit` or Ctrl-D leaves it"
+    ctx.exit(_run(client, run, node, command, greeting if command.terminal else ""))
 
 
 def _find(run_name: str, rank: int | None) -> tuple[Client, RunSummary, NodeRecord]:
@@ -116,13 +115,19 @@ def _find(run_name: str, rank: int | None) -> tuple[Client, RunSummary, NodeReco
         return client, run, client.node_access.find(run.id, rank)
 
 
-def _run(client: Client, run: RunSummary, node: NodeRecord, command: NodeCommand) -> int:
-    """Run a command inside a node, connected with this process's terminal or files."""
+def _run(
+    client: Client, run: RunSummary, node: NodeRecord, command: NodeCommand, greeting: str = ""
+) -> int:
+    """Run a command inside a node, connected with this process's terminal or files. greeting: shown
+    once it has started."""
     from muster.api.node_access import Stdio
     from muster.node.processes import block_forwarded_signals
 
     def start(stdio: Stdio) -> NodeProcess:
-        return client.node_access.execute(run.id, node.rank, command, stdio)
+        process = client.node_access.execute(run.id, node.rank, command, stdio)
+        if greeting:
+            echo(greeting, err=True, end="\r\n")  # the terminal is raw
+        return process
 
     if command.terminal:
         from muster.cli.pseudo_terminal import run_in_terminal

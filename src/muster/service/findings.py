@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -31,17 +32,35 @@ def _findings(one: InstalledEngine) -> Iterator[Finding]:
         yield finding if one.name == LOCAL else replace(finding, name=f"{one.name}: {finding.name}")
 
 
+def key_findings() -> list[Finding]:
+    """Whether others can read the key of the secrets; empty if all is well."""
+    try:
+        path = default_home().secret_key
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except (InvalidInput, OSError):  # there is none, or `home_finding` tells more
+        return []
+    if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return []
+    says = f"other users may read the key of your secrets: {path} has mode {mode:04o}"
+    return [Finding("secret.key", False, says, f"chmod 600 {path}")]
+
+
 def home_finding() -> Finding:
     """Where MUSTER_HOME is, and how it is used there."""
     name = "MUSTER_HOME"
     try:
-        root = default_home().root
+        home = default_home()
     except InvalidInput as error:
         return Finding(name, False, str(error), "set it to a full path")
+    root = home.root
     where = file_system_of(root)
+    folder = next(one for one in (root, *root.parents) if one.exists())
+    writable = "set MUSTER_HOME to a folder you can write to"
+    if not where.shared and (home.read_only() or not os.access(folder, os.W_OK)):
+        says = f"{folder} is on {where}, and read-only: nothing can be started or changed"
+        return Finding(name, False, says, writable)
     if not where.shared:
         return Finding(name, True, f"{root} is on {where}, a local file system")
-    folder = next(one for one in (root, *root.parents) if one.exists())
     fifo = folder / f".fifo-{os.getpid()}"
     try:
         check_locks(folder)
@@ -52,9 +71,10 @@ def home_finding() -> Finding:
         return Finding(name, False, problem, advice)
     except OSError as error:
         says = f"{folder} is on {where}, and cannot be written: {error.strerror}"
-        return Finding(name, False, says, "set MUSTER_HOME to a folder you can write to")
+        return Finding(name, False, says, writable)
     says = (
         f"{root} is on {where}, which other hosts may use too: the database has a rollback "
-        "journal, and a run is followed and canceled on the host that started it"
+        "journal, and exec, shell, cp, open, top, stacks and cancel --force work on the host of "
+        "the run only"
     )
     return Finding(name, True, says)

@@ -88,12 +88,13 @@ def candidates(context: Context, retention: Retention) -> Candidates:
 
 def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> Pruned:
     """Delete old runs of the caller's project, and what no project needs. Safe while runs start:
-    their code is locked or has a Job. Raises NoLocks where locks are not to be relied on."""
+    their code is locked or has a Job. Raises NoLocks where locks are not to be relied on, and
+    InvalidInput where MUSTER_HOME is read-only."""
     found = candidates(context, retention)
     if dry_run:
         return _report(found, [one.key for one in found.environments], dry_run=True)
     store, home = context.store, context.home
-    check_locks(home.root)
+    home.check_writable()
     failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
     removed = []
     for one in found.environments:

@@ -243,6 +243,12 @@ class Home(Struct, frozen=True):
             return True
         return False
 
+    def check_writable(self) -> None:
+        """Raises InvalidInput if the database exists and cannot be written, NoLocks."""
+        check_locks(self.root)
+        if self.read_only():
+            raise self._unusable("it is read-only")
+
     def _unusable(self, why: str) -> InvalidInput:
         hint = "set MUSTER_HOME to a folder you can write to"
         return InvalidInput(Problem("MUSTER_HOME", f"cannot use {self.root}: {why}", hint))

@@ -21,7 +21,7 @@ from muster.storage.home import Home
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
-_INSTEAD = "or run the job's file again, which gives its secrets anew"
+_INSTEAD = "or run the job's file again, to supply the secrets"
 
 
 def seal(home: Home, data: Any) -> Any:
@@ -124,8 +124,11 @@ def _existing_key(home: Home, what: str) -> bytes:
     try:
         return _read(home.secret_key)
     except FileNotFoundError:
-        text = f"is missing, and with it the secrets of {what}; restore it from a backup"
-        raise InvalidInput(Problem(str(home.secret_key), text, _INSTEAD)) from None
+        text = (
+            f"{home.secret_key} is missing; without it the secrets of {what} cannot be decrypted; "
+            "restore it from a backup"
+        )
+        raise InvalidInput(Problem("", text, _INSTEAD)) from None
 
 
 def _key(home: Home) -> bytes:
@@ -151,7 +154,13 @@ def _read(path: Path) -> bytes:
         text = f"cannot read the key of secrets: {error.strerror}"
         raise InvalidInput(Problem(str(path), text)) from None
     lines = key.split()
-    if not lines or not all(re.fullmatch(rb"[A-Za-z0-9_-]{43}=", line) for line in lines):
+    if not lines:
+        hint = (
+            "restore it from a backup; without one, remove it: a new key is created, and the "
+            "secrets of earlier jobs and runs are lost"
+        )
+        raise InvalidInput(Problem(str(path), "is empty, and must contain a key", hint))
+    if not all(re.fullmatch(rb"[A-Za-z0-9_-]{43}=", line) for line in lines):
         text = "is damaged: each of its lines must be a key of 44 characters"
         raise InvalidInput(Problem(str(path), text, "restore it from a backup"))
     return key

@@ -252,7 +252,8 @@ except StoreError as error:
 
 FORBIDDEN = {
     "unreadable file": ((0o755, 0o600), "cannot open or write .*check that the file"),
-    "read-only file": ((0o755, 0o644), "cannot open or write .*check that the file"),
+    "read-only file": ((0o755, 0o644), "cannot open or write .*: its folder is read-only; check"),
+    "file of another user": ((0o777, 0o644), "cannot open or write .*: it is read-only; check"),
     "inaccessible folder": ((0o700, 0o666), "cannot open the database .*Permission denied"),
 }
 

@@ -30,11 +30,12 @@ for command in "logs one-1" "events one-1 --json" "jobs list" "jobs show one" "e
 done
 muster logs last --stream stdout
 for command in "runs delete last" "runs cancel last" "jobs edit one --set description=x" \\
-  "run -- true" "check -- true" "run SCRIPT"; do
+  "run -- true" "check -- true" "run SCRIPT" "prune --yes"; do
   try $command
   cat /dev/shm/output.$$
 done
 rm /dev/shm/output.$$
+muster doctor | grep MUSTER_HOME
 """.replace("SCRIPT", SCRIPT)
 REFUSED = (
     "runs delete last",
@@ -43,6 +44,7 @@ REFUSED = (
     "run -- true",
     "check -- true",
     f"run {SCRIPT}",
+    "prune --yes",
 )
 AS_READ_ONLY_USER = """
 chown -R 12345:12345 $DISK
@@ -56,7 +58,7 @@ chmod 755 $PYTHON
 
 
 def expect(found: list[str]) -> None:
-    runs, shown, *rest = found
+    runs, shown, *rest, doctor, advice = found
     assert (runs, shown) == ("one-1", "one-1  SUCCEEDED")
     read, written = rest[:11], rest[12:]
     assert [line.rpartition(": ")[2] for line in read] == ["0"] * 11, read
@@ -65,6 +67,11 @@ def expect(found: list[str]) -> None:
     for command in REFUSED:
         assert re.search(rf"^{re.escape(command)}: 2\nerror: .*MUSTER_HOME", output, re.M), output
     assert len(written) == 2 * len(REFUSED), output
+    for command in ("runs delete last", "runs cancel last", "prune --yes"):
+        assert "read-only" in written[2 * REFUSED.index(command) + 1], output
+    assert doctor.startswith("no  MUSTER_HOME: "), doctor
+    assert "read-only: nothing can be started or changed" in doctor
+    assert advice == "    for more: set MUSTER_HOME to a folder you can write to"
 
 
 def test_a_read_only_disk_allows_reading(tmp_path: Path) -> None:

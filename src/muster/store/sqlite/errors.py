@@ -69,8 +69,8 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return f"cannot read or write {path}: {error}"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return (
-                f"cannot open or write {path}: {error}; check that the file and its folder are "
-                "yours to write, or set MUSTER_HOME to another folder"
+                f"cannot open or write {path}: {_read_only(path) or error}; "
+                "check that the file and its folder are yours to write, or set MUSTER_HOME to another folder"
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
             return f"{path} is locked by another process ({error}); `fuser {path}` names it"
@@ -78,6 +78,14 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return f"cannot use {path}: {error}"
         case _:
             return None
+
+
+def _read_only(path: Path) -> str:
+    """That the file or its folder is read-only, for which SQLite has other words; else empty."""
+    for place, what in ((path.parent, "its folder"), (path, "it")):
+        if os.access(path, os.R_OK) and not os.access(place, os.W_OK):
+            return f"{what} is read-only"
+    return ""
 
 
 def corrupt(path: Path, why: str, *, readable: bool = True) -> str:

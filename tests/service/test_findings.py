@@ -1,0 +1,35 @@
+"""What `muster doctor` says of MUSTER_HOME. On other file systems: tests/store/sqlite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.service.findings import home_finding, key_findings
+from muster.storage.home import Home
+
+
+def test_a_home_that_does_not_exist_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "a" / "b"))
+    found = home_finding()
+    assert found.works
+    assert found.says.startswith(f"{tmp_path / 'a' / 'b'} is on ")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_a_key_that_others_may_read_is_reported(own_home: Path, mode: int) -> None:
+    assert key_findings() == []
+    key = Home(own_home).secret_key
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_text("key")
+    key.chmod(0o600)
+    assert key_findings() == []
+    key.chmod(mode)
+    (found,) = key_findings()
+    assert not found.works
+    assert found.says == (
+        f"other users may read the key of your secrets: {key} has mode {mode:04o}"
+    )
+    assert found.advice == f"chmod 600 {key}"
