@@ -104,9 +104,10 @@ def test_a_command_without_a_terminal_of_its_own_ends_with_that_of_muster_exec(r
 
 def test_a_shell_greets_when_it_has_started(run: JobRun) -> None:
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
-        terminal.wait_for(f"node-0 of {run.name}; `exit` or Ctrl-D leaves it\r\n")
+        terminal.wait_for(f"node-0 of {run.name}; `exit` or Ctrl-D leaves it\n")
         terminal.type("exit 3\r")
         assert terminal.end() == 3
+        assert b"leaves it\r\n" in terminal.raw
     run.cancel().wait(60)
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
         assert terminal.end() == 2

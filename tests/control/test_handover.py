@@ -260,6 +260,10 @@ def test_a_run_without_restarts_fails_when_its_supervisor_was_terminated(client:
     terminate_supervisor(client, run.id)
     assert run.wait(60).state == "FAILED"
     assert run.details == f"node-0 (group workers, rank 0) was lost:\n{TERMINATED}"
+    assert run.hint == (
+        "failure.max_restarts (`--max-restarts 3`) lets the run restart after a shutdown"
+    )
+    assert sum(TERMINATED in entry.text for entry in run.events()) == 2, "the loss and the end"
 
 
 def test_a_run_that_is_ending_is_not_handed_over(client: Client) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.describe.events import in_log, sentence
+from muster.describe.events import brief_sentence, in_log, sentence
 from muster.lifecycle.states import NodeState, RunState
 
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
@@ -56,6 +56,32 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("kind", "data", "text"), SENTENCES)
 def test_an_entry_is_a_sentence(kind: str, data: dict[str, Any], text: str) -> None:
     assert sentence(kind, data) == text
+
+
+SIGNALED = "the run's supervisor received SIGTERM, stopped all nodes and exited"
+LOST = f"node-0 (group workers, rank 0) was lost:\n{SIGNALED}"
+BRIEF: list[tuple[str, dict[str, Any], str]] = [
+    ("handed_over", {"why": SIGNALED},
+     "the supervisor received SIGTERM and leaves the run to the next command"),
+    ("supervisor_lost", {"why": SIGNALED}, SIGNALED),
+    ("failure", {"rank": 0, "group": "workers", "reason": "NODE_LOST", "message": SIGNALED},
+     "node-0 (group workers) failed, reason NODE_LOST"),
+    ("failure", {"rank": 0, "group": "workers", "reason": "NODE_LOST", "message": "it was killed"},
+     "node-0 (group workers) failed, reason NODE_LOST: it was killed"),
+    ("restart", {"restart": 1, "what": "the run", "why": LOST},
+     "restart 1 of the run: node-0 (group workers, rank 0) was lost"),
+    ("stopping", {"towards": "FAILED", "why": LOST},
+     "the run is ending as FAILED: node-0 (group workers, rank 0) was lost"),
+    ("run", {"state": "FAILED", "details": LOST},
+     f"the run failed: node-0 (group workers, rank 0) was lost: {SIGNALED}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "data", "text"), BRIEF)
+def test_a_list_says_once_why_a_supervisor_was_lost(
+    kind: str, data: dict[str, Any], text: str
+) -> None:
+    assert brief_sentence(kind, data) == text
 
 
 def test_every_state_has_a_different_sentence() -> None:

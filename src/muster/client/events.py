@@ -38,9 +38,9 @@ class Event(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The entry as one readable line."""
-        from muster.describe.events import sentence
+        from muster.describe.events import brief_sentence
 
-        return sentence(self.kind, self.data)
+        return brief_sentence(self.kind, self.data)
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as JSON-ready data, flat; the time as RFC 3339 text."""

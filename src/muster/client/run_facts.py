@@ -13,6 +13,7 @@ from msgspec import Struct
 from muster.client.node import Node, node_from
 from muster.describe.times import moment, optional_moment, span
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Reason
 from muster.secrets import hidden, redacted
 from muster.store.records import RunRecord, running_time
 from muster.store.run_columns import StoredPlan, lifecycle_of, reading
@@ -295,6 +296,10 @@ class RunFacts:
 
         if hint := hint_for_variables(str(self._plan.get("framework")), failure.message):
             return hint
+        if failure.reason is Reason.NODE_LOST:
+            from muster.describe.lost_supervisor import hint_for as hint_for_loss
+
+            return hint_for_loss(failure.message, self._plan.get("policy").get("max_restarts", 0))
         left = self._plan.unsent_files()
         if left is None:
             return ""

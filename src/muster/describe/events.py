@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,10 @@ _NODES: Mapping[str, tuple[str, str]] = {
 }
 #: States of nodes that the run's log shows; failures have entries of another kind.
 _SHOWN_OF_NODES = (NodeState.STARTING, NodeState.READY)
+
+
+#: The reason of a loss, at the end of an entry of what follows from it.
+_LOSS = re.compile(r": (?:the run's supervisor (?:was killed|received)|a user adopted the run)\b.*")
 
 
 class _Fields(dict[str, str]):
@@ -83,6 +88,15 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             return _because(f"the run is ending as {fields['towards']}", fields.get("why", ""))
         case _:
             return fields.get("why") or " ".join(f"{k}={v}" for k, v in fields.items())
+
+
+def brief_sentence(kind: str, data: Mapping[str, Any]) -> str:
+    """The same for a list of all entries, in which the entry `supervisor_lost` says once why the
+    nodes were lost."""
+    text = sentence(kind, data)
+    if kind == "handed_over" and (signal := re.search(r" received (\S+), ", text)):
+        return f"the supervisor received {signal[1]} and leaves the run to the next command"
+    return text if kind in ("supervisor_lost", "handed_over", "run") else _LOSS.sub("", text)
 
 
 def _run(fields: Mapping[str, str]) -> str:

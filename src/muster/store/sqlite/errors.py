@@ -70,7 +70,8 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return (
                 f"cannot open or write {path}: {_read_only(path) or error}; "
-                "check that the file and its folder are yours to write, or set MUSTER_HOME to another folder"
+                "check that the file and its folder are yours to write, or set MUSTER_HOME to "
+                "another folder"
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
             return f"{path} is locked by another process ({error}); `fuser {path}` names it"
