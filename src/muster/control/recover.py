@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.control import lease, run_lock
-from muster.errors import EngineError, EngineMissing, InvalidInput, Problem
+from muster.errors import EngineError, InvalidInput, NotRecovered, Problem
 from muster.identity import new_owner
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
@@ -40,7 +40,7 @@ StartSupervisor = Callable[[Lease, str, tuple[int, int], Submission], None]
 def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids.
 
-    Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
+    Runs that cannot be recovered here are left alone, with a warning (NotRecovered).
     """
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     wanting = store.runs.needing_supervisor()
@@ -49,21 +49,21 @@ def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list
 
 def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSupervisor) -> bool:
     """Recover one run. False if it has a supervisor, perhaps on another host, another process is
-    recovering it, or its engine is not installed."""
+    recovering it, or it cannot be recovered here."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
         why = f"{folder.path} was deleted while the run was in progress"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     if (replaced := _find_replaced_file(folder)) is not None:
         if _has_supervisor(home, folder, run_id):
             return False
         why = f"{replaced} was replaced by something else during the run"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     held = run_lock.acquire(folder.lock)
     if held is None:
         return False
     try:
-        own = _take(store, run_id)
+        own = _take(store, home, run_id)
         if own is None:
             return False
         pid = run_lock.last_holder(folder.lock)
@@ -85,10 +85,7 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
     Raises InvalidInput if no process of another host drives the run, one of them still holds its
     lock, or it cannot run here; EngineError as `start_supervisor`.
     """
-    from muster.engines.registry import engine_named
-
     folder, run = home.run_dir(run_id), store.runs.summary(run_id)
-    engine_named(run.engine)
     host = lease.other_host(store, run_id)
     if not host:
         text = f"no process of another host drives {run.name}: it is {run.state}"
@@ -96,6 +93,8 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
     if not folder.path.is_dir():
         text = f"the files of {run.name} are not on this host: {folder.path} does not exist"
         raise InvalidInput(Problem("", text, f"share or copy MUSTER_HOME of {host}"))
+    if objection := why_not_here(store, home, run_id):
+        raise InvalidInput(Problem("", f"{run.name} cannot continue here: {objection}"))
     held = run_lock.acquire(folder.lock)
     if held is None:
         text = f"a process on {host} still drives {run.name}: it holds {folder.lock}"
@@ -109,30 +108,44 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
         os.close(held)
 
 
-def _take(store: Store, run_id: str) -> Lease | None:
-    """Take the lease of a run without a supervisor here. None if it may have one on another host,
-    or its engine is not installed, which is warned of."""
-    if lease.other_host(store, run_id):
-        return None
-    # imported here: every command looks for such runs, few commands find one
+def why_not_here(store: Store, home: Home, run_id: str) -> str:
+    """Why a run cannot continue here, though another process may continue it: its engine is not
+    installed, or the key of its secrets is missing. Empty if it can."""
+    # imported here: every command looks for runs to recover, few commands find one
+    from muster.control.persist import plan_to_run
     from muster.engines.registry import engine_named
 
-    run = store.runs.summary(run_id)
     try:
-        engine_named(run.engine)
+        engine_named(store.runs.summary(run_id).engine)
+        if not store.runs.pending_requests(run_id).cancel:  # its end needs no secrets
+            _stored_submission(home, run_id)
+            plan_to_run(home, store.runs.get(run_id))
+    except CorruptRecord:
+        return ""  # recovery ends it
     except InvalidInput as error:
-        text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
-        warnings.warn(text, EngineMissing, stacklevel=2)
+        return str(error)
+    return ""
+
+
+def _take(store: Store, home: Home, run_id: str) -> Lease | None:
+    """Take the lease of a run without a supervisor here. None if it may have one on another host,
+    or cannot continue here, which is warned of."""
+    if lease.other_host(store, run_id):
+        return None
+    if objection := why_not_here(store, home, run_id):
+        name = store.runs.summary(run_id).name
+        text = f"{name} has lost its supervisor, and cannot be recovered here: {objection}"
+        warnings.warn(text, NotRecovered, stacklevel=2)
         return None
     return lease.take(store, run_id)
 
 
-def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
+def _take_and_break(store: Store, home: Home, run_id: str, why: str) -> bool:
     """End a run without a supervisor. False if that is not possible here."""
-    own = _take(store, run_id)
+    own = _take(store, home, run_id)
     if own is None:
         return False
-    record_broken(store, folder, own, why)
+    record_broken(store, home.run_dir(run_id), own, why)
     store.leases.release(own)
     return True
 
@@ -160,10 +173,10 @@ def _continue(
         record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
         if not RunState(run.state).at_rest and liveness >= 0:
-            try:
-                submission = _stored_submission(home, own.run_id)
-            except InvalidInput as error:
-                record_broken(store, folder, own, str(error))
+            submission = _stored_submission(home, own.run_id)
+            if submission is None:
+                text = f"the run's environment cannot be read from {folder.environ} any more"
+                record_broken(store, folder, own, f"{text}; start the run again")
             else:
                 start_supervisor(own, run.engine, (lock, liveness), submission)
     except CorruptRecord as error:  # the other runs still have to be recovered
@@ -285,15 +298,13 @@ def delete_environ(path: Path) -> None:
         path.unlink()
 
 
-def _stored_submission(home: Home, run_id: str) -> Submission:
-    """What the nodes of a run start from. Raises InvalidInput as `unseal`, and if the file is
-    missing."""
-    path = home.run_dir(run_id).environ
+def _stored_submission(home: Home, run_id: str) -> Submission | None:
+    """What the nodes of a run start from; None if a program of the run has deleted or replaced the
+    file. Raises InvalidInput as `unseal`."""
     try:
-        content = read_regular(path)
-    except OSError as error:  # a program of the run deleted the file, for instance
-        text = f"the run's environment cannot be read from {path} ({error.strerror})"
-        raise InvalidInput(Problem("", text, "start the run again")) from None
+        content = read_regular(home.run_dir(run_id).environ)
+    except OSError:
+        return None
     from muster.storage.sealing import unseal_file
 
     pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
