@@ -236,6 +236,23 @@ def test_the_address_of_a_mount_is_encrypted(client: Client, tmp_path: Path) -> 
     assert run.spec["node_groups"][0]["mounts"][0]["source"] == "ftp://127.0.0.1:1/data"
 
 
+def test_the_address_of_a_mount_that_fails_is_not_in_messages(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a file in the submitter's folder run in place of a module of Python."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "copy.py").write_text("raise SystemExit('run by mistake')\n")
+    monkeypatch.chdir(folder)
+    source = f"ftp://me:{SECRET}@127.0.0.1:1/data"
+    run = start_spec(client, {"command": "true", "mounts": [{"source": source}]}, tmp_path)
+    assert run.wait(60).state == "FAILED"
+    assert "cannot synchronize ftp://127.0.0.1:1/data" in run.details
+    assert plain_in(embedded(client).home) == []
+    log = embedded(client).home.run_dir(run.id).supervisor_log.read_text()
+    assert "run by mistake" not in log
+
+
 def test_runs_whose_key_is_lost_can_be_read_and_ended(
     client: Client, spec: dict[str, Any], tmp_path: Path
 ) -> None:
