@@ -192,7 +192,7 @@ def _continue(
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
-    """The lease or liveness pipe, if a program has replaced it, by a folder for instance."""
+    """The lock or liveness pipe, if a program has replaced it, by a folder for instance."""
     if os.path.lexists(folder.lock) and not folder.lock.is_file():
         return folder.lock
     if os.path.lexists(folder.liveness_pipe) and not folder.liveness_pipe.is_fifo():
@@ -201,7 +201,7 @@ def _find_replaced_file(folder: RunDir) -> Path | None:
 
 
 def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
-    """Whether a run has a supervisor, when one of lease and liveness pipe was replaced."""
+    """Whether a run has a supervisor, when one of lock and liveness pipe was replaced."""
     if folder.lock.is_file() and run_lock.is_held(folder.lock):
         return True
     return has_supervisor(home, run_id)

@@ -25,7 +25,7 @@ from muster.control.persist import plan_to_run
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
-from muster.errors import HomeGone, MusterError, shortage_from
+from muster.errors import HomeGone, MusterError, StoreError, shortage_from
 from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
@@ -101,7 +101,8 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
     if state.at_rest:
         # otherwise it is closed at exit: there is no outcome to wait for
         os.close(assignment.liveness)
-        store.leases.release(lease)
+        with contextlib.suppress(StoreError):  # then only a process on this host may take it
+            store.leases.release(lease)
     if state.terminal and assignment.home.config.exists():
         _delete_old_runs(store, assignment.home)
 

@@ -32,10 +32,10 @@ def record_step(
     ledger.record(before, decision.status, decision.entries, now)
 
 
-def apply_requests(store: Store, folder: RunDir, lease: Lease, requests: Sequence[Event]) -> None:
+def apply_requests(store: Store, folder: RunDir, own: Lease, requests: Sequence[Event]) -> None:
     """Apply requests to a run. The caller has the run's lock."""
-    plan = plan_of(store.runs.get(lease.run_id))
-    ledger = StoreLedger(store, plan, lease, folder)
+    plan = plan_of(store.runs.get(own.run_id))
+    ledger = StoreLedger(store, plan, own, folder)
     record_step(store, plan, ledger, ledger.load(), requests)
 
 

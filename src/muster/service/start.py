@@ -60,7 +60,7 @@ def start(
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
-    # the lease is taken before the run is in the store, and passed on to the supervisor: another
+    # the run is locked before it is in the store, and the lock passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, submission) as held:
         try:
@@ -107,7 +107,7 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
 def run_folder(
     context: Context, plan: RunPlan, submission: Submission
 ) -> Iterator[tuple[int, int]]:
-    """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lease
+    """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lock
     and of its liveness pipe, and closes them at the end. Raises InvalidInput, ResourceShortage."""
     check_open_files()
     context.home.prepare()

@@ -19,9 +19,9 @@ from muster.service.recovery import recover_now
 from muster.storage.liveness import has_supervisor, wait_for_end, wait_for_process
 from muster.store.records import RunSummary
 
-#: Seconds in which a supervisor that has closed the liveness pipe releases its lease.
+#: Seconds in which a supervisor that has closed the liveness pipe releases its lock.
 _RELEASE_TIMEOUT = 1.0
-#: Seconds between looks at a lease that another process holds: the kernel does not notify others
+#: Seconds between looks at a lock that another process holds: the kernel does not notify others
 #: when a lock is released.
 _LEASE_INTERVAL = 0.02
 #: Seconds between looks at a run that a process on another host drives.
@@ -81,7 +81,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         _check_recoverable_here(context, run)
         if time.monotonic() >= deadline:
             return run
-        # either the supervisor closed the liveness pipe and has not yet released its lease, or
+        # either the supervisor closed the liveness pipe and has not yet released its lock, or
         # another process is recovering the run
         if pid is not None:
             wait_for_process(pid, min(_RELEASE_TIMEOUT, deadline - time.monotonic()))
