@@ -125,7 +125,7 @@ def test_what_does_not_exist_is_not_found(store: Store) -> None:
     assert not store.runs.request_scale("missing", "g", 1, "", 1.0)
     store.leases.release(lease)
     store.runs.delete("missing")
-    store.runs.check_deletable("missing")
+    store.runs.check_writable("missing")
     store.jobs.delete_unused("missing")
     store.jobs.check_ended(["missing"])
 
@@ -234,7 +234,7 @@ def test_no_number_is_given_twice(store: Store) -> None:
 def test_a_run_is_deleted_with_all_its_rows(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     kept, _ = accept_and_drive(store, job())
-    store.runs.check_deletable(made.id)
+    store.runs.check_writable(made.id)
     store.runs.delete(made.id)
     assert store.runs.nodes(made.id) == store.events.since(made.id) == []
     assert store.leases.get(made.id) is None

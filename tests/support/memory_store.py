@@ -393,8 +393,8 @@ class MemoryRuns:
             row.update(state=ended.value, details=why, finished_at=_micros(now))
             state.append(lease.run_id, [("run", {"state": ended, "details": why})], now)
 
-    def check_deletable(self, run_id: str) -> None:
-        """See `Runs.check_deletable`."""
+    def check_writable(self, run_id: str) -> None:
+        """See `Runs.check_writable`."""
 
     def delete(self, run_id: str) -> None:
         """See `Runs.delete`."""

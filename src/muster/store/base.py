@@ -189,7 +189,7 @@ class Runs(Protocol):
         Raises LeaseLost, NotFound."""
         ...
 
-    def check_deletable(self, run_id: str) -> None:
+    def check_writable(self, run_id: str) -> None:
         """Raises StoreError if the run's record cannot be written, before its files are deleted."""
         ...
 

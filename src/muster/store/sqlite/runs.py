@@ -135,8 +135,8 @@ class SqliteRuns:
 
         self._db.write(step, durable=True)
 
-    def check_deletable(self, run_id: str) -> None:
-        """See `Runs.check_deletable`."""
+    def check_writable(self, run_id: str) -> None:
+        """See `Runs.check_writable`."""
         with self._db.transaction() as connection:
             # an empty transaction succeeds on some read-only disks
             connection.execute("UPDATE runs SET id = id WHERE id = ?", (run_id,))
