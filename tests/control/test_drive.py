@@ -62,8 +62,8 @@ class FakeSession:
     def release(self, nodes: Sequence[NodeRef]) -> None:
         self.calls.append("release")
 
-    def look_again(self) -> None:
-        self.calls.append("look again")
+    def notified(self) -> None:
+        self.calls.append("notified")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -108,7 +108,7 @@ class Run:
 
     def request(self, what: str) -> None:
         self.ledger.request(what, f"{what} requested by user", NOW)  # type: ignore[arg-type]
-        self.driven.attend()
+        self.driven.wake()
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_what_is_known_at_once_is_part_of_the_first_step(driver: Driver, until: 
     states = [entry.data["state"] for entry in ledger.log() if entry.kind in ("nodes", "run")]
     assert states == ["ACCEPTED", "QUEUED"], "no node was started"
     ledger.request("cancel", "canceled", NOW)
-    run.attend()
+    run.wake()
     driver.drive()
     assert ledger.state() is RunState.CANCELED
 
@@ -340,7 +340,7 @@ def test_a_request_that_is_not_in_the_ledger(driver: Driver, until: Until) -> No
     run = driver.add(parts)
     until(lambda: ledger.state() is RunState.IN_PROGRESS)
     requests.append(CancelRequested("a signal"))
-    run.attend()
+    run.wake()
     driver.drive()
     assert ledger.state() is RunState.CANCELED
 

@@ -85,7 +85,7 @@ def handed_over_early(patch: Patch) -> None:
 
     def step(self: Controller, events: Sequence[Event], now: float) -> Step:
         made = real(self, events, now)
-        self._closed = self._closed or self._parting is not None
+        self._closed = self._closed or self._shadow is not None
         return made
 
     patch.setattr(Controller, "step", step)

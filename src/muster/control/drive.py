@@ -16,7 +16,7 @@ from muster.control.clock import Clock
 from muster.control.controller import Controller, Record, Step
 from muster.control.ledger import Ledger
 from muster.engines.base import Report, Session
-from muster.engines.loop import Loop, RunLoop
+from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import EngineError, StoreBusy
 from muster.lifecycle.effects import (
     CloseSession,
@@ -85,7 +85,7 @@ class Outcome(Struct, frozen=True):
 class DrivenRun:
     """A run that a driver drives."""
 
-    def __init__(self, driver: Driver, parts: RunParts, loop: Loop) -> None:
+    def __init__(self, driver: Driver, parts: RunParts, loop: EventLoop) -> None:
         self._driver = driver
         self._parts = parts
         self.ledger = parts.ledger
@@ -103,12 +103,12 @@ class DrivenRun:
         self._session = parts.open(self._loop, self._report)
         driver.schedule(self)
 
-    def attend(self) -> None:
+    def wake(self) -> None:
         """Look for requests. To be called when there may be new ones, or when another process has
         notified this one."""
         if self.outcome is None and not self._closing:
             with self._failures():
-                self._session.look_again()
+                self._session.notified()
         self._driver.schedule(self)
 
     def decide(self) -> Step | None:
@@ -139,7 +139,7 @@ class DrivenRun:
         self._driver.schedule(self)
 
     def _pending(self) -> list[Request | HandOverRequested]:
-        # in this order: a later notification calls `attend` again
+        # in this order: a later notification calls `wake` again
         return [*self._parts.requests(), *self.ledger.requests()]
 
     # --- steps
@@ -270,7 +270,7 @@ class Driver:
     together: records steps of several runs in one transaction, all or none; None: each has its own.
     """
 
-    def __init__(self, loop: Loop, together: RecordTogether | None = None) -> None:
+    def __init__(self, loop: EventLoop, together: RecordTogether | None = None) -> None:
         self._loop = loop
         self._together = together
         self._participant = loop.add(self._advance, first=True)

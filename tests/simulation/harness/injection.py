@@ -195,9 +195,9 @@ class FaultySession:
         self._ledger.record_command(ReleaseNodes(tuple(nodes)))
         self._session.release(nodes)
 
-    def look_again(self) -> None:
-        """See `Session.look_again`."""
-        self._session.look_again()
+    def notified(self) -> None:
+        """See `Session.notified`."""
+        self._session.notified()
 
     def close(self) -> None:
         """See `Session.close`."""

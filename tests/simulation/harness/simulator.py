@@ -225,7 +225,7 @@ class Simulation:
         if self.driven is not None:
             self.note("asked to leave")
             self._leaves = fault
-            self.driven.attend()
+            self.driven.wake()
 
     def _asked_to_leave(self) -> list[HandOverRequested]:
         return [] if self._leaves is None else [HandOverRequested("its supervisor was terminated")]
@@ -298,7 +298,7 @@ class Simulation:
             return
         self.note(f"{what} requested", state)
         if self.driven is not None:
-            self.driven.attend()
+            self.driven.wake()
         elif what == "cancel" and state is RunState.SUSPENDED:
             self._decide([CancelRequested("cancel requested by user")], "the user")
 
@@ -309,7 +309,7 @@ class Simulation:
             return
         self.note("scale requested", f"{request.group} {request.replicas}")
         if self.driven is not None:
-            self.driven.attend()
+            self.driven.wake()
         elif self.ledger.state() is RunState.SUSPENDED:
             self._decide([ScaleRequested(request.group, request.replicas, why)], "the user")
 
