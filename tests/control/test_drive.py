@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -419,12 +421,46 @@ def test_steps_wait_while_the_store_is_busy(
 def test_a_run_that_cannot_be_opened_is_not_driven(driver: Driver, loop: EventLoop) -> None:
     ledger = BusyLedger(run_plan(1, policy((1, 1, None))), NOW, suspended=False)
 
-    def fail(_: RunLoop, report: Report) -> Session:
+    def fail(share: RunLoop, report: Report) -> Session:
+        participant = share.add(lambda _: pytest.fail("it is called"))
+        participant.watch(reader.fileno())
+        participant.notify()
+        share.post(lambda: pytest.fail("it is called"))
         report([RunQueued("waiting")])
         raise EngineError("no server")
 
-    with pytest.raises(EngineError, match="no server"):
-        driver.add(RunParts(policy((1, 1, None)), ledger, SteadyClock(), fail))
-    loop.run_once()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.send(b"something to read")
+        with pytest.raises(EngineError, match="no server"):
+            driver.add(RunParts(policy((1, 1, None)), ledger, SteadyClock(), fail))
+        for _ in range(2):
+            loop.add(lambda _: None).notify()
+            loop.run_once()
     assert driver.runs == set()
     assert ledger.state() is RunState.ACCEPTED
+
+
+def test_every_session_is_closed_when_the_process_has_to_end(
+    driver: Driver, loop: EventLoop, until: Until
+) -> None:
+    runs = [Run(driver, number) for number in range(3)]
+    until(lambda: all(run.state is RunState.IN_PROGRESS for run in runs))
+    closed = []
+
+    def fail(run: Run) -> None:
+        closed.append(run)
+        raise EngineError("cannot close")
+
+    for run in runs:
+        run.session.close = partial(fail, run)  # type: ignore[method-assign]
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop.add(interrupt).notify()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        driver.drive()
+    assert set(closed) == set(runs)
+    assert caught.value.__notes__ == ["and then: EngineError('cannot close')"] * 3
+    assert all(run.session.calls[-1] == "finish logs" for run in runs)

@@ -99,8 +99,12 @@ class DrivenRun:
         self._error: Exception | None = None
         #: None while the run is driven.
         self.outcome: Outcome | None = None
-        self._controller = Controller(parts.policy, self.ledger.load())
-        self._session = parts.open(self._loop, self._report)
+        try:
+            self._controller = Controller(parts.policy, self.ledger.load())
+            self._session = parts.open(self._loop, self._report)
+        except BaseException:
+            self._loop.close()
+            raise
         driver.schedule(self)
 
     def wake(self) -> None:
@@ -131,8 +135,10 @@ class DrivenRun:
         """Close the session without waiting for that, and drive the run no more: its process is
         about to end."""
         self._closing = True
-        self._session.close()
-        self._session.finish_logs()
+        try:
+            self._session.close()
+        finally:
+            self._session.finish_logs()
 
     def _report(self, events: Sequence[EngineEvent]) -> None:
         self._inbox += events
@@ -285,13 +291,17 @@ class Driver:
         return run
 
     def drive(self) -> None:
-        """Drive until no run is left."""
+        """Drive until no run is left. If the loop raises, every session is closed first."""
         try:
             while self.runs:
                 self._loop.run_once()
-        finally:
+        except BaseException as error:
             for run in self.runs:
-                run.abandon()
+                try:
+                    run.abandon()
+                except Exception as failed:  # noqa: BLE001  the others are closed, too
+                    error.add_note(f"and then: {failed!r}")
+            raise
 
     def schedule(self, run: DrivenRun) -> None:
         """Decide a step of a run in the next round of the loop."""
