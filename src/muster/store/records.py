@@ -218,8 +218,20 @@ class PendingRequests(NamedTuple):
     scale: Mapping[str, Scale] = {}  # by group
 
 
+#: Keys in the JSON of `RunRecord.lifecycle` where they differ from the names of the fields; see
+#: `run_columns.Lifecycle`.
+LIFECYCLE_KEYS = {
+    "last_incarnation": "restarts",
+    "cause": "failure",
+    "attempt_started_at": "attempt_at",
+    "running_since": "going_since",
+    "ran_before": "ran",
+    "groups_started": "begun",
+}
+
+
 class RunSummary(Struct, frozen=True):
-    """The columns of a run that lists show."""
+    """The columns of a run that lists show, and of its `lifecycle` those of `SUMMARY_LIFECYCLE`."""
 
     id: str
     name: str
@@ -250,6 +262,10 @@ class RunSummary(Struct, frozen=True):
         if self.started_at is None:
             return None
         return running_time(self.ran_before or 0.0, self.running_since, self.finished_at or now)
+
+
+#: The fields of `RunSummary` that are in the JSON of `RunRecord.lifecycle` -> their keys there.
+SUMMARY_LIFECYCLE = {name: LIFECYCLE_KEYS[name] for name in ("ran_before", "running_since")}
 
 
 def running_time(before: float, since: float | None, until: float) -> float:
