@@ -82,13 +82,13 @@ class BusyLedger(MemoryLedger):
     busy = 0
     session: FakeSession | None = None
 
-    def record(self, before, after, entries, now) -> None:  # type: ignore[no-untyped-def]
+    def record(self, record: Record) -> None:
         if self.busy:
             self.busy -= 1
             raise StoreBusy("the store is busy")
-        super().record(before, after, entries, now)
+        super().record(record)
         if self.session is not None:
-            self.session.calls.append(f"record {after.state}")
+            self.session.calls.append(f"record {record.after.state}")
 
 
 class Run:
@@ -283,8 +283,8 @@ def test_a_cancel_of_a_suspended_run_is_recorded_when_the_store_is_not_busy_any_
     run.request("cancel")
     record = run.ledger.record
 
-    def busy_later(*arguments: object) -> None:
-        record(*arguments)
+    def busy_later(one: Record) -> None:
+        record(one)
         run.ledger.busy = 2
         monkeypatch.setattr(run.ledger, "record", record)
 
@@ -359,7 +359,7 @@ class Together:
         if self.error is not None:
             raise self.error
         for ledger, one in records:
-            ledger.record(one.before, one.after, one.entries, one.now)
+            ledger.record(one)
 
 
 def test_steps_of_one_round_are_recorded_together(loop: EventLoop, until: Until) -> None:

@@ -23,11 +23,13 @@ from muster.lifecycle.status import RunStatus
 
 
 class Record(Struct, frozen=True):
-    """What to record of a step; see `Ledger.record`."""
+    """What to record of a step."""
 
     before: RunStatus
     after: RunStatus
+    #: Added to the run's event log.
     entries: tuple[Entry, ...]
+    #: When it was decided (epoch seconds).
     now: float
 
 

@@ -192,7 +192,7 @@ class DrivenRun:
         if record is not None:
             try:
                 if not recorded:
-                    self.ledger.record(record.before, record.after, record.entries, record.now)
+                    self.ledger.record(record)
             except StoreBusy:
                 return False
             self._controller.recorded(record)

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.control.controller import Record
 from muster.control.drive import DrivenRun, Driver, RunParts
 from muster.engines.base import Report
 from muster.engines.loop import RunLoop
@@ -255,7 +256,7 @@ class Simulation:
         before, now = self.ledger.load(), self._clock().now()
         self.trace.lines.append(Loaded(self.queue.now, by, before))
         decision = decide(self.policy, before, events, now)
-        self.ledger.record(before, decision.status, decision.entries, now)
+        self.ledger.record(Record(before, decision.status, decision.entries, now))
         self.recorded(Step(self.queue.now, now, 0, by, before, decision.status, decision.entries))
 
     def _clock(self) -> VirtualClock:
