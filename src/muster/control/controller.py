@@ -114,8 +114,8 @@ class Controller:
             self._closed = True
         if self._final is not None:
             return self._final if self._closed else Step()
-        asked = (event for event in events if isinstance(event, HandOverRequested))
-        self._hand_over = self._hand_over or next(asked, None)
+        requests = (event for event in events if isinstance(event, HandOverRequested))
+        self._hand_over = self._hand_over or next(requests, None)
         if self._shadow is None:
             step = self._decide(events, now)
             # what has happened before is recorded first
@@ -123,11 +123,11 @@ class Controller:
                 return step
             first = self._hand_over_step([SuspendRequested("")], now)
             return Step(effects=step.effects + first.effects)
-        return self._hand_over_step(
-            [event for event in events if isinstance(event, NodeEvent)], now
-        )
+        reported = [event for event in events if isinstance(event, NodeEvent)]
+        return self._hand_over_step(reported, now)
 
     def _can_hand_over(self) -> bool:
+        """Whether that was requested, and the run is not ending."""
         ending = self._final is not None or self._status.stopping is not None
         return self._hand_over is not None and not ending
 

@@ -428,8 +428,8 @@ class Engine(Protocol):
 
         What is known at once, such as RunQueued, is reported before this returns. Where nodes
         outlive a session (`Capabilities.detached`), the next one first reports the present state of
-        every incarnation that exists, also of those that have ended: it does not know what was
-        recorded, and the controller ignores what it knows.
+        every incarnation that exists, also of those that have ended. It does not know what was
+        recorded; the controller ignores what is.
 
         Raises EngineError if the run cannot get what it needs.
         """
