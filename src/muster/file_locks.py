@@ -77,7 +77,7 @@ def _refused_lock(folder: str, where: FileSystem) -> str:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             take(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_refused_to_child(path, take):
+            if _is_granted_to_child(path, take):
                 return f"which ignores {name}: two processes held the same one"
         except OSError as error:
             return f"which has no {name}: {error.strerror}"
@@ -92,17 +92,16 @@ def _lockf(descriptor: int, operation: int) -> None:
     fcntl.lockf(descriptor, operation, 1)
 
 
-def _is_refused_to_child(path: str, take: Callable[[int, int], None]) -> bool:
-    """Whether another process is refused the lock that this one holds. A child is that process: a
+def _is_granted_to_child(path: str, take: Callable[[int, int], None]) -> bool:
+    """Whether another process is granted the lock that this one holds. A child is that process: a
     byte-range lock belongs to a process, so that this one would be granted its own again."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        answer = b"granted"
+        answer = b"refused"
         try:
             take(os.open(path, os.O_RDWR | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # POSIX allows EAGAIN and EACCES
-            answer = b"refused"
+            answer = b"granted"
         finally:
             os.write(writing, answer)
             os._exit(0)
@@ -111,4 +110,4 @@ def _is_refused_to_child(path: str, take: Callable[[int, int], None]) -> bool:
         answer = file.read()
     with suppress(ChildProcessError):  # a supervisor may reap all its children
         os.waitpid(pid, 0)
-    return answer == b"refused"
+    return answer == b"granted"

@@ -19,6 +19,11 @@ def new_id() -> str:
     return "".join(_ALPHABET[byte & 31] for byte in os.urandom(_LENGTH))
 
 
+def is_id(text: str) -> bool:
+    """Whether `new_id` may have returned this."""
+    return len(text) == _LENGTH and set(text) <= set(_ALPHABET)
+
+
 def user_name() -> str:
     """The user of this process: the name, or the number if it has none (OCI: createdBy)."""
     import pwd

@@ -119,7 +119,7 @@ def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
     launcher = embedded(client).context.backend._launcher
     assert launcher is not None
-    launcher.close()
+    os.kill(launcher._pid, signal.SIGKILL)
     with pytest.raises(muster.MusterError, match="cannot start a supervisor"):
         start(client, "true")
     assert client.run("last").state == "FAILED", "the run has failed at once"

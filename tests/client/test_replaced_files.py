@@ -125,6 +125,10 @@ def test_a_run_whose_files_were_replaced_is_recovered(
         run.resume()
     else:
         os.kill(supervisor_pid(client, run), signal.SIGKILL)
+        if not folder.environ.is_file():  # no other environment takes the place of the submitter's
+            assert run.wait(60).state == "FAILED"
+            assert "the run's environment cannot be read from" in run.details
+            return
     assert run.wait(60).state == "SUCCEEDED", run.details
 
 

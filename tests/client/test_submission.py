@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from muster.client.client import Client
 from muster.client.run import JobRun
@@ -86,13 +85,13 @@ def test_a_recovery_gets_the_stored_environment_and_interpreter(tmp_path: Path) 
     home = Home(tmp_path)
     folder = home.run_dir("r1")
     folder.path.mkdir(parents=True)
-    fallback = of_this_process()
-    assert _stored_submission(home, "r1", fallback) is fallback, "the submitter was interrupted"
+    assert _stored_submission(home, "r1") is None, "the file is gone"
     store_environ(home, "r1", {"A": "1", "B": "\udcff\n"}, "/opt/python")
-    stored = _stored_submission(home, "r1", fallback)
-    assert stored == replace(fallback, environ={"A": "1", "B": "\udcff\n"}, python="/opt/python")
+    stored = _stored_submission(home, "r1")
+    assert stored == Submission({"A": "1", "B": "\udcff\n"}, "/opt/python", home.root)
     folder.environ.write_bytes(b"A=1\0")  # of an earlier version
-    stored = _stored_submission(home, "r1", fallback)
+    stored = _stored_submission(home, "r1")
+    assert stored is not None
     assert (stored.environ, stored.python) == ({"A": "1"}, sys.executable)
 
 

@@ -19,7 +19,7 @@ import pytest
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import run_lock
-from muster.control.launcher import Launcher
+from muster.control.launcher import Launcher, LauncherClosed
 from muster.control.recover import recover
 from muster.errors import EngineError
 from muster.identity import new_owner
@@ -107,7 +107,7 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
 def recovered(service: EmbeddedAPI) -> list[str]:
     """The runs that were recovered."""
     launch = service.context.backend.start_supervisor
-    return recover(service.store, service.home, launch, of_this_process())
+    return recover(service.store, service.home, launch)
 
 
 def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
@@ -143,7 +143,7 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
         assert engine == "local"
         launched.append(own.run_id)
 
-    assert recover(service.store, service.home, launch, of_this_process()) == [run_id]
+    assert recover(service.store, service.home, launch) == [run_id]
     assert launched == ([] if missing else [run_id])
 
 
@@ -245,7 +245,7 @@ def test_a_supervisor_that_is_terminated_leaves_its_run_to_the_next_command(
     service = embedded(client)
     left = service.store.runs.get(run.id)
     assert left.state == "IN_PROGRESS"
-    assert service.store.leases.get(run.id) is None, "any process may take it"
+    assert service.store.leases.get(run.id) is not None, "other hosts have to adopt it"
     assert service.store.events.since(run.id)[-1].kind == "handed_over"
     assert run.wait(60).state == "SUCCEEDED"
     lost = [entry for entry in run.events() if entry.kind == "supervisor_lost"]
@@ -274,10 +274,41 @@ def test_a_run_that_is_ending_is_not_handed_over(client: Client) -> None:
 
 
 def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
-    launcher = Launcher.spawn()
-    launcher.close()
-    with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, Lease.first("x", new_owner()), "local", (0, 0), of_this_process())
+    launcher, lease = Launcher.spawn(), Lease.first("x", new_owner())
+    os.kill(launcher._pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match="cannot start a supervisor: the process that starts"):
+        launcher.start(tmp_path, lease, "local", (0, 0), of_this_process())
+    assert launcher.closed
+    with pytest.raises(LauncherClosed):
+        launcher.start(tmp_path, lease, "local", (0, 0), of_this_process())
+
+
+def test_another_launcher_takes_the_place_of_a_closed_one(client: Client) -> None:
+    run = client.run(start(client, "true"))
+    assert run.wait(60).state == "SUCCEEDED"
+    backend = embedded(client).context.backend
+    backend._use_launcher().close()  # as after an error in another thread
+    assert client.run(start(client, "true")).wait(60).state == "SUCCEEDED"
+
+
+def test_an_empty_reason_is_a_reason(client: Client) -> None:
+    run = client.run(start(client, "sleep", "1000"))
+    until_ready(run)
+    run.cancel("")
+    assert (run.wait(60).state, run.details) == ("CANCELED", "canceled by user")
+
+
+def test_a_queued_or_starting_run_is_recovered_with_its_own_environment(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHOSE", "the submitter's")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(embedded(client).context.backend), "start_supervisor", lambda *_: None)
+        run = client.run(start(client, "sh", "-c", "echo $WHOSE"))
+    monkeypatch.setenv("WHOSE", "the next command's")
+    assert run.wait(60).state == "SUCCEEDED"
+    output = run.logs(streams=["stdout"])
+    assert [line.message for line in output] == ["the submitter's"]
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:

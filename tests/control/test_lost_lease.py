@@ -17,7 +17,6 @@ from muster.identity import Owner
 from muster.storage import wakeup
 from muster.storage.liveness import wait_for_process
 from muster.store.records import LeaseLost, RunStep
-from muster.submission import of_this_process
 from support.embedded import embedded
 from support.runs import until_ready
 
@@ -81,9 +80,7 @@ def test_a_run_of_another_host_is_left_alone(client: Client) -> None:
         if folder == "moved away":
             path.rename(path.with_name("moved"))
         backend = service.context.backend
-        assert (
-            recover(service.store, service.home, backend.start_supervisor, of_this_process()) == []
-        )
+        assert recover(service.store, service.home, backend.start_supervisor) == []
         assert service.store.runs.get(run_id).state == "IN_PROGRESS"
         assert [entry.seq for entry in service.events(run_id)] == before
     path.with_name("moved").rename(path)

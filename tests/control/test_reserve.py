@@ -66,7 +66,7 @@ def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
     def submit(count: int) -> str:
         job, new = client.job(None, command=["true"], resources={"gpus": count})
         prepared: PreparedRun = client.prepare_run(job, new_job=new)
-        supervisors.enter_context(run_folder(context, prepared.plan, os.environ))
+        supervisors.enter_context(run_folder(context, prepared.plan, context.submission))
 
         def store(lacking: object) -> str:
             return record(context, prepared).name
@@ -180,7 +180,7 @@ def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
     job, new = client.job(None, command=["true"], node_groups=[group])
     prepared: PreparedRun = client.prepare_run(job, new_job=new)
     plan = prepared.plan
-    supervisors.enter_context(run_folder(service.context, plan, os.environ))
+    supervisors.enter_context(run_folder(service.context, plan, service.context.submission))
 
     def store(lacking: object) -> str:
         return record(service.context, prepared).name

@@ -17,7 +17,6 @@ from muster.storage.home import Home
 from muster.store.base import Store
 from muster.store.records import Lease, RunStep
 from muster.store.sqlite.store import SqliteStore
-from muster.submission import of_this_process
 from simulation.harness.fake_ledger import OWNER, RecordedLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
@@ -62,9 +61,9 @@ def test_recovery_carries_out_a_cancel_of_a_suspended_run(
     unsupervised_steps.apply_requests(store, folder, lease, [SuspendRequested("later")])
     recover.record_lost(store, home, lease, "killed")
     assert store.runs.get(lease.run_id).state == RunState.SUSPENDED
-    assert recover.recover(store, home, lambda *_: None, of_this_process()) == []
+    assert recover.recover(store, home, lambda *_: None) == []
     store.runs.request(lease.run_id, "cancel", "enough", FUTURE)
-    assert recover.recover(store, home, lambda *_: None, of_this_process()) == [lease.run_id]
+    assert recover.recover(store, home, lambda *_: None) == [lease.run_id]
     assert store.runs.get(lease.run_id).state == RunState.CANCELED
 
 

@@ -10,8 +10,6 @@ too early, which costs time and harms nothing: the store tells owners apart by t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 
 from muster.identity import Owner
@@ -43,6 +41,8 @@ class Keeper:
         self._owner = owner
         self._term = term
         self._held: dict[str, Lease] = {}
+        #: Those that the caller of `step` has not been told of.
+        self._lost: list[Lease] = []
 
     def take(self, run_id: str, now: float) -> Lease:
         """Take the lease of a run that nobody has, and keep it. now: epoch seconds. Raises
@@ -65,20 +65,21 @@ class Keeper:
         now: epoch seconds. Raises StoreError if the store cannot be used now; the leases last for
         the rest of their term.
         """
-        lost = tuple(self._renew(now)) if self._held else ()
+        if self._held:
+            self._renew(now)
         wait = self._term / _RENEWALS
         expiries = [lease.expires_at or now for lease in self._store.leases.expiring(now + wait)]
         taken: list[Lease] = []
         if expiries and expiries[0] <= now:  # the earliest
             taken = self._store.leases.take_expired(self._owner, now, now + self._term)
             self._held.update((lease.run_id, lease) for lease in taken)
+        lost, self._lost = tuple(self._lost), []
         return Round(tuple(taken), lost, min([wait, *(at - now for at in expiries if at > now)]))
 
-    def _renew(self, now: float) -> Iterator[Lease]:
-        """Renew the leases. Yields those that are lost."""
+    def _renew(self, now: float) -> None:
         renewed = self._store.leases.renew(self._owner, now + self._term)
         tokens = {lease.run_id: lease.token for lease in renewed}
         for run_id, lease in [*self._held.items()]:
             if tokens.get(run_id) != lease.token:
                 del self._held[run_id]
-                yield lease
+                self._lost.append(lease)

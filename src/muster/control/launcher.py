@@ -55,6 +55,10 @@ def check_open_files() -> None:
         )
 
 
+class LauncherClosed(Exception):  # noqa: N818
+    """Nothing was sent to the launcher, since it is closed: another one can be used."""
+
+
 class Launcher:
     """The submitter's end of the connection to a launcher."""
 
@@ -119,7 +123,7 @@ class Launcher:
         run: its lease. engine: the name of its engine. held: descriptors of its lock and its
         liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
         start from.
-        Raises EngineError if it cannot be started.
+        Raises EngineError if it cannot be started, LauncherClosed.
         """
         request = {
             "home": str(home),
@@ -131,9 +135,7 @@ class Launcher:
         data = json.dumps(request).encode()
         try:
             with self._lock:
-                socket.send_fds(self._sock, [_HEADER.pack(len(data))], held)
-                self._sock.sendall(data)
-                answer = self._sock.recv(4096).decode()
+                answer = self._answer(data, held)
         except (BrokenPipeError, ConnectionResetError):
             answer = ""
         except OSError as error:
@@ -142,6 +144,24 @@ class Launcher:
             why = answer or "the process that starts them was killed; start the run again"
             raise EngineError(f"cannot start a supervisor: {why}")
         return int(answer)
+
+    def _answer(self, request: bytes, held: tuple[int, int]) -> str:
+        if self.closed:  # by another thread, for whose request it did not work
+            raise LauncherClosed
+        answer = ""
+        try:
+            socket.send_fds(self._sock, [_HEADER.pack(len(request))], held)
+            self._sock.sendall(request)
+            answer = self._sock.recv(4096).decode()
+        finally:
+            if not answer:  # its state is unknown
+                self._disconnect()
+        return answer
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can start no more supervisors."""
+        return not self._disconnect.alive
 
     def close(self) -> None:
         """End the launcher, and wait until it has ended. Supervisors continue."""

@@ -48,8 +48,10 @@ def held(store: Store, folder: RunDir, run_id: str, name: str) -> Iterator[Lease
     lock = run_lock.acquire_or_refuse(folder, name)
     try:
         lease = take_or_refuse(store, run_id, name)
-        yield lease
-        store.leases.release(lease)
+        try:
+            yield lease
+        finally:
+            store.leases.release(lease)
     finally:
         os.close(lock)
 

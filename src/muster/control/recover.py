@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from muster.control import lease, run_lock
-from muster.errors import EngineMissing, InvalidInput, Problem
+from muster.errors import EngineError, InvalidInput, NotRecovered, Problem
 from muster.identity import new_owner
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
@@ -35,41 +33,37 @@ NEVER_STARTED = "the run was accepted, but its supervisor never started; start t
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
 #: Starts a supervisor for a run: (the run's lease, its engine, descriptors of its lock and its
-#: liveness pipe, what its nodes start from).
-Launch = Callable[[Lease, str, tuple[int, int], Submission], None]
-#: The same for a run whose submission is stored.
-Relaunch = Callable[[Lease, str, tuple[int, int]], None]
+#: liveness pipe, what its nodes start from). Raises EngineError: the run has failed then.
+StartSupervisor = Callable[[Lease, str, tuple[int, int], Submission], None]
 
 
-def recover(store: Store, home: Home, launch: Launch, fallback: Submission) -> list[str]:
+def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids.
 
-    fallback: what a run starts from whose submitter was interrupted before it stored that.
-    Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
+    Runs that cannot be recovered here are left alone, with a warning (NotRecovered).
     """
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     wanting = store.runs.needing_supervisor()
-    relaunch = partial(_launch, store, home, launch, fallback)
-    return [run_id for run_id in wanting if _recover(store, home, run_id, relaunch)]
+    return [run_id for run_id in wanting if _recover(store, home, run_id, start_supervisor)]
 
 
-def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
+def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSupervisor) -> bool:
     """Recover one run. False if it has a supervisor, perhaps on another host, another process is
-    recovering it, or its engine is not installed."""
+    recovering it, or it cannot be recovered here."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
         why = f"{folder.path} was deleted while the run was in progress"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     if (replaced := _find_replaced_file(folder)) is not None:
         if _has_supervisor(home, folder, run_id):
             return False
         why = f"{replaced} was replaced by something else during the run"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     held = run_lock.acquire(folder.lock)
     if held is None:
         return False
     try:
-        own = _take(store, run_id)
+        own = _take(store, home, run_id)
         if own is None:
             return False
         pid = run_lock.last_holder(folder.lock)
@@ -77,22 +71,21 @@ def _recover(store: Store, home: Home, run_id: str, launch: Relaunch) -> bool:
             # a process closes its files a moment before its PID namespace is emptied
             wait_for_process(pid, run_lock.EXIT_TIMEOUT)
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
-        _record_and_launch(store, home, own, held, why, launch)
+        # an error is recorded with the run; the other runs still have to be recovered
+        with contextlib.suppress(EngineError):
+            _continue(store, home, own, held, why, start_supervisor)
         return True
     finally:
         os.close(held)
 
 
-def adopt(store: Store, home: Home, run_id: str, launch: Launch, fallback: Submission) -> None:
+def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervisor) -> None:
     """Take a run from another host, which a user says is gone, and continue it here by its policy.
 
-    fallback: as for `recover`. Raises InvalidInput if no process of another host drives the run,
-    one of them still holds its lock, or it cannot run here.
+    Raises InvalidInput if no process of another host drives the run, one of them still holds its
+    lock, or it cannot run here; EngineError as `start_supervisor`.
     """
-    from muster.engines.registry import engine_named
-
     folder, run = home.run_dir(run_id), store.runs.summary(run_id)
-    engine_named(run.engine)
     host = lease.other_host(store, run_id)
     if not host:
         text = f"no process of another host drives {run.name}: it is {run.state}"
@@ -100,6 +93,8 @@ def adopt(store: Store, home: Home, run_id: str, launch: Launch, fallback: Submi
     if not folder.path.is_dir():
         text = f"the files of {run.name} are not on this host: {folder.path} does not exist"
         raise InvalidInput(Problem("", text, f"share or copy MUSTER_HOME of {host}"))
+    if objection := why_not_here(store, home, run_id):
+        raise InvalidInput(Problem("", f"{run.name} cannot continue here: {objection}"))
     held = run_lock.acquire(folder.lock)
     if held is None:
         text = f"a process on {host} still drives {run.name}: it holds {folder.lock}"
@@ -108,44 +103,66 @@ def adopt(store: Store, home: Home, run_id: str, launch: Launch, fallback: Submi
     try:
         own = store.leases.take(run_id, new_owner(), time.time(), force=True)
         why = f"the run was adopted from {host}, which was reported to be gone"
-        relaunch = partial(_launch, store, home, launch, fallback)
-        _record_and_launch(store, home, own, held, why, relaunch)
+        _continue(store, home, own, held, why, start_supervisor)
     finally:
         os.close(held)
 
 
-def _take(store: Store, run_id: str) -> Lease | None:
-    """Take the lease of a run without a supervisor here. None if it may have one on another host,
-    or its engine is not installed, which is warned of."""
-    if lease.other_host(store, run_id):
-        return None
-    # imported here: every command looks for such runs, few commands find one
+def why_not_here(store: Store, home: Home, run_id: str) -> str:
+    """Why a run cannot continue here, though another process may continue it: its engine is not
+    installed, or the key of its secrets is missing. Empty if it can."""
+    # imported here: every command looks for runs to recover, few commands find one
+    from muster.control.persist import plan_to_run
     from muster.engines.registry import engine_named
 
-    run = store.runs.summary(run_id)
     try:
-        engine_named(run.engine)
+        engine_named(store.runs.summary(run_id).engine)
+        if not store.runs.pending_requests(run_id).cancel:  # its end needs no secrets
+            _stored_submission(home, run_id)
+            plan_to_run(home, store.runs.get(run_id))
+    except CorruptRecord:
+        return ""  # recovery ends it
     except InvalidInput as error:
-        text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
-        warnings.warn(text, EngineMissing, stacklevel=2)
+        return str(error)
+    return ""
+
+
+def _take(store: Store, home: Home, run_id: str) -> Lease | None:
+    """Take the lease of a run without a supervisor here. None if it may have one on another host,
+    or cannot continue here, which is warned of."""
+    if lease.other_host(store, run_id):
+        return None
+    if objection := why_not_here(store, home, run_id):
+        name = store.runs.summary(run_id).name
+        text = f"{name} has lost its supervisor, and cannot be recovered here: {objection}"
+        warnings.warn(text, NotRecovered, stacklevel=2)
         return None
     return lease.take(store, run_id)
 
 
-def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
+def _take_and_break(store: Store, home: Home, run_id: str, why: str) -> bool:
     """End a run without a supervisor. False if that is not possible here."""
-    own = _take(store, run_id)
+    own = _take(store, home, run_id)
     if own is None:
         return False
-    record_broken(store, folder, own, why)
+    record_broken(store, home.run_dir(run_id), own, why)
+    store.leases.release(own)
     return True
 
 
-def _record_and_launch(
-    store: Store, home: Home, own: Lease, lock: int, why: str, launch: Relaunch
+def _continue(
+    store: Store,
+    home: Home,
+    own: Lease,
+    lock: int,
+    why: str,
+    start_supervisor: StartSupervisor,
 ) -> None:
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
-    lock: the descriptor of the run's lock. why: as of SupervisorLost."""
+
+    own: the run's lease, which goes to the supervisor, or is released. lock: the descriptor of the
+    run's lock. why: as of SupervisorLost. Raises EngineError as `start_supervisor`.
+    """
     folder = home.run_dir(own.run_id)
     try:
         # processes that wait for the run's end wait for this descriptor to be closed
@@ -153,36 +170,25 @@ def _record_and_launch(
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:
-        if not record_lost(store, home, own, why):
-            return
+        record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
-        state = RunState(run.state)
-        if state.terminal:
-            delete_environ(folder.environ)
-        elif not state.at_rest and liveness >= 0:
-            launch(own, run.engine, (lock, liveness))
+        if not RunState(run.state).at_rest and liveness >= 0:
+            submission = _stored_submission(home, own.run_id)
+            if submission is None:
+                text = f"the run's environment cannot be read from {folder.environ} any more"
+                record_broken(store, folder, own, f"{text}; start the run again")
+            else:
+                start_supervisor(own, run.engine, (lock, liveness), submission)
     except CorruptRecord as error:  # the other runs still have to be recovered
         store.runs.end_corrupt(own, str(error), time.time())
     finally:
+        state = RunState(store.runs.summary(own.run_id).state)
+        if state.terminal:
+            delete_environ(folder.environ)
+        if state.at_rest:
+            store.leases.release(own)
         if liveness >= 0:
             os.close(liveness)
-
-
-def _launch(
-    store: Store,
-    home: Home,
-    launch: Launch,
-    fallback: Submission,
-    own: Lease,
-    engine: str,
-    held: tuple[int, int],
-) -> None:
-    try:
-        submission = _stored_submission(home, own.run_id, fallback)
-    except InvalidInput as error:  # the key that it is sealed with is missing
-        record_broken(store, home.run_dir(own.run_id), own, str(error))
-    else:
-        launch(own, engine, held, submission)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -292,16 +298,17 @@ def delete_environ(path: Path) -> None:
         path.unlink()
 
 
-def _stored_submission(home: Home, run_id: str, fallback: Submission) -> Submission:
-    """Raises InvalidInput as `unseal`."""
+def _stored_submission(home: Home, run_id: str) -> Submission | None:
+    """What the nodes of a run start from; None if a program of the run has deleted or replaced the
+    file. Raises InvalidInput as `unseal`."""
     try:
         content = read_regular(home.run_dir(run_id).environ)
-    except OSError:  # the submit was interrupted, or a program of the run deleted the file
-        return fallback
+    except OSError:
+        return None
     from muster.storage.sealing import unseal_file
 
     pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     environ = {name: value for name, _, value in texts}
-    python = environ.pop(_PYTHON, fallback.python)  # missing in files of earlier versions
-    return replace(fallback, environ=environ, python=python)
+    python = environ.pop(_PYTHON, sys.executable)  # missing in files of earlier versions
+    return Submission(environ, python, home.root)

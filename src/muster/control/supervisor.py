@@ -6,6 +6,7 @@ namespace, so that the kernel kills every process of the run when the supervisor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -73,8 +74,9 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
     lease, folder = assignment.lease, assignment.home.run_dir(assignment.lease.run_id)
     try:
         if _drive(store, assignment, engine):
-            store.leases.release(lease)
-            return  # waiting processes notice when this one exits
+            # waiting processes notice when this one exits. The lease stays: the next command on
+            # this host may take it then, and another host has to adopt the run
+            return
     except LeaseLost as error:
         print(error, file=sys.stderr)  # noqa: T201  supervisor.log
         return  # the run is another process's now
@@ -198,7 +200,8 @@ class _Signals:
         run to the next process."""
         name = signal.Signals(number).name
         self._why = f"the run's supervisor received {name}, and ended with every process of the run"
-        os.write(self._wakeup, b"!")
+        with contextlib.suppress(BlockingIOError):  # it is full of notifications
+            os.write(self._wakeup, b"!")
 
 
 def detach(log: Path) -> None:

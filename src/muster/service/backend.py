@@ -86,20 +86,23 @@ class Backend:
         start from.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
+        from muster.control.launcher import LauncherClosed
+
         try:
             self._use_launcher().start(self.home.root, lease, engine, held, submission)
-        except BaseException as error:
-            self._close_launcher()  # its state is unknown: the next run gets a new one
-            if isinstance(error, EngineError):
-                record_broken(self.store, self.home.run_dir(lease.run_id), lease, str(error))
+        except LauncherClosed:
+            self.start_supervisor(lease, engine, held, submission)  # with a new one
+        except EngineError as error:
+            record_broken(self.store, self.home.run_dir(lease.run_id), lease, str(error))
             raise
 
     def _use_launcher(self) -> Launcher:
         from muster.control.launcher import Launcher  # few commands start a run
 
         with self.lock:
-            if self._launcher is None or self._launcher.inherited:
+            if self._launcher is not None and self._launcher.inherited:
                 self._close_launcher()  # the connection of the process that forked this one
+            if self._launcher is None or self._launcher.closed:
                 self._launcher = Launcher.spawn()
             return self._launcher
 

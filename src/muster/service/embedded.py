@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.caller import Caller, Right, local_caller
 from muster.errors import InvalidInput, NotFound
+from muster.identity import is_id
 from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_once
@@ -87,10 +88,6 @@ def _of_run(right: Right, what: str) -> Callable[[M], M]:
     return decorate
 
 
-#: Ids of runs that are known to be of the caller's project.
-_MAX_KNOWN = 10_000
-
-
 class EmbeddedAPI:
     """See `MusterAPI`, which documents the methods. Each is short: it calls the use case in a
     module of this package, which is imported then. Threads may share an object.
@@ -114,7 +111,6 @@ class EmbeddedAPI:
         self._backend = backend
         self._caller = caller or local_caller()
         self._submission = submission
-        self._own_runs: set[str] = set()
 
     @property
     def context(self) -> Context:
@@ -147,20 +143,8 @@ class EmbeddedAPI:
 
     def _check_run(self, run_id: str) -> None:
         """Raises NotFound if the run is not of the caller's project. A run never changes that."""
-        if run_id in self._own_runs:
-            return
         if self.store.runs.summary(run_id).project != self._caller.project:
             raise no_run_error(run_id)
-        self._note_run(run_id)
-
-    def _note_run(self, run_id: str) -> None:
-        if len(self._own_runs) >= _MAX_KNOWN:
-            self._own_runs.clear()
-        self._own_runs.add(run_id)
-
-    def _noted(self, run: RunRecord) -> RunRecord:
-        self._note_run(run.id)
-        return run
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -173,9 +157,11 @@ class EmbeddedAPI:
             raise no_job_error(job.id)
 
     def _check_new_run(self, prepared: PreparedRun) -> None:
-        """Raises InvalidInput if a prepared run was started before, NotFound if its Job is of
-        another project."""
+        """Raises InvalidInput if a prepared run was started before or its id is none, NotFound if
+        its Job is of another project."""
         self._check_project(prepared.job)
+        if not is_id(prepared.plan.run_id):  # it names a folder
+            raise InvalidInput(f"not the id of a run: {prepared.plan.run_id!r}")
         with suppress(NotFound):
             self.store.runs.summary(prepared.plan.run_id)
             raise InvalidInput("this prepared run was started already: prepare another one")
@@ -255,7 +241,7 @@ class EmbeddedAPI:
         from muster.service.jobs import create
 
         self._check_project(job)
-        return create(self.context, job)
+        return create(self.context, replace(job, created_by=self._caller.user))
 
     @_requires(Right.SUBMIT, "create jobs")
     def discard(self, job: JobRecord) -> None:
@@ -359,7 +345,7 @@ class EmbeddedAPI:
 
         self.recover()
         self._check_new_run(prepared)
-        return self._noted(start(self.context, prepared, environ, queue=queue))
+        return start(self.context, prepared, environ, queue=queue)
 
     @_requires(Right.SUBMIT, "start runs")
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
@@ -367,20 +353,19 @@ class EmbeddedAPI:
 
         self.recover()
         self._check_new_run(prepared)
-        return self._noted(start_function(self.context, prepared, arguments))
+        return start_function(self.context, prepared, arguments)
 
     # Find runs
 
     @_requires(Right.READ, "see runs")
     def run(self, text: str) -> RunRecord:
         self.recover()
-        return self._noted(self.store.runs.find(self._caller.project, text))
+        return self.store.runs.find(self._caller.project, text)
 
     @_requires(Right.READ, "see runs")
     def find_run(self, text: str) -> RunSummary:
         self.recover()
         run_id = self.store.runs.find_id(self._caller.project, text)
-        self._note_run(run_id)
         return self.store.runs.summary(run_id)
 
     @_requires(Right.READ, "see runs")
@@ -393,7 +378,7 @@ class EmbeddedAPI:
     @_requires(Right.READ, "see runs")
     def run_records(self, chosen: RunFilter) -> list[RunRecord]:
         self.recover()
-        return [*map(self._noted, self.store.runs.records(self._caller.project, chosen))]
+        return self.store.runs.records(self._caller.project, chosen)
 
     @_of_run(Right.READ, "see runs")
     def nodes(self, run_id: str) -> list[NodeRecord]:
@@ -524,7 +509,6 @@ class EmbeddedAPI:
         from muster.service.delete import delete
 
         delete(self.context, run_id)
-        self._own_runs.discard(run_id)
 
     # Follow runs
 

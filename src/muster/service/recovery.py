@@ -21,27 +21,25 @@ def recover_once(context: Context) -> None:
     the disk is full, this is left to the next command.
     """
     backend = context.backend
+    store = backend.store
     with backend.lock:
         if backend.recovered:
             return
-        store = backend.store
         backend.recovered = True
-        if backend.home.read_only():
-            return
-        with suppress(StoreBusy):
-            recover(store, backend.home, backend.start_supervisor, context.submission)
-            expire(store, backend.home)
+    if backend.home.read_only():
+        return
+    with suppress(StoreBusy):
+        recover(store, backend.home, backend.start_supervisor)
+        expire(store, backend.home)
 
 
 def adopt(context: Context, run_id: str) -> None:
     """See `control.recover.adopt`."""
     from muster.control import recover
 
-    launch = context.backend.start_supervisor
-    recover.adopt(context.store, context.home, run_id, launch, context.submission)
+    recover.adopt(context.store, context.home, run_id, context.backend.start_supervisor)
 
 
 def recover_now(context: Context) -> bool:
     """Recover runs without a supervisor. Whether there were any."""
-    launch = context.backend.start_supervisor
-    return bool(recover(context.store, context.home, launch, context.submission))
+    return bool(recover(context.store, context.home, context.backend.start_supervisor))

@@ -39,6 +39,7 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
     EngineError if that fails, InvalidInput if they are on another host.
     """
     store, folder = context.store, context.home.run_dir(run_id)
+    why = why or "canceled by user"  # the store keeps a request as its reason
     if force:
         _end_by_force(context, run_id, why)
     if store.runs.request(run_id, "cancel", why, time.time()):
@@ -69,6 +70,7 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     No effect on a suspended run. Raises InvalidInput if the run has ended or is being canceled.
     """
     run = context.store.runs.get(run_id)
+    why = why or "suspended by user"
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
     if run.state != RunState.SUSPENDED:
@@ -113,13 +115,17 @@ def resume(
         if store.runs.get(run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
         own = lease.take_or_refuse(store, run_id, run.name)
-        why = "resumed by user"
-        if prepared is not None:
-            _store_changes(context, own, prepared)
-            why += f", with {', '.join(prepared.changed)} changed"
-        record = partial(_record_resume, context, own, why)
-        reserve(store, context.home, plan, desired_replicas(run, plan), record)
-        context.backend.start_supervisor(own, run.engine, held, submission)
+        try:
+            why = "resumed by user"
+            if prepared is not None:
+                _store_changes(context, own, prepared)
+                why += f", with {', '.join(prepared.changed)} changed"
+            record = partial(_record_resume, context, own, why)
+            reserve(store, context.home, plan, desired_replicas(run, plan), record)
+            context.backend.start_supervisor(own, run.engine, held, submission)
+        except Exception:
+            store.leases.release(own)
+            raise
     return store.runs.get(run_id)
 
 

@@ -118,9 +118,8 @@ def run_folder(
     try:
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
-        if plan.policy.restarts:
-            environ = submitted(plan, submission.environ)
-            store_environ(context.home, plan.run_id, environ, submission.python)
+        environ = submitted(plan, submission.environ)
+        store_environ(context.home, plan.run_id, environ, submission.python)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:

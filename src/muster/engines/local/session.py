@@ -91,7 +91,7 @@ class LocalSession:
             become_subreaper()
         self._roster = Roster(context.plan, self._run_dir)
         self._starter = Starter(context, isolation, gpus)
-        self._synced = SyncedMounts(context.plan, self._starter.sources)
+        self._synced = SyncedMounts(context.plan, self._starter.sources, context.environ)
         self._logs = RunLogs(context.plan, self._run_dir)
         self._end_order = EndOrder()
         self._usage = UsageRecorder(self._run_dir)

@@ -39,14 +39,20 @@ class Released(Struct, frozen=True):
 
 
 class SyncedMounts:
-    """The URLs and NFS exports of one run. sources: the local folder of each source.
+    """The URLs and NFS exports of one run.
+
+    sources: the local folder of each source. environ: the submitter's variables, which may have
+    what gives access to them.
 
     URLs are copied to their local folders once; later attempts continue with the local files.
     """
 
-    def __init__(self, plan: RunPlan, sources: Mapping[str, Path]) -> None:
+    def __init__(
+        self, plan: RunPlan, sources: Mapping[str, Path], environ: Mapping[str, str]
+    ) -> None:
         mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
         self._folders = sources
+        self._environ = environ
         self._sources: dict[Direction, list[str]] = {
             "in": _sources(mounts),
             "out": _sources([m for m in mounts if not m.read_only]),
@@ -158,14 +164,14 @@ class SyncedMounts:
         self._errors = []  # only the last copy counts: it may have mended an earlier one
         for source, command in self._exports.items() if direction == "in" else ():
             self._folders[source].mkdir(parents=True, exist_ok=True)
-            self._copying[os.posix_spawnp(command[0], command, os.environ)] = source
+            self._copying[os.posix_spawnp(command[0], command, self._environ)] = source
         for source in self._sources[direction]:
             folder = self._folders[source]
             folder.mkdir(parents=True, exist_ok=True)
             # a source that is only read must exist; the run may create one that it writes to
             verb = "need" if direction == "in" and source not in self._sources["out"] else direction
             argv = [sys.executable, "-m", "muster.storage.sync", verb, str(folder)]
-            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), SYNC_URL: source}
+            environ = {**self._environ, "PYTHONPATH": os.pathsep.join(sys.path), SYNC_URL: source}
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
 
     def _error(self, source: str) -> str:
