@@ -27,7 +27,7 @@ from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
-from muster.store.records import Lease
+from muster.store.records import Lease, RunStep
 from muster.store.run_columns import lifecycle_of
 from muster.submission import of_this_process
 from support.embedded import embedded
@@ -337,7 +337,7 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     until_ready(client.run(run_id))
     own = service.store.leases.get(run_id)
     assert own is not None
-    service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    service.store.runs.save(RunStep(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time()))
     assert recovered(service) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = run_lock.last_holder(service.home.run_dir(run_id).lock)

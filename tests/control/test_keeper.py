@@ -10,7 +10,15 @@ import pytest
 
 from muster.control.keeper import Keeper
 from muster.identity import Owner
-from muster.store.records import JobRecord, Lease, LeaseHeld, LeaseLost, NodeRecord, RunRecord
+from muster.store.records import (
+    JobRecord,
+    Lease,
+    LeaseHeld,
+    LeaseLost,
+    NodeRecord,
+    RunRecord,
+    RunStep,
+)
 from muster.store.sqlite.store import SqliteStore
 
 TERM = 15.0
@@ -40,7 +48,9 @@ def keeper(store: SqliteStore, name: str) -> Keeper:
 
 
 def record(store: SqliteStore, lease: Lease, at: float = 1.0) -> None:
-    store.runs.save(lease, {}, [], [("step", {"owner": lease.owner, "token": lease.token})], at)
+    store.runs.save(
+        RunStep(lease, {}, [], [("step", {"owner": lease.owner, "token": lease.token})], at)
+    )
 
 
 def test_a_lease_is_kept_while_its_owner_renews_it(store: SqliteStore) -> None:
@@ -97,7 +107,7 @@ def test_one_of_many_takes_a_free_lease(store: SqliteStore) -> None:
 def test_leases_of_ended_runs_and_those_without_a_term_are_left(store: SqliteStore) -> None:
     ended, local = accept(store), accept(store)
     ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    store.runs.save(ann.take(ended, 0.0), {"state": "FAILED"}, [], [], 1.0)
+    store.runs.save(RunStep(ann.take(ended, 0.0), {"state": "FAILED"}, [], [], 1.0))
     store.leases.take(local, Owner("supervisor", "host-ann", ""), 0.0)
     assert bob.step(1000.0).taken == ()
 

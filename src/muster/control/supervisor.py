@@ -138,7 +138,7 @@ def _drive(store: Store, assignment: Assignment, engine: Engine) -> bool:
             requests=signals.requests,
         )
     )
-    signals.watch(loop, run.attend)
+    signals.watch(loop, run.wake)
     driver.drive()
     assert run.outcome is not None  # it is driven no more
     if run.outcome.error is not None:

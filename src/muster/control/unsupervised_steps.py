@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.control.clock import SteadyClock
+from muster.control.controller import Record
 from muster.control.ledger import Ledger, StoreLedger
 from muster.control.persist import plan_of
 from muster.lifecycle.decide import decide
@@ -29,7 +30,7 @@ def record_step(
     effects are left to the supervisor that drives the run next."""
     now = SteadyClock(store.events.last_time(plan.run_id)).now()
     decision = decide(plan.policy, before, facts, now)
-    ledger.record(before, decision.status, decision.entries, now)
+    ledger.record(Record(before, decision.status, decision.entries, now))
 
 
 def apply_requests(store: Store, folder: RunDir, own: Lease, requests: Sequence[Event]) -> None:
