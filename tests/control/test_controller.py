@@ -99,24 +99,31 @@ def test_nodes_can_save_as_before_a_suspension() -> None:
     assert run.step(Tick(), at=5.0) == (StopNodes(BOTH),)
 
 
-def test_what_has_happened_before_is_recorded_first() -> None:
+def test_what_nodes_report_with_the_request_is_not_recorded() -> None:
+    """At a shutdown they get SIGTERM as well, and many programs then exit with 0."""
     run = running(policy((1, 2, None)))
-    step = run.controller.step((NodeEnded(0, 0), LEAVE), 1001.0)
-    assert step.record is not None
-    assert step.effects == ()
-    run.record(step)
-    assert run.controller.wake_at() == 0.0, "at once"
-    assert run.step(Tick(), at=1) == (StopNodes(BOTH[1:]),)
-    assert run.controller.status.nodes[0].state is NodeState.SUCCEEDED
+    before = run.controller.status
+    assert run.step(NodeEnded(0, 0), LEAVE) == (StopNodes(BOTH[1:]),)
+    assert run.step(NodeEnded(1, 0)) == (CloseSession(),)
+    run.step(SessionClosed())
+    assert run.controller.handed_over
+    assert run.controller.status.nodes == before.nodes
 
 
-def test_a_run_that_succeeds_meanwhile_is_not_handed_over() -> None:
+def test_a_run_that_has_succeeded_is_not_handed_over() -> None:
     run = running(policy((1, 2, None)))
-    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0), LEAVE) == (CloseSession(),)
-    assert run.controller.wake_at() is None
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == (CloseSession(),)
+    assert run.step(LEAVE) == ()
     run.step(SessionClosed())
     assert run.controller.status.state is RunState.SUCCEEDED
     assert not run.controller.handed_over
+
+
+def test_what_could_not_be_recorded_before_is_not_recorded() -> None:
+    run = running(policy((1, 2, None)))
+    step = run.controller.step((NodeEnded(0, 0),), 1001.0)  # the store is busy
+    assert step.record is not None
+    assert run.step(LEAVE) == (StopNodes(BOTH[1:]),)
 
 
 def test_a_run_that_is_ending_ends() -> None:

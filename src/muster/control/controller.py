@@ -11,6 +11,7 @@ from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import CloseSession, Effect, Entry, ReleaseNodes
 from muster.lifecycle.events import (
+    CancelRequested,
     Event,
     HandOverRequested,
     NodeEvent,
@@ -93,7 +94,7 @@ class Controller:
             return None
         if self._shadow is not None:
             return wake_at(self._shadow)
-        return 0.0 if self._can_hand_over() else wake_at(self._status)
+        return wake_at(self._status)
 
     def step(self, events: Sequence[Event], now: float) -> Step:
         """The next step, after these events. now: epoch seconds.
@@ -107,7 +108,7 @@ class Controller:
         A request is still in the ledger then, for whoever continues a suspended run.
 
         A run that is to be handed over is stopped like one that is suspended: nodes can save, and
-        have their grace period. What they report meanwhile is not recorded, since the next
+        have their grace period. What they report from that step on is not recorded, since the next
         controller learns that they are lost. A run that is ending is not handed over.
         """
         if any(isinstance(event, SessionClosed) for event in events):
@@ -116,20 +117,18 @@ class Controller:
             return self._final if self._closed else Step()
         requests = (event for event in events if isinstance(event, HandOverRequested))
         self._hand_over = self._hand_over or next(requests, None)
-        if self._shadow is None:
-            step = self._decide(events, now)
-            # what has happened before is recorded first
-            if step.record is not None or not self._can_hand_over():
-                return step
-            first = self._hand_over_step([SuspendRequested("")], now)
-            return Step(effects=step.effects + first.effects)
         reported = [event for event in events if isinstance(event, NodeEvent)]
-        return self._hand_over_step(reported, now)
+        if self._shadow is not None:
+            return self._hand_over_step(reported, now)
+        if self._hand_over is None or self._is_ending(events):
+            return self._decide(events, now)
+        # at a shutdown, nodes get SIGTERM as well: what they report with it is an effect of it
+        unrecorded = [event for event in self._unrecorded if isinstance(event, NodeEvent)]
+        return self._hand_over_step([SuspendRequested(""), *unrecorded, *reported], now)
 
-    def _can_hand_over(self) -> bool:
-        """Whether that was requested, and the run is not ending."""
-        ending = self._final is not None or self._status.stopping is not None
-        return self._hand_over is not None and not ending
+    def _is_ending(self, events: Sequence[Event]) -> bool:
+        canceled = any(isinstance(event, CancelRequested) for event in events)
+        return canceled or self._status.stopping is not None
 
     def _hand_over_step(self, events: Sequence[Event], now: float) -> Step:
         """The next step of handing the run over."""
