@@ -16,6 +16,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeStarted,
     RunQueued,
+    ScaleRequested,
     SessionClosed,
     SupervisorLost,
     Tick,
@@ -138,7 +139,7 @@ def test_a_cancel_during_the_hand_over_is_left_to_the_next_controller() -> None:
     run = running(policy((1, 2, None)))
     run.step(LEAVE)
     assert run.step(CancelRequested("by user")) == ()
-    run.step(NodeEnded(0, 0), NodeEnded(1, 0))
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == (CloseSession(),)
     run.step(CancelRequested("by user"), SessionClosed())
     assert run.controller.status.state is RunState.IN_PROGRESS
     assert run.controller.handed_over
@@ -151,6 +152,26 @@ def test_a_run_that_waits_for_resources_is_handed_over_at_once() -> None:
     run.step(SessionClosed())
     assert run.controller.handed_over
     assert run.controller.status.state is RunState.QUEUED
+
+
+def test_nodes_of_a_session_that_is_about_to_close_are_not_released() -> None:
+    run = Driven(policy((2, 1, 1)))
+    run.step(ControllerStarted())
+    run.step(NodeStarted(0), NodeStarted(1))
+    assert run.step(ScaleRequested(run.policy.groups[0].name, 1, "by user")) == (
+        StopNodes((NodeRef(1, 0),)),
+    )
+    assert run.step(LEAVE) == (StopNodes((NodeRef(0, 0),)),)
+    assert run.step(NodeEnded(1, 143, 15)) == ()
+
+
+def test_an_event_is_decided_once() -> None:
+    run = running(policy((1, 2, None), max_restarts=1))
+    run.step(NodeEnded(0, 3))
+    run.step(NodeEnded(1, 3))
+    assert run.controller.status.spent.run == 1
+    assert run.step(Tick()) == ()
+    assert run.controller.status.spent.run == 1
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.control import lease, run_lock
-from muster.errors import EngineError, InvalidInput, NotRecovered, Problem
+from muster.control import lease, run_lock, stored_submission
+from muster.errors import EngineError, InvalidInput, NotRecovered, Problem, StoreError
 from muster.identity import new_owner
 from muster.lifecycle.states import RunState
-from muster.node.files import read_regular, replace_file
-from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store.records import CorruptRecord, Lease
@@ -42,9 +39,19 @@ def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list
 
     Runs that cannot be recovered here are left alone, with a warning (NotRecovered).
     """
+    recovered = []
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
-    wanting = store.runs.needing_supervisor()
-    return [run_id for run_id in wanting if _recover(store, home, run_id, start_supervisor)]
+    for run_id in store.runs.needing_supervisor():
+        try:
+            if _recover(store, home, run_id, start_supervisor):
+                recovered.append(run_id)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  of an engine: the other runs are recovered
+            name = store.runs.summary(run_id).name
+            text = f"{name} has lost its supervisor, and recovering it fails: {error!r}"
+            warnings.warn(text, NotRecovered, stacklevel=2)
+    return recovered
 
 
 def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSupervisor) -> bool:
@@ -63,13 +70,18 @@ def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSuper
     if held is None:
         return False
     try:
+        pid = run_lock.last_holder(folder.lock)
+        if pid is not None and run_lock.is_supervisor(pid, run_id) is not False:
+            # a process closes its files a moment before its PID namespace is emptied
+            wait_for_process(pid, run_lock.EXIT_TIMEOUT)
+            if run_lock.is_supervisor(pid, run_id):
+                name = store.runs.summary(run_id).name
+                text = f"{name} is left alone: process {pid} drives it in a copy of {home.root}"
+                warnings.warn(text, NotRecovered, stacklevel=2)
+                return False
         own = _take(store, home, run_id)
         if own is None:
             return False
-        pid = run_lock.last_holder(folder.lock)
-        if pid is not None:
-            # a process closes its files a moment before its PID namespace is emptied
-            wait_for_process(pid, run_lock.EXIT_TIMEOUT)
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
         # an error is recorded with the run; the other runs still have to be recovered
         with contextlib.suppress(EngineError):
@@ -118,7 +130,7 @@ def why_not_here(store: Store, home: Home, run_id: str) -> str:
     try:
         engine_named(store.runs.summary(run_id).engine)
         if not store.runs.pending_requests(run_id).cancel:  # its end needs no secrets
-            _stored_submission(home, run_id)
+            stored_submission.read(home, run_id)
             plan_to_run(home, store.runs.get(run_id))
     except CorruptRecord:
         return ""  # recovery ends it
@@ -173,7 +185,7 @@ def _continue(
         record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
         if not RunState(run.state).at_rest and liveness >= 0:
-            submission = _stored_submission(home, own.run_id)
+            submission = stored_submission.read(home, own.run_id)
             if submission is None:
                 text = f"the run's environment cannot be read from {folder.environ} any more"
                 record_broken(store, folder, own, f"{text}; start the run again")
@@ -184,7 +196,7 @@ def _continue(
     finally:
         state = RunState(store.runs.summary(own.run_id).state)
         if state.terminal:
-            delete_environ(folder.environ)
+            stored_submission.delete(folder)
         if state.at_rest:
             store.leases.release(own)
         if liveness >= 0:
@@ -235,14 +247,18 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
     started = engine.started_ranks(folder, refs)
-    lost = store.events.count_since_last_node_entry(run_id, "supervisor_lost")
-    if not started and lost >= MAX_LOST_SUPERVISORS:
+    lost, handed_over = (
+        store.events.count_since_last_node_entry(run_id, kind)
+        for kind in ("supervisor_lost", "handed_over")
+    )
+    queued = before.state is RunState.QUEUED  # many may be lost while it waits, as in reboots
+    if not started and not queued and lost - handed_over >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
     else:
         facts.append(SupervisorLost(why, started))
         lacking = reserve_again(store, home, record, plan)
         facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
-    record_step(store, plan, ledger, before, facts)
+    record_step(store, plan, folder, own, facts)
     return True
 
 
@@ -264,51 +280,11 @@ def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
     run = store.runs.get(own.run_id)
     if RunState(run.state).terminal:
         return
-    from muster.control.ledger import StoreLedger
+    from muster.control.ledger import request_events
     from muster.control.persist import plan_of
     from muster.control.unsupervised_steps import record_step
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
-    ledger = StoreLedger(store, plan, own, folder)
-    record_step(store, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
-
-
-#: The name of the interpreter in the file of the environment, which no variable has.
-_PYTHON = ""
-
-
-def store_environ(home: Home, run_id: str, environ: Mapping[str, str], python: str) -> None:
-    """Store the environment and the interpreter that a run's nodes start from, for the process that
-    recovers the run. Only its owner can read the file, which is sealed if a variable is a secret;
-    it is deleted when the run has ended. Raises InvalidInput as `seal`."""
-    given = {**environ, _PYTHON: python}
-    pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items())
-    content = b"".join(pairs)
-    if any(hide(name, value) != value for name, value in environ.items()):
-        from muster.storage.sealing import seal_file
-
-        content = seal_file(home, content)
-    replace_file(home.run_dir(run_id).environ, content, 0o600)
-
-
-def delete_environ(path: Path) -> None:
-    """Delete the stored environment of a run that has ended."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-
-
-def _stored_submission(home: Home, run_id: str) -> Submission | None:
-    """What the nodes of a run start from; None if a program of the run has deleted or replaced the
-    file. Raises InvalidInput as `unseal`."""
-    try:
-        content = read_regular(home.run_dir(run_id).environ)
-    except OSError:
-        return None
-    from muster.storage.sealing import unseal_file
-
-    pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
-    texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
-    environ = {name: value for name, _, value in texts}
-    python = environ.pop(_PYTHON, sys.executable)  # missing in files of earlier versions
-    return Submission(environ, python, home.root)
+    requests = request_events(store.runs.pending_requests(own.run_id))
+    record_step(store, plan, folder, own, [*requests, RunBroken(why)])

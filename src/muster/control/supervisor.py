@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from muster.control import drive
+from muster.control import drive, stored_submission
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
 from muster.control.persist import plan_to_run
-from muster.control.recover import delete_environ, record_broken
+from muster.control.recover import record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, StoreError, shortage_from
@@ -97,7 +97,7 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
         record_broken(store, folder, lease, text)
     state = RunState(store.runs.summary(lease.run_id).state)
     if state.terminal:
-        delete_environ(folder.environ)
+        stored_submission.delete(folder)
     if state.at_rest:
         # otherwise it is closed at exit: there is no outcome to wait for
         os.close(assignment.liveness)

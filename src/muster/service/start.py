@@ -13,11 +13,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
-from muster.control import reserve, run_lock
+from muster.control import reserve, run_lock, stored_submission
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record, sealed_plan
-from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import Owner, new_owner
 from muster.lifecycle.states import RunState
@@ -119,7 +118,7 @@ def run_folder(
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
         environ = submitted(plan, submission.environ)
-        store_environ(context.home, plan.run_id, environ, submission.python)
+        stored_submission.store(context.home, plan.run_id, environ, submission.python)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:

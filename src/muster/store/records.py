@@ -174,7 +174,7 @@ class Lease(Struct, frozen=True):
     """`Owner.host`, for messages and to tell hosts apart."""
     boot: str
     """`Owner.boot`"""
-    token: int
+    token: Annotated[int, Meta(ge=1, le=2**62)]
     """Grows by one with each owner of the run's lease: what a former owner records is refused."""
     expires_at: Moment | None = None
     """None: the owner has it while it lives."""

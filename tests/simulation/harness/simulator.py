@@ -248,7 +248,8 @@ class Simulation:
     def _lost_repeatedly(self) -> bool:
         lost = 0
         for entry in self.ledger.log():
-            lost = 0 if entry.kind == "nodes" else lost + (entry.kind == "supervisor_lost")
+            lost += (entry.kind == "supervisor_lost") - (entry.kind == "handed_over")
+            lost = 0 if entry.kind == "nodes" else lost
         return lost >= _MAX_LOST_SUPERVISORS
 
     def _decide(self, events: Sequence[Event], by: str) -> None:
