@@ -56,7 +56,7 @@ class ToldSession:
 
     def release(self, nodes: Sequence[NodeRef]) -> None: ...
 
-    def look_again(self) -> None: ...
+    def notified(self) -> None: ...
 
     def close(self) -> None:
         self.report([SessionClosed()])
@@ -161,13 +161,13 @@ def busy(runs: int, nodes: int, batch: int, *, together: bool) -> None:
 def count_steps(one: Process) -> list[Sequence[RunStep]]:
     """Note what each transaction records."""
     transactions: list[Sequence[RunStep]] = []
-    real = one.store.runs.save_all
+    real = one.store.runs.save
 
-    def save_all(steps: Sequence[RunStep]) -> None:
+    def save(*steps: RunStep) -> None:
         transactions.append(steps)
-        real(steps)
+        real(*steps)
 
-    one.store.runs.save_all = save_all  # type: ignore[method-assign]
+    one.store.runs.save = save  # type: ignore[method-assign]
     return transactions
 
 

@@ -14,7 +14,7 @@ from common import MUSTER, Measure, compare, fresh_home, timed
 
 from cli import fill
 from muster.identity import new_id, new_owner
-from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
+from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord, RunStep
 from muster.store.sqlite.store import SqliteStore
 
 RUNS = 100_000
@@ -100,7 +100,7 @@ def saving(store: SqliteStore, changes: Mapping[str, Any]) -> Measure:
     def measure() -> float:
         start = time.perf_counter()
         for _ in range(REPEAT):
-            store.runs.save(lease, changes, [_node(0, "RUNNING")], [entry], time.time())
+            store.runs.save(RunStep(lease, changes, [_node(0, "RUNNING")], [entry], time.time()))
         return (time.perf_counter() - start) / REPEAT
 
     return measure

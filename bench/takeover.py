@@ -58,7 +58,7 @@ class KeptSession:
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None: ...
 
-    def look_again(self) -> None: ...
+    def notified(self) -> None: ...
 
     def close(self) -> None:
         self._report([SessionClosed()])
@@ -134,14 +134,14 @@ def take_over(runs: int, killed_after: float) -> float:
 def note_steps(store: SqliteStore) -> dict[str, float]:
     """Note when the first step of each run is recorded (epoch seconds)."""
     recorded: dict[str, float] = {}
-    real = store.runs.save_all
+    real = store.runs.save
 
-    def save_all(steps: Sequence[RunStep]) -> None:
-        real(steps)
+    def save(*steps: RunStep) -> None:
+        real(*steps)
         for step in steps:
             recorded.setdefault(step.lease.run_id, time.time())
 
-    store.runs.save_all = save_all  # type: ignore[method-assign]
+    store.runs.save = save  # type: ignore[method-assign]
     return recorded
 
 

@@ -127,8 +127,9 @@ class LowSpace(MusterWarning):
     """The disk of MUSTER_HOME is full or nearly full."""
 
 
-class EngineMissing(MusterWarning):
-    """The engine of a run without a supervisor is not installed here."""
+class NotRecovered(MusterWarning):
+    """A run without a supervisor is left alone: its engine is not installed here, or the key of its
+    secrets is missing."""
 
 
 class LargeCode(MusterWarning):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 
 from msgspec import Struct
 
@@ -52,7 +53,16 @@ class Owner(Struct, frozen=True):
 
 def new_owner() -> Owner:
     """An owner on this host."""
-    boot = ""
+    return Owner(new_id(), os.uname().nodename, _boot_id())
+
+
+def is_this_host(host: str, boot: str) -> bool:
+    """Whether an owner with this host and boot is, or was, on this host."""
+    return Owner("", os.uname().nodename, _boot_id()).on_same_host(host, boot)
+
+
+@cache
+def _boot_id() -> str:
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # Linux
-        boot = file.read().strip()
-    return Owner(new_id(), os.uname().nodename, boot)
+        return file.read().strip()
+    return ""

@@ -10,8 +10,7 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.control.recover import _stored_submission, store_environ
-from muster.errors import InvalidInput
+from muster.control import stored_submission
 from muster.storage.home import Home
 from muster.submission import Submission, of_this_process
 from support.embedded import embedded
@@ -86,13 +85,13 @@ def test_a_recovery_gets_the_stored_environment_and_interpreter(tmp_path: Path) 
     home = Home(tmp_path)
     folder = home.run_dir("r1")
     folder.path.mkdir(parents=True)
-    with pytest.raises(InvalidInput, match="the run's environment cannot be read from"):
-        _stored_submission(home, "r1")
-    store_environ(home, "r1", {"A": "1", "B": "\udcff\n"}, "/opt/python")
-    stored = _stored_submission(home, "r1")
+    assert stored_submission.read(home, "r1") is None, "the file is gone"
+    stored_submission.store(home, "r1", {"A": "1", "B": "\udcff\n"}, "/opt/python")
+    stored = stored_submission.read(home, "r1")
     assert stored == Submission({"A": "1", "B": "\udcff\n"}, "/opt/python", home.root)
     folder.environ.write_bytes(b"A=1\0")  # of an earlier version
-    stored = _stored_submission(home, "r1")
+    stored = stored_submission.read(home, "r1")
+    assert stored is not None
     assert (stored.environ, stored.python) == ({"A": "1"}, sys.executable)
 
 

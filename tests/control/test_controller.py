@@ -16,6 +16,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeStarted,
     RunQueued,
+    ScaleRequested,
     SessionClosed,
     SupervisorLost,
     Tick,
@@ -99,24 +100,31 @@ def test_nodes_can_save_as_before_a_suspension() -> None:
     assert run.step(Tick(), at=5.0) == (StopNodes(BOTH),)
 
 
-def test_what_has_happened_before_is_recorded_first() -> None:
+def test_what_nodes_report_with_the_request_is_not_recorded() -> None:
+    """At a shutdown they get SIGTERM as well, and many programs then exit with 0."""
     run = running(policy((1, 2, None)))
-    step = run.controller.step((NodeEnded(0, 0), LEAVE), 1001.0)
-    assert step.record is not None
-    assert step.effects == ()
-    run.record(step)
-    assert run.controller.wake_at() == 0.0, "at once"
-    assert run.step(Tick(), at=1) == (StopNodes(BOTH[1:]),)
-    assert run.controller.status.nodes[0].state is NodeState.SUCCEEDED
+    before = run.controller.status
+    assert run.step(NodeEnded(0, 0), LEAVE) == (StopNodes(BOTH[1:]),)
+    assert run.step(NodeEnded(1, 0)) == (CloseSession(),)
+    run.step(SessionClosed())
+    assert run.controller.handed_over
+    assert run.controller.status.nodes == before.nodes
 
 
-def test_a_run_that_succeeds_meanwhile_is_not_handed_over() -> None:
+def test_a_run_that_has_succeeded_is_not_handed_over() -> None:
     run = running(policy((1, 2, None)))
-    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0), LEAVE) == (CloseSession(),)
-    assert run.controller.wake_at() is None
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == (CloseSession(),)
+    assert run.step(LEAVE) == ()
     run.step(SessionClosed())
     assert run.controller.status.state is RunState.SUCCEEDED
     assert not run.controller.handed_over
+
+
+def test_what_could_not_be_recorded_before_is_not_recorded() -> None:
+    run = running(policy((1, 2, None)))
+    step = run.controller.step((NodeEnded(0, 0),), 1001.0)  # the store is busy
+    assert step.record is not None
+    assert run.step(LEAVE) == (StopNodes(BOTH[1:]),)
 
 
 def test_a_run_that_is_ending_ends() -> None:
@@ -131,7 +139,7 @@ def test_a_cancel_during_the_hand_over_is_left_to_the_next_controller() -> None:
     run = running(policy((1, 2, None)))
     run.step(LEAVE)
     assert run.step(CancelRequested("by user")) == ()
-    run.step(NodeEnded(0, 0), NodeEnded(1, 0))
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == (CloseSession(),)
     run.step(CancelRequested("by user"), SessionClosed())
     assert run.controller.status.state is RunState.IN_PROGRESS
     assert run.controller.handed_over
@@ -144,6 +152,26 @@ def test_a_run_that_waits_for_resources_is_handed_over_at_once() -> None:
     run.step(SessionClosed())
     assert run.controller.handed_over
     assert run.controller.status.state is RunState.QUEUED
+
+
+def test_nodes_of_a_session_that_is_about_to_close_are_not_released() -> None:
+    run = Driven(policy((2, 1, 1)))
+    run.step(ControllerStarted())
+    run.step(NodeStarted(0), NodeStarted(1))
+    assert run.step(ScaleRequested(run.policy.groups[0].name, 1, "by user")) == (
+        StopNodes((NodeRef(1, 0),)),
+    )
+    assert run.step(LEAVE) == (StopNodes((NodeRef(0, 0),)),)
+    assert run.step(NodeEnded(1, 143, 15)) == ()
+
+
+def test_an_event_is_decided_once() -> None:
+    run = running(policy((1, 2, None), max_restarts=1))
+    run.step(NodeEnded(0, 3))
+    run.step(NodeEnded(1, 3))
+    assert run.controller.status.spent.run == 1
+    assert run.step(Tick()) == ()
+    assert run.controller.status.spent.run == 1
 
 
 @pytest.mark.parametrize("times", [1, 3])

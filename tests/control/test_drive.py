@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -62,8 +64,8 @@ class FakeSession:
     def release(self, nodes: Sequence[NodeRef]) -> None:
         self.calls.append("release")
 
-    def look_again(self) -> None:
-        self.calls.append("look again")
+    def notified(self) -> None:
+        self.calls.append("notified")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -80,13 +82,13 @@ class BusyLedger(MemoryLedger):
     busy = 0
     session: FakeSession | None = None
 
-    def record(self, before, after, entries, now) -> None:  # type: ignore[no-untyped-def]
+    def record(self, record: Record) -> None:
         if self.busy:
             self.busy -= 1
             raise StoreBusy("the store is busy")
-        super().record(before, after, entries, now)
+        super().record(record)
         if self.session is not None:
-            self.session.calls.append(f"record {after.state}")
+            self.session.calls.append(f"record {record.after.state}")
 
 
 class Run:
@@ -108,7 +110,7 @@ class Run:
 
     def request(self, what: str) -> None:
         self.ledger.request(what, f"{what} requested by user", NOW)  # type: ignore[arg-type]
-        self.driven.attend()
+        self.driven.wake()
 
 
 @pytest.fixture
@@ -281,8 +283,8 @@ def test_a_cancel_of_a_suspended_run_is_recorded_when_the_store_is_not_busy_any_
     run.request("cancel")
     record = run.ledger.record
 
-    def busy_later(*arguments: object) -> None:
-        record(*arguments)
+    def busy_later(one: Record) -> None:
+        record(one)
         run.ledger.busy = 2
         monkeypatch.setattr(run.ledger, "record", record)
 
@@ -328,7 +330,7 @@ def test_what_is_known_at_once_is_part_of_the_first_step(driver: Driver, until: 
     states = [entry.data["state"] for entry in ledger.log() if entry.kind in ("nodes", "run")]
     assert states == ["ACCEPTED", "QUEUED"], "no node was started"
     ledger.request("cancel", "canceled", NOW)
-    run.attend()
+    run.wake()
     driver.drive()
     assert ledger.state() is RunState.CANCELED
 
@@ -340,7 +342,7 @@ def test_a_request_that_is_not_in_the_ledger(driver: Driver, until: Until) -> No
     run = driver.add(parts)
     until(lambda: ledger.state() is RunState.IN_PROGRESS)
     requests.append(CancelRequested("a signal"))
-    run.attend()
+    run.wake()
     driver.drive()
     assert ledger.state() is RunState.CANCELED
 
@@ -357,7 +359,7 @@ class Together:
         if self.error is not None:
             raise self.error
         for ledger, one in records:
-            ledger.record(one.before, one.after, one.entries, one.now)
+            ledger.record(one)
 
 
 def test_steps_of_one_round_are_recorded_together(loop: EventLoop, until: Until) -> None:
@@ -419,12 +421,46 @@ def test_steps_wait_while_the_store_is_busy(
 def test_a_run_that_cannot_be_opened_is_not_driven(driver: Driver, loop: EventLoop) -> None:
     ledger = BusyLedger(run_plan(1, policy((1, 1, None))), NOW, suspended=False)
 
-    def fail(_: RunLoop, report: Report) -> Session:
+    def fail(share: RunLoop, report: Report) -> Session:
+        participant = share.add(lambda _: pytest.fail("it is called"))
+        participant.watch(reader.fileno())
+        participant.notify()
+        share.post(lambda: pytest.fail("it is called"))
         report([RunQueued("waiting")])
         raise EngineError("no server")
 
-    with pytest.raises(EngineError, match="no server"):
-        driver.add(RunParts(policy((1, 1, None)), ledger, SteadyClock(), fail))
-    loop.run_once()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.send(b"something to read")
+        with pytest.raises(EngineError, match="no server"):
+            driver.add(RunParts(policy((1, 1, None)), ledger, SteadyClock(), fail))
+        for _ in range(2):
+            loop.add(lambda _: None).notify()
+            loop.run_once()
     assert driver.runs == set()
     assert ledger.state() is RunState.ACCEPTED
+
+
+def test_every_session_is_closed_when_the_process_has_to_end(
+    driver: Driver, loop: EventLoop, until: Until
+) -> None:
+    runs = [Run(driver, number) for number in range(3)]
+    until(lambda: all(run.state is RunState.IN_PROGRESS for run in runs))
+    closed = []
+
+    def fail(run: Run) -> None:
+        closed.append(run)
+        raise EngineError("cannot close")
+
+    for run in runs:
+        run.session.close = partial(fail, run)  # type: ignore[method-assign]
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop.add(interrupt).notify()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        driver.drive()
+    assert set(closed) == set(runs)
+    assert caught.value.__notes__ == ["and then: EngineError('cannot close')"] * 3
+    assert all(run.session.calls[-1] == "finish logs" for run in runs)

@@ -21,17 +21,17 @@ from muster.client.run import JobRun
 from muster.control import run_lock
 from muster.control.launcher import Launcher, LauncherClosed
 from muster.control.recover import recover
-from muster.errors import EngineError
+from muster.errors import EngineError, NotRecovered
 from muster.identity import new_owner
 from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
 from muster.storage.home import RunDir
-from muster.storage.liveness import watch_liveness
-from muster.store.records import Lease
+from muster.storage.liveness import wait_for_process, watch_liveness
+from muster.store.records import Lease, RunStep
 from muster.store.run_columns import lifecycle_of
 from muster.submission import of_this_process
 from support.embedded import embedded
-from support.runs import until_ready, until_state
+from support.runs import supervisor_pid, until_ready, until_state
 
 pytestmark = pytest.mark.usefixtures("own_launcher")
 
@@ -295,6 +295,48 @@ def test_another_launcher_takes_the_place_of_a_closed_one(client: Client) -> Non
     assert client.run(start(client, "true")).wait(60).state == "SUCCEEDED"
 
 
+def test_a_copy_of_the_home_starts_no_run_a_second_time(client: Client, tmp_path: Path) -> None:
+    run = client.run(start(client, "sleep", "1000", failure={"max_restarts": 1}))
+    until_ready(run)
+    copy = tmp_path / "copy"
+    shutil.copytree(
+        embedded(client).home.root,
+        copy,
+        ignore=lambda folder, names: [
+            name
+            for name in names
+            if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()
+        ],
+    )
+    with Client(copy) as other, pytest.warns(NotRecovered, match="drives it in a copy of"):
+        assert other.run(run.id).state == "IN_PROGRESS"
+
+
+def test_a_pid_of_another_process_is_not_waited_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = client.run(start(client, "sleep", "1000", failure={"max_restarts": 3}))
+    until_ready(run)
+    lock = embedded(client).home.run_dir(run.id).lock
+    pid = run_lock.last_holder(lock)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for_process(pid, 60)
+    waited: list[int] = []
+    monkeypatch.setattr(
+        "muster.control.recover.wait_for_process", lambda one, _: waited.append(one)
+    )
+    with subprocess.Popen(["sleep", "1000"]) as another:
+        for reused in (os.getpid(), another.pid):
+            lock.write_text(f"{reused}\n")
+            assert recovered(embedded(client)) == [run.id]
+            until_ready(run)
+            os.kill(supervisor_pid(client, run), signal.SIGKILL)
+            wait_for_process(supervisor_pid(client, run), 60)
+        another.kill()
+    assert waited == []
+
+
 def test_an_empty_reason_is_a_reason(client: Client) -> None:
     run = client.run(start(client, "sleep", "1000"))
     until_ready(run)
@@ -341,7 +383,7 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     until_ready(client.run(run_id))
     own = service.store.leases.get(run_id)
     assert own is not None
-    service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    service.store.runs.save(RunStep(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time()))
     assert recovered(service) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = run_lock.last_holder(service.home.run_dir(run_id).lock)

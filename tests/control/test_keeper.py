@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from muster.control.keeper import Keeper
+from muster.errors import StoreBusy
 from muster.identity import Owner
-from muster.store.records import JobRecord, Lease, LeaseHeld, LeaseLost, NodeRecord, RunRecord
+from muster.store.records import (
+    JobRecord,
+    Lease,
+    LeaseHeld,
+    LeaseLost,
+    NodeRecord,
+    RunRecord,
+    RunStep,
+)
 from muster.store.sqlite.store import SqliteStore
 
 TERM = 15.0
@@ -40,7 +49,9 @@ def keeper(store: SqliteStore, name: str) -> Keeper:
 
 
 def record(store: SqliteStore, lease: Lease, at: float = 1.0) -> None:
-    store.runs.save(lease, {}, [], [("step", {"owner": lease.owner, "token": lease.token})], at)
+    store.runs.save(
+        RunStep(lease, {}, [], [("step", {"owner": lease.owner, "token": lease.token})], at)
+    )
 
 
 def test_a_lease_is_kept_while_its_owner_renews_it(store: SqliteStore) -> None:
@@ -60,11 +71,11 @@ def test_the_lease_of_a_dead_owner_is_taken_when_it_expires(store: SqliteStore) 
     run_id = accept(store)
     ann, bob = keeper(store, "ann"), keeper(store, "bob")
     old = ann.take(run_id, 100.0)
-    now = 100.0
+    now = 100.0 + TERM / 7
     while not (found := bob.step(now)).taken:
         assert found.wait > 0
         now += found.wait
-    assert now == 100.0 + TERM, "the wait ends when the lease does"
+    assert now == pytest.approx(100.0 + TERM), "the wait ends when the lease does"
     (taken,) = found.taken
     assert (taken.run_id, taken.owner, taken.token) == (run_id, "bob", old.token + 1)
     record(store, taken)
@@ -72,7 +83,27 @@ def test_the_lease_of_a_dead_owner_is_taken_when_it_expires(store: SqliteStore) 
         record(store, old)
     assert ann.step(now).lost == (old,), "the old owner wakes up"
     assert ann.step(now).lost == ()
+    bob.step(now + TERM / 2)
+    assert keeper(store, "cyd").step(now + TERM * 1.2).taken == (), "bob renews what it has taken"
     assert [entry.data["owner"] for entry in store.events.since(run_id, 1)] == ["bob"]
+
+
+def test_a_loss_is_reported_when_the_store_can_be_used_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = accept(store)
+    ann, bob = keeper(store, "ann"), keeper(store, "bob")
+    old = ann.take(run_id, 100.0)
+    assert bob.step(100.0 + TERM).taken
+
+    def busy(_: float) -> list[Lease]:
+        raise StoreBusy("the store is busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.leases, "expiring", busy)
+        with pytest.raises(StoreBusy):
+            ann.step(100.0 + TERM)
+    assert ann.step(100.0 + TERM).lost == (old,)
 
 
 def test_an_owner_that_wakes_up_before_anybody_took_its_lease_keeps_it(store: SqliteStore) -> None:
@@ -97,7 +128,7 @@ def test_one_of_many_takes_a_free_lease(store: SqliteStore) -> None:
 def test_leases_of_ended_runs_and_those_without_a_term_are_left(store: SqliteStore) -> None:
     ended, local = accept(store), accept(store)
     ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    store.runs.save(ann.take(ended, 0.0), {"state": "FAILED"}, [], [], 1.0)
+    store.runs.save(RunStep(ann.take(ended, 0.0), {"state": "FAILED"}, [], [], 1.0))
     store.leases.take(local, Owner("supervisor", "host-ann", ""), 0.0)
     assert bob.step(1000.0).taken == ()
 

@@ -16,7 +16,7 @@ from muster.control.recover import recover
 from muster.identity import Owner
 from muster.storage import wakeup
 from muster.storage.liveness import wait_for_process
-from muster.store.records import LeaseLost
+from muster.store.records import LeaseLost, RunStep
 from support.embedded import embedded
 from support.runs import until_ready
 
@@ -61,8 +61,8 @@ def test_a_supervisor_that_wakes_up_after_its_lease_was_taken(
     text = f"a process on login-2 drives run {run_id} now: this one records nothing more of it"
     assert text in folder.supervisor_log.read_text()
     with pytest.raises(LeaseLost):
-        store.runs.save(own, {"details": "by a loser"}, [], [], time.time())
-    store.runs.save(taken, {"details": "by the owner"}, [], [], time.time())
+        store.runs.save(RunStep(own, {"details": "by a loser"}, [], [], time.time()))
+    store.runs.save(RunStep(taken, {"details": "by the owner"}, [], [], time.time()))
     # the fixture cancels it: here its owner is gone
     store.leases.release(taken)
 

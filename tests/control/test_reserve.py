@@ -259,16 +259,16 @@ def test_a_run_that_waits_looks_again_when_it_is_notified(
 ) -> None:
     gpus[:] = [0]
     holder, waiting = submit(1), submit(1)
-    opened = cast(Session, SimpleNamespace(look_again=lambda: None, close=lambda: None))
+    opened = cast(Session, SimpleNamespace(notified=lambda: None, close=lambda: None))
     reported: list[EngineEvent] = []
     context = context_of(client, waiting)
     session = QueuedSession(context, run_loop, reported.extend, lambda _: opened)
-    session.look_again()
+    session.notified()
     assert [type(one) for one in reported] == [RunQueued]
     with Reservations(embedded(client).home).change() as table:
         del table[holder]
-    session.look_again()
-    session.look_again()
+    session.notified()
+    session.notified()
     assert [type(one) for one in reported] == [RunQueued, RunAdmitted]
 
 
@@ -282,7 +282,7 @@ def test_a_run_that_waits_can_be_closed(
     session = QueuedSession(context, run_loop, reported.extend, pytest.fail)
     for _ in range(2):
         session.close()
-    session.look_again()
+    session.notified()
     session.finish_logs()
     assert [type(one) for one in reported] == [RunQueued, SessionClosed]
 

@@ -13,7 +13,7 @@ from muster.control.service_log import ServiceLog
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.store.base import Store
-from muster.store.records import Lease
+from muster.store.records import Lease, RunStep
 from muster.store.sqlite.store import SqliteStore
 from simulation.harness.fake_ledger import OWNER, RecordedLedger
 from simulation.harness.run_plan import run_plan
@@ -66,7 +66,7 @@ def run(own_home: Path) -> tuple[Store, Home, RunPlan]:
 
 def record_event(store: Store, plan: RunPlan, text: str) -> None:
     lease = Lease.first(plan.run_id, OWNER)
-    store.runs.save(lease, {}, (), [("supervisor_lost", {"why": text})], 2.0)
+    store.runs.save(RunStep(lease, {}, (), [("supervisor_lost", {"why": text})], 2.0))
 
 
 def test_the_next_supervisor_writes_entries_missing_in_the_service_log(

@@ -14,7 +14,7 @@ import pytest
 from muster.client.client import Client
 from muster.control import run_lock
 from muster.engines import registry
-from muster.errors import EngineError, EngineMissing, InvalidInput
+from muster.errors import EngineError, InvalidInput, NotRecovered
 from support.command import json_of, muster, output_of
 from support.plugins import install_processes
 
@@ -178,7 +178,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
     assert f"{run['name']} has lost its supervisor, and cannot be recovered here" in done.stderr
     client = Client(own_home)
     with (
-        pytest.warns(EngineMissing),
+        pytest.warns(NotRecovered),
         pytest.raises(EngineError, match="its supervisor has ended, and it cannot be recovered"),
     ):
         client.run("last").wait(60)

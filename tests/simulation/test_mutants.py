@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.control import persist
-from muster.control.controller import Controller, Step
+from muster.control.controller import Controller, Record, Step
 from muster.control.drive import DrivenRun
 from muster.errors import StoreBusy
 from muster.lifecycle import (
@@ -85,7 +85,7 @@ def handed_over_early(patch: Patch) -> None:
 
     def step(self: Controller, events: Sequence[Event], now: float) -> Step:
         made = real(self, events, now)
-        self._closed = self._closed or self._parting is not None
+        self._closed = self._closed or self._shadow is not None
         return made
 
     patch.setattr(Controller, "step", step)
@@ -266,9 +266,9 @@ def next_incarnations_not_recorded(patch: Patch) -> None:
 
 
 def busy_store_ignored(patch: Patch) -> None:
-    def record(self: Any, *arguments: Any) -> None:
+    def record(self: Any, one: Record) -> None:
         try:
-            real(self, *arguments)
+            real(self, one)
         except StoreBusy:
             pass
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from muster.control import recover, unsupervised_steps
+from muster.control.controller import Record
 from muster.control.ledger import StoreLedger, request_events
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import ControllerStarted, ResumeRequested, SuspendRequested
 from muster.lifecycle.states import NodeState, RunState
 from muster.storage.home import Home
 from muster.store.base import Store
-from muster.store.records import Lease
+from muster.store.records import Lease, RunStep
 from muster.store.sqlite.store import SqliteStore
 from simulation.harness.fake_ledger import OWNER, RecordedLedger
 from simulation.harness.run_plan import run_plan
@@ -33,9 +34,9 @@ def run(own_home: Path) -> tuple[Store, Home, Lease]:
     ledger = StoreLedger(store, plan, lease)
     before = ledger.load()
     made = decide(plan.policy, before, [ControllerStarted()], FUTURE)
-    ledger.record(before, made.status, made.entries, FUTURE)
+    ledger.record(Record(before, made.status, made.entries, FUTURE))
     # so that it can be read back
-    store.runs.save(lease, {"plan": plan.to_json()}, (), (), FUTURE)
+    store.runs.save(RunStep(lease, {"plan": plan.to_json()}, (), (), FUTURE))
     home.run_dir(plan.run_id).path.mkdir(parents=True)
     return store, home, lease
 

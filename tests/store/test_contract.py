@@ -57,13 +57,33 @@ def test_what_is_no_time_stays_as_it_is() -> None:
     assert (optional_micros(None), optional_micros(1.5)) == (None, 1_500_000)
 
 
+def test_times_are_rounded_to_microseconds(store: Store) -> None:
+    at = 1_700_000_000.1234567
+    made, lease = accept_and_drive(store, job(created_at=at, updated_at=at), created_at=at)
+    changes = dict.fromkeys(("started_at", "finished_at", "expires_at"), at)
+    changed = [node(1, "FAILED", started_at=at, finished_at=at)]
+    store.runs.save(RunStep(lease, changes, changed, [("step", {})], at))
+    store.runs.request(made.id, "cancel", "enough", at)
+    kept, job_kept = store.runs.get(made.id), store.jobs.find(PROJECT, "train")
+    taken = store.leases.take(made.id, OWNER, at, expires_at=at, force=True)
+    lease_kept = store.leases.get(made.id)
+    assert lease_kept is not None
+    times = [kept.created_at, kept.started_at, kept.finished_at, kept.expires_at]
+    times += [kept.cancel_requested_at, job_kept.created_at, job_kept.updated_at]
+    times += [store.runs.nodes(made.id)[1].started_at, store.runs.nodes(made.id)[1].finished_at]
+    times += [entry.time for entry in store.events.since(made.id)]
+    times += [entry.time for entry in store.jobs.events(job_kept.id)]
+    assert {*times, lease_kept.expires_at} == {1_700_000_000.123457}
+    store.leases.release(taken)
+
+
 def test_times_of_a_run_are_kept(store: Store) -> None:
     at = 1_700_000_000.000001
     made, lease = accept_and_drive(store, job(created_at=at, updated_at=at), created_at=at)
     changes = dict.fromkeys(("started_at", "finished_at", "expires_at"), at + 1)
     entry = ("run", {"state": "FAILED"})
     changed = [node(1, "FAILED", started_at=at, finished_at=at + 1)]
-    store.runs.save(lease, {"state": "FAILED", **changes}, changed, [entry], at + 1)
+    store.runs.save(RunStep(lease, {"state": "FAILED", **changes}, changed, [entry], at + 1))
     kept = store.runs.get(made.id)
     assert (kept.created_at, kept.started_at, kept.finished_at) == (at, at + 1, at + 1)
     assert kept.expires_at == at + 1
@@ -83,7 +103,7 @@ def test_times_of_a_run_are_kept(store: Store) -> None:
 def test_a_summary_shows_how_long_a_run_has_run(store: Store) -> None:
     made, lease = accept_and_drive(store, job(), display_name="Mine", tags={"a": "b"})
     lifecycle = {"ran": 3.5, "going_since": 7.0}
-    store.runs.save(lease, {"started_at": 2.0, "lifecycle": lifecycle}, [], [], 7.0)
+    store.runs.save(RunStep(lease, {"started_at": 2.0, "lifecycle": lifecycle}, [], [], 7.0))
     summary = store.runs.summary(made.id)
     assert (summary.ran_before, summary.running_since) == (3.5, 7.0)
     assert summary.seconds(9.0) == 5.5
@@ -94,7 +114,7 @@ def test_a_summary_shows_how_long_a_run_has_run(store: Store) -> None:
 def test_records_that_were_read_are_copies(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     data: dict[str, Any] = {"list": [1]}
-    store.runs.save(lease, {"lifecycle": data}, [], [("step", data)], 2.0)
+    store.runs.save(RunStep(lease, {"lifecycle": data}, [], [("step", data)], 2.0))
     data["list"].append(2)
     read = store.runs.get(made.id)
     read.notes.append("changed")
@@ -110,7 +130,7 @@ def test_what_does_not_exist_is_not_found(store: Store) -> None:
         lambda: store.runs.get("missing"),
         lambda: store.runs.summary("missing"),
         lambda: store.runs.end_corrupt(lease, "why", 1.0),
-        lambda: store.runs.save(lease, {}, [], [], 1.0),
+        lambda: store.runs.save(RunStep(lease, {}, [], [], 1.0)),
         lambda: store.leases.take("missing", OWNER, 1.0),
     )
     for call in calls:
@@ -125,7 +145,7 @@ def test_what_does_not_exist_is_not_found(store: Store) -> None:
     assert not store.runs.request_scale("missing", "g", 1, "", 1.0)
     store.leases.release(lease)
     store.runs.delete("missing")
-    store.runs.check_deletable("missing")
+    store.runs.check_writable("missing")
     store.jobs.delete_unused("missing")
     store.jobs.check_ended(["missing"])
 
@@ -164,6 +184,17 @@ def test_projects_are_separate(store: Store) -> None:
     with pytest.raises(NotFound, match="no runs yet"):
         store.runs.find("c", "last")
     assert store.jobs.by_content("c", "same") is None
+
+
+def test_the_id_of_another_projects_job_is_not_found(store: Store) -> None:
+    theirs = store.jobs.insert(job(project="b"))
+    mine = replace(theirs, project="a")
+    with pytest.raises(NotFound, match=f"no job with the id '{theirs.id}'"):
+        store.jobs.insert(mine)
+    with pytest.raises(NotFound, match=f"no job with the id '{theirs.id}'"):
+        accept(store, mine)
+    assert store.jobs.listing("a", deleted=True) == store.runs.listing(None, RunFilter()) == []
+    assert store.jobs.listing("b") == [theirs]
 
 
 def test_artifacts_of_all_projects_are_in_use(store: Store) -> None:
@@ -234,12 +265,12 @@ def test_no_number_is_given_twice(store: Store) -> None:
 def test_a_run_is_deleted_with_all_its_rows(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     kept, _ = accept_and_drive(store, job())
-    store.runs.check_deletable(made.id)
+    store.runs.check_writable(made.id)
     store.runs.delete(made.id)
     assert store.runs.nodes(made.id) == store.events.since(made.id) == []
     assert store.leases.get(made.id) is None
     with pytest.raises(NotFound):
-        store.runs.save(lease, {}, [], [], 2.0)
+        store.runs.save(RunStep(lease, {}, [], [], 2.0))
     assert store.runs.get(kept.id) == kept
     assert len(store.runs.nodes(kept.id)) == 2
 
@@ -296,7 +327,7 @@ def test_which_runs_need_a_supervisor(store: Store, state: RunState, canceled: b
     if canceled:
         store.runs.request(made.id, "cancel", "enough", 2.0)
     lease = store.leases.take(made.id, OWNER, 2.0)
-    store.runs.save(lease, {"state": state}, [], [], 3.0)
+    store.runs.save(RunStep(lease, {"state": state}, [], [], 3.0))
     needs = state not in TERMINAL and (canceled or state is not RunState.SUSPENDED)
     assert store.runs.needing_supervisor() == ([made.id] if needs else [])
 
@@ -304,11 +335,26 @@ def test_which_runs_need_a_supervisor(store: Store, state: RunState, canceled: b
 # --- steps
 
 
+def test_a_resume_changes_what_its_overrides_change(store: Store) -> None:
+    made, lease = accept_and_drive(store, job())
+    changes = {
+        "spec": {"nodes": 2},
+        "origins": {"nodes": "run"},
+        "plan": {"nodes": [3]},
+        "notes": ["b"],
+        "tags": {"team": "blue"},
+        "display_name": "Mine",
+    }
+    store.runs.save(RunStep(lease, changes, [], [], 2.0))
+    assert store.runs.get(made.id) == replace(made, **changes)
+    assert store.runs.find(PROJECT, "Mine").id == made.id
+
+
 def test_nodes_of_a_step_replace_those_of_their_rank(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     more = {"incarnation": 2, "intent": '{"killed": true}', "exit_code": 3, "signal": 9}
     changed = [node(0, "READY", **more), node(2, "SCALED_DOWN")]
-    store.runs.save(lease, {}, changed, [], 2.0)
+    store.runs.save(RunStep(lease, {}, changed, [], 2.0))
     assert store.runs.nodes(made.id) == [changed[0], node(1), changed[1]]
 
 
@@ -321,10 +367,10 @@ def test_steps_of_several_runs_are_recorded_together_or_not_at_all(store: Store)
     ]
     taken = store.leases.take(other.id, OWNER, 2.0, force=True)
     with pytest.raises(LeaseLost):
-        store.runs.save_all(steps)
+        store.runs.save(*steps)
     assert store.runs.get(one.id).details == one.details
     assert [entry.kind for entry in store.events.since(one.id)] == ["run"]
-    store.runs.save_all([steps[0], replace(steps[1], lease=taken)])
+    store.runs.save(steps[0], replace(steps[1], lease=taken))
     for made in (one, other):
         assert store.runs.get(made.id).details == "changed"
         assert store.runs.nodes(made.id)[0].state == "READY"
@@ -341,9 +387,9 @@ def test_entries_of_nodes_that_are_not_desired_are_recorded_at_the_start(store: 
 
 def test_times_of_events_never_decrease(store: Store) -> None:
     made, lease = accept_and_drive(store, job(), created_at=50.0)
-    store.runs.save(lease, {}, [], [("a", {}), ("b", {})], 20.0)
+    store.runs.save(RunStep(lease, {}, [], [("a", {}), ("b", {})], 20.0))
     store.runs.request(made.id, "cancel", "enough", 10.0)
-    store.runs.save(lease, {}, [], [("c", {})], 60.0)
+    store.runs.save(RunStep(lease, {}, [], [("c", {})], 60.0))
     log = store.events.since(made.id)
     assert [entry.seq for entry in log] == [1, 2, 3, 4, 5]
     assert [entry.time for entry in log] == [50.0, 50.0, 50.0, 50.0, 60.0]
@@ -355,7 +401,7 @@ def test_times_of_events_never_decrease(store: Store) -> None:
 def test_entries_are_counted(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     kinds = ("lost", "nodes", "lost", "other", "lost")
-    store.runs.save(lease, {}, [], [(kind, {}) for kind in kinds], 2.0)
+    store.runs.save(RunStep(lease, {}, [], [(kind, {}) for kind in kinds], 2.0))
     assert store.events.count(made.id, "lost") == 3
     assert store.events.count_since_last_node_entry(made.id, "lost") == 2
     assert store.events.count_since_last_node_entry(made.id, "none") == 0
@@ -371,6 +417,11 @@ def everything(store: Store, run_id: str) -> tuple[Any, ...]:
     ("changes", "entries", "now"),
     [
         ({"no_such_column": 1}, [], 2.0),
+        ({"project": "another"}, [], 2.0),
+        ({"id": "another"}, [], 2.0),
+        ({"cancel_reason": None}, [], 2.0),
+        ({"attempt": -1}, [], 2.0),
+        ({"state": "HAPPY"}, [], 2.0),
         ({"details": object()}, [], 2.0),
         ({"lifecycle": {"a": object()}}, [], 2.0),
         ({}, [("ok", {}), ("bad", {"a": object()})], 2.0),
@@ -385,7 +436,7 @@ def test_a_step_that_cannot_be_recorded_changes_nothing(
     before = everything(store, made.id)
     step = {"state": "FAILED", **changes}
     with pytest.raises(Exception) as caught:  # a bug of the caller
-        store.runs.save(lease, step, [node(0, "FAILED")], entries, now)
+        store.runs.save(RunStep(lease, step, [node(0, "FAILED")], entries, now))
     assert not isinstance(caught.value, (InvalidInput, LeaseLost))
     assert everything(store, made.id) == before
 
@@ -434,7 +485,7 @@ def test_a_request_is_pending_until_a_step_serves_it(store: Store) -> None:
     assert store.runs.pending_requests(made.id).suspend == "later"
     assert store.runs.get(made.id).suspend_requested_at == 2.0
     served = {"suspend_requested_at": None, "suspend_reason": None, "state": "SUSPENDED"}
-    store.runs.save(lease, served, [], [], 3.0)
+    store.runs.save(RunStep(lease, served, [], [], 3.0))
     assert store.runs.pending_requests(made.id).suspend == ""
     assert store.runs.request(made.id, "suspend", "again", 4.0)
 
@@ -466,7 +517,9 @@ def test_threads_write_one_log_without_gaps(store: Store) -> None:
             if number:
                 store.runs.request_scale(made.id, f"g{number}", count, "", float(count))
             else:
-                store.runs.save(lease, {"attempt": count}, [], [("step", {})], float(count))
+                store.runs.save(
+                    RunStep(lease, {"attempt": count}, [], [("step", {})], float(count))
+                )
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -482,25 +535,21 @@ def test_threads_write_one_log_without_gaps(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "entries", "now"),
+    ("changes", "data"),
     [
-        ({"id": "another"}, [], 2.0),
-        ({"state": "HAPPY"}, [], 2.0),
-        ({"attempt": -1}, [], 2.0),
-        ({}, [("step", {1: "a key that is no text"})], 2.0),
-        ({}, [("step", {"a": math.inf})], 2.0),
-        ({}, [], 2.00000051),
-        ({"started_at": 2.00000051}, [], 2.0),
+        ({}, {1: "a key that is no text"}),
+        ({}, {"a": math.inf}),
+        ({"lifecycle": {"a": math.nan}}, {}),
     ],
 )
 def test_the_strict_store_refuses_what_breaks_the_contract(
-    rng: random.Random, changes: dict[str, Any], entries: Sequence[tuple[str, Any]], now: float
+    rng: random.Random, changes: dict[str, Any], data: Any
 ) -> None:
     store = MemoryStore(rng)
     made, lease = accept_and_drive(store, job())
     before = everything(store, made.id)
     with pytest.raises((ContractBroken, ValueError)):
-        store.runs.save(lease, changes, [], entries or [("step", {})], now)
+        store.runs.save(RunStep(lease, changes, [], [("step", data)], 2.0))
     assert everything(store, made.id) == before
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from muster.identity import Owner
 from muster.store.base import Store
-from muster.store.records import Lease, LeaseHeld, LeaseLost, RunRecord
+from muster.store.records import Lease, LeaseHeld, LeaseLost, RunRecord, RunStep
 from muster.store.sqlite.store import SqliteStore
 from support.memory_store import MemoryStore
 from support.store_records import OWNER, accept, accept_and_drive, job
@@ -32,11 +32,11 @@ def test_the_first_lease_is_that_of_the_process_that_stores_the_run(store: Store
     made, lease = accept_and_drive(store, job())
     assert store.leases.get(made.id) == lease
     assert (lease.token, lease.expires_at, lease.owner) == (1, None, OWNER.id)
-    store.runs.save(lease, {"attempt": 1}, [], [], 2.0)
+    store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 2.0))
     free = accept(store, job())
     assert store.leases.get(free.id) is None
     with pytest.raises(LeaseLost, match="another process drives"):
-        store.runs.save(Lease.first(free.id, OWNER), {"attempt": 1}, [], [], 2.0)
+        store.runs.save(RunStep(Lease.first(free.id, OWNER), {"attempt": 1}, [], [], 2.0))
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -56,7 +56,7 @@ def test_a_lease_without_expiry_is_taken_from_an_owner_that_is_gone(
             taken = store.leases.take(made.id, other, 2.0, alone=True)
             assert (taken.owner, taken.token) == (other.id, 2)
             with pytest.raises(LeaseLost, match=f"a process on {other.host} drives"):
-                store.runs.save(lease, {"attempt": 1}, [], [], 3.0)
+                store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 3.0))
         else:
             with pytest.raises(LeaseHeld, match="driven by another process, on host-a") as held:
                 store.leases.take(made.id, other, 2.0, alone=alone)
@@ -74,7 +74,7 @@ def test_a_lease_is_taken_by_force(store: Store) -> None:
     taken = store.leases.take(made.id, ELSEWHERE, 2.0, force=True)
     assert (taken.owner, taken.token) == (ELSEWHERE.id, 2)
     with pytest.raises(LeaseLost):
-        store.runs.save(lease, {"attempt": 1}, [], [], 3.0)
+        store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 3.0))
 
 
 def test_a_lease_can_be_taken_once_it_has_expired(store: Store) -> None:
@@ -84,11 +84,11 @@ def test_a_lease_can_be_taken_once_it_has_expired(store: Store) -> None:
     for alone in (False, True):
         with pytest.raises(LeaseHeld):
             store.leases.take(made.id, SAME_HOST, 9.999999, alone=alone)
-    store.runs.save(lease, {"attempt": 1}, [], [], 20.0)  # nobody has taken it yet
+    store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 20.0))  # nobody has taken it yet
     taken = store.leases.take(made.id, ELSEWHERE, 10.0, expires_at=30.0)
     assert (taken.owner, taken.token, taken.expires_at) == (ELSEWHERE.id, 2, 30.0)
     with pytest.raises(LeaseLost):
-        store.runs.save(lease, {"attempt": 2}, [], [], 20.0)
+        store.runs.save(RunStep(lease, {"attempt": 2}, [], [], 20.0))
 
 
 def test_an_owner_that_takes_its_lease_again_gets_another_token(store: Store) -> None:
@@ -98,7 +98,7 @@ def test_an_owner_that_takes_its_lease_again_gets_another_token(store: Store) ->
     store.leases.release(lease)  # the one that it had before
     assert store.leases.get(made.id) == again
     with pytest.raises(LeaseLost):
-        store.runs.save(lease, {"attempt": 1}, [], [], 3.0)
+        store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 3.0))
 
 
 def test_a_released_lease_can_be_taken_by_anybody(store: Store) -> None:
@@ -107,7 +107,7 @@ def test_a_released_lease_can_be_taken_by_anybody(store: Store) -> None:
     store.leases.release(lease)
     assert store.leases.get(made.id) is None
     with pytest.raises(LeaseLost, match="another process drives"):
-        store.runs.save(lease, {"attempt": 1}, [], [], 2.0)
+        store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 2.0))
     taken = store.leases.take(made.id, ELSEWHERE, 2.0)
     assert taken.token == 2
     store.leases.release(lease)  # not its owner's any more
@@ -116,12 +116,12 @@ def test_a_released_lease_can_be_taken_by_anybody(store: Store) -> None:
 
 def test_a_lease_of_a_run_that_has_ended_stays_until_it_is_released(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
-    store.runs.save(lease, {"state": "FAILED"}, [], [], 2.0)
-    store.runs.save(lease, {"notes": ["late"]}, [], [], 3.0)
+    store.runs.save(RunStep(lease, {"state": "FAILED"}, [], [], 2.0))
+    store.runs.save(RunStep(lease, {"notes": ["late"]}, [], [], 3.0))
     assert store.leases.get(made.id) == lease
     store.leases.release(lease)
     with pytest.raises(LeaseLost):
-        store.runs.save(lease, {"notes": []}, [], [], 4.0)
+        store.runs.save(RunStep(lease, {"notes": []}, [], [], 4.0))
 
 
 def test_renewing_extends_the_leases_that_expire(store: Store) -> None:
@@ -148,7 +148,7 @@ def test_leases_that_expire_are_listed_in_order(store: Store) -> None:
     runs = [accept(store, of).id for _ in range(4)]
     for run_id, expires_at in zip(runs, (7.0, 5.0, 9.0, 6.0), strict=True):
         lease = store.leases.take(run_id, OWNER, 1.0, expires_at=expires_at)
-    store.runs.save(lease, {"state": "FAILED"}, [], [], 2.0)
+    store.runs.save(RunStep(lease, {"state": "FAILED"}, [], [], 2.0))
     accept(store, of, owner=OWNER)
     assert [lease.run_id for lease in store.leases.expiring(9.0)] == [runs[1], runs[0]]
     assert [lease.run_id for lease in store.leases.expiring(9.000001)] == [
@@ -165,7 +165,7 @@ def test_all_expired_leases_are_taken_at_once(store: Store) -> None:
     for run_id, expires_at in ((first, 5.0), (second, 6.0), (later, 6.000001)):
         store.leases.take(run_id, OWNER, 1.0, expires_at=expires_at)
     over = store.leases.take(ended, OWNER, 1.0, expires_at=5.0)
-    store.runs.save(over, {"state": "FAILED"}, [], [], 2.0)
+    store.runs.save(RunStep(over, {"state": "FAILED"}, [], [], 2.0))
     accept(store, of, owner=OWNER)  # its lease does not expire
     assert store.leases.take_expired(ELSEWHERE, 4.999999, 9.0) == []
     taken = store.leases.take_expired(ELSEWHERE, 6.0, 9.0)
@@ -175,7 +175,7 @@ def test_all_expired_leases_are_taken_at_once(store: Store) -> None:
     }
     for lease in taken:
         assert store.leases.get(lease.run_id) == lease
-        store.runs.save(lease, {"attempt": 1}, [], [], 7.0)
+        store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 7.0))
     assert store.leases.take_expired(SAME_HOST, 6.0, 9.0) == [], "another process was faster"
 
 
@@ -184,7 +184,7 @@ def test_a_lost_lease_changes_nothing(store: Store) -> None:
     store.leases.take(made.id, SAME_HOST, 2.0, alone=True)
     before = store.runs.get(made.id), store.runs.nodes(made.id), store.events.since(made.id)
     with pytest.raises(LeaseLost) as lost:
-        store.runs.save(lease, {"state": "FAILED", "plan": {}}, [], [("run", {})], 3.0)
+        store.runs.save(RunStep(lease, {"state": "FAILED", "plan": {}}, [], [("run", {})], 3.0))
     assert lost.value.lease == lease
     with pytest.raises(LeaseLost):
         store.runs.end_corrupt(lease, "why", 3.0)
@@ -197,7 +197,7 @@ def test_others_request_something_of_a_run_that_is_driven(store: Store) -> None:
     assert store.runs.request(made.id, "cancel", "enough", 2.0)
     assert store.runs.request_scale(made.id, "g", 2, "busy", 2.0)
     assert store.leases.get(made.id) == lease
-    store.runs.save(lease, {"attempt": 1}, [], [("step", {})], 3.0)
+    store.runs.save(RunStep(lease, {"attempt": 1}, [], [("step", {})], 3.0))
     kinds = [entry.kind for entry in store.events.since(made.id)]
     assert kinds == ["run", "cancel_requested", "scale_requested", "step"]
     assert store.runs.pending_requests(made.id).cancel == "enough"
@@ -307,7 +307,7 @@ class Leases(RuleBasedStateMachine):
         lease, number = data.draw(st.sampled_from(own)), next(self.numbers)
         entry = ("step", {"by": lease.owner, "number": number})
         try:
-            self.store.runs.save(lease, {"attempt": number}, [], [entry], self.clocks[who])
+            self.store.runs.save(RunStep(lease, {"attempt": number}, [], [entry], self.clocks[who]))
         except LeaseLost:
             assert not self.is_current(lease)
             return

@@ -9,7 +9,7 @@ import pytest
 from muster.errors import InvalidInput, NotFound
 from muster.lifecycle.states import RunState
 from muster.store.base import Store
-from muster.store.records import JobRecord, PendingRequests, RunFilter, RunRecord, Scale
+from muster.store.records import JobRecord, PendingRequests, RunFilter, RunRecord, RunStep, Scale
 from support.store_records import PROJECT, accept, accept_and_drive, job, node
 
 
@@ -103,7 +103,7 @@ def test_runs_are_filtered(store: Store) -> None:
 def test_a_step_is_recorded_atomically(store: Store) -> None:
     run, lease = accept_and_drive(store, job())
     changes = {"state": "IN_PROGRESS", "started_at": 5.0, "lifecycle": {"a": [1]}}
-    store.runs.save(lease, changes, [node(1, "RUNNING")], [("node", {"rank": 1})], 5.0)
+    store.runs.save(RunStep(lease, changes, [node(1, "RUNNING")], [("node", {"rank": 1})], 5.0))
     again = store.runs.get(run.id)
     assert (again.state, again.started_at, again.lifecycle) == ("IN_PROGRESS", 5.0, {"a": [1]})
     assert [n.state for n in store.runs.nodes(run.id)] == ["PENDING", "RUNNING"]

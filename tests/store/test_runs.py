@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, NotFound
 from muster.lifecycle.states import TERMINAL, RunState
 from muster.store.base import Store
-from muster.store.records import Lease, RunFilter, RunRecord
+from muster.store.records import Lease, RunFilter, RunRecord, RunStep
 from support.store_records import OWNER, PROJECT, accept, accept_and_drive, job
 
 
@@ -27,7 +27,9 @@ def test_runs_that_have_not_ended_are_live(store: Store, state: RunState) -> Non
 
 def test_step_of_a_missing_run_is_refused(store: Store) -> None:
     with pytest.raises(NotFound, match="no run with the id 'missing'"):
-        store.runs.save(Lease.first("missing", OWNER), {"state": "FAILED"}, [], [("run", {})], 1.0)
+        store.runs.save(
+            RunStep(Lease.first("missing", OWNER), {"state": "FAILED"}, [], [("run", {})], 1.0)
+        )
     assert store.events.since("missing") == []
 
 
@@ -111,7 +113,9 @@ def test_an_empty_list_of_states_selects_no_runs(store: Store) -> None:
 def test_any_text_is_read_as_it_was_stored(store: Store) -> None:
     run, lease = accept_and_drive(store, job())
     strange = "naïve \u2028 🎺 'quoted\" \x1b[31m"
-    store.runs.save(lease, {"details": strange, "notes": [strange]}, [], [(strange, {})], 1.0)
+    store.runs.save(
+        RunStep(lease, {"details": strange, "notes": [strange]}, [], [(strange, {})], 1.0)
+    )
     kept = store.runs.get(run.id)
     assert (kept.details, kept.notes) == (strange, [strange])
     assert store.events.since(run.id, 1)[0].kind == strange

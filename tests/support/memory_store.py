@@ -23,14 +23,16 @@ from muster.identity import Owner
 from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.states import TERMINAL, JobState, NodeState, RunState
 from muster.store import names
-from muster.store.base import NewEntry, RunBuilder
+from muster.store.base import RunBuilder
 from muster.store.records import (
+    SUMMARY_LIFECYCLE,
     EventRecord,
     JobEventRecord,
     JobRecord,
     Lease,
     LeaseHeld,
     LeaseLost,
+    NewEntry,
     NodeRecord,
     PendingRequests,
     RunFilter,
@@ -54,19 +56,6 @@ _RUN_TIMES = (
 )
 _NODE_TIMES = ("started_at", "finished_at")
 _EDITABLE = ("spec", "display_name", "description", "tags", "updated_at")
-#: Fields of a run that no step changes.
-_FIXED = {
-    "id",
-    "name",
-    "number",
-    "job_id",
-    "job_name",
-    "project",
-    "created_at",
-    "created_by",
-    "display_name",
-}
-_CHANGEABLE = set(RunRecord.__struct_fields__) - _FIXED
 
 
 class ContractBroken(AssertionError):  # noqa: N818
@@ -136,7 +125,10 @@ class State(Struct):
 
     def insert_job(self, job: JobRecord) -> JobRecord:
         """See `Jobs.insert`."""
-        found = self.jobs.get(job.id) or self.by_content(job.project, job.content_hash)
+        found = self.jobs.get(job.id)
+        if found and found["project"] != job.project:
+            raise names.no_job_error(job.id)
+        found = found or self.by_content(job.project, job.content_hash)
         if found:
             _job(found).check_active()
             return _job(found)
@@ -351,19 +343,8 @@ class MemoryRuns:
             key=lambda node: node.rank,
         )
 
-    def save(
-        self,
-        lease: Lease,
-        changes: Mapping[str, Any],
-        changed: Iterable[NodeRecord],
-        entries: Sequence[NewEntry],
-        now: float,
-    ) -> None:
+    def save(self, *steps: RunStep) -> None:
         """See `Runs.save`."""
-        self.save_all([RunStep(lease, changes, tuple(changed), entries, now)])
-
-    def save_all(self, steps: Sequence[RunStep]) -> None:
-        """See `Runs.save_all`."""
         with self._store.write() as state:
             for step in steps:
                 self._write(state, step)
@@ -372,11 +353,7 @@ class MemoryRuns:
         lease, changes = step.lease, step.changes
         state.check_lease(lease)
         row = state.run(lease.run_id)
-        if unknown := set(changes) - _CHANGEABLE:
-            raise ContractBroken(f"a step changes {sorted(unknown)}")
         RunState(changes.get("state", row["state"]))
-        if changes.get("attempt", row["attempt"]) < row["attempt"]:
-            raise ContractBroken(f"attempt {row['attempt']} becomes {changes['attempt']}")
         row.update({name: _column(name, value) for name, value in changes.items()})
         state.set_nodes(lease.run_id, step.nodes)
         state.append(lease.run_id, step.entries, step.now)
@@ -393,8 +370,8 @@ class MemoryRuns:
             row.update(state=ended.value, details=why, finished_at=_micros(now))
             state.append(lease.run_id, [("run", {"state": ended, "details": why})], now)
 
-    def check_deletable(self, run_id: str) -> None:
-        """See `Runs.check_deletable`."""
+    def check_writable(self, run_id: str) -> None:
+        """See `Runs.check_writable`."""
 
     def delete(self, run_id: str) -> None:
         """See `Runs.delete`."""
@@ -671,9 +648,8 @@ def _plain(value: Any) -> Any:
 
 
 def _micros(value: float) -> int:
-    """A time as it is kept. Raises ContractBroken unless it is read as it was passed."""
+    """A time as it is kept. Raises ContractBroken if it is none."""
     _require(math.isfinite(value), f"no time: {value}")
-    _require(seconds(micros(value)) == value, f"not a whole number of microseconds: {value!r}")
     return micros(value)
 
 
@@ -705,7 +681,7 @@ def _run(row: Row) -> RunRecord:
 
 def _summary(row: Row) -> RunSummary:
     lifecycle = row["lifecycle"] or {}
-    more = {"ran_before": lifecycle.get("ran"), "running_since": lifecycle.get("going_since")}
+    more = {name: lifecycle.get(key) for name, key in SUMMARY_LIFECYCLE.items()}
     return convert({**_timed(row, _RUN_TIMES), **more}, RunSummary)
 
 

@@ -62,7 +62,7 @@ class UrlChecks:
     def __enter__(self) -> UrlChecks:
         if self._urls:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", "muster.storage.url_check"],
+                [sys.executable, "-P", "-m", "muster.storage.url_check"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

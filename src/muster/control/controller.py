@@ -11,6 +11,7 @@ from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import CloseSession, Effect, Entry, ReleaseNodes
 from muster.lifecycle.events import (
+    CancelRequested,
     Event,
     HandOverRequested,
     NodeEvent,
@@ -23,11 +24,13 @@ from muster.lifecycle.status import RunStatus
 
 
 class Record(Struct, frozen=True):
-    """What to record of a step; see `Ledger.record`."""
+    """What to record of a step."""
 
     before: RunStatus
     after: RunStatus
+    #: Added to the run's event log.
     entries: tuple[Entry, ...]
+    #: When it was decided (epoch seconds).
     now: float
 
 
@@ -46,7 +49,7 @@ class Controller:
     It waits for nothing, and neither reads nor writes anything: `control.drive` does.
 
     It may be killed at any point. Its successor repeats effects that were recorded and not carried
-    out; the engine reports again what happened and was not recorded.
+    out, and learns what happened meanwhile from the engine (`Engine.open`).
 
     status: as recorded.
     """
@@ -56,11 +59,12 @@ class Controller:
         self._status = status
         self._unrecorded: list[Event] = []
         #: The step that puts the run at rest. It is recorded when the session has closed.
-        self._last: Step | None = None
+        self._final: Step | None = None
         self._closed = False
         self._hand_over: HandOverRequested | None = None
-        #: While the run is handed over: what becomes of it if it were suspended. Never recorded.
-        self._parting: RunStatus | None = None
+        #: While the run is handed over: what would become of it if it were suspended. Never
+        #: recorded.
+        self._shadow: RunStatus | None = None
         self._handed_over = False
 
     @property
@@ -86,11 +90,11 @@ class Controller:
 
     def wake_at(self) -> float | None:
         """When to decide the next step even if nothing happens (epoch seconds); None = never."""
-        if self._last is not None:
+        if self._final is not None:
             return None
-        if self._parting is not None:
-            return wake_at(self._parting)
-        return 0.0 if self._may_part() else wake_at(self._status)
+        if self._shadow is not None:
+            return wake_at(self._shadow)
+        return wake_at(self._status)
 
     def step(self, events: Sequence[Event], now: float) -> Step:
         """The next step, after these events. now: epoch seconds.
@@ -104,38 +108,38 @@ class Controller:
         A request is still in the ledger then, for whoever continues a suspended run.
 
         A run that is to be handed over is stopped like one that is suspended: nodes can save, and
-        have their grace period. What they report meanwhile is not recorded, since the next
+        have their grace period. What they report from that step on is not recorded, since the next
         controller learns that they are lost. A run that is ending is not handed over.
         """
         if any(isinstance(event, SessionClosed) for event in events):
             self._closed = True
-        if self._last is not None:
-            return self._last if self._closed else Step()
-        asked = (event for event in events if isinstance(event, HandOverRequested))
-        self._hand_over = self._hand_over or next(asked, None)
-        if self._parting is None:
-            step = self._decide(events, now)
-            # what has happened before is recorded first
-            if step.record is not None or not self._may_part():
-                return step
-            parting = self._part([SuspendRequested("")], now)
-            return Step(effects=step.effects + parting.effects)
-        return self._part([event for event in events if isinstance(event, NodeEvent)], now)
+        if self._final is not None:
+            return self._final if self._closed else Step()
+        requests = (event for event in events if isinstance(event, HandOverRequested))
+        self._hand_over = self._hand_over or next(requests, None)
+        reported = [event for event in events if isinstance(event, NodeEvent)]
+        if self._shadow is not None:
+            return self._hand_over_step(reported, now)
+        if self._hand_over is None or self._is_ending(events):
+            return self._decide(events, now)
+        # at a shutdown, nodes get SIGTERM as well: what they report with it is an effect of it
+        unrecorded = [event for event in self._unrecorded if isinstance(event, NodeEvent)]
+        return self._hand_over_step([SuspendRequested(""), *unrecorded, *reported], now)
 
-    def _may_part(self) -> bool:
-        ending = self._last is not None or self._status.stopping is not None
-        return self._hand_over is not None and not ending
+    def _is_ending(self, events: Sequence[Event]) -> bool:
+        canceled = any(isinstance(event, CancelRequested) for event in events)
+        return canceled or self._status.stopping is not None
 
-    def _part(self, events: Sequence[Event], now: float) -> Step:
+    def _hand_over_step(self, events: Sequence[Event], now: float) -> Step:
         """The next step of handing the run over."""
         assert self._hand_over is not None
         if self._closed:
             why = self._hand_over.why
             after = replace(self._status, handed_over=why)
             return Step(Record(self._status, after, (Entry("handed_over", {"why": why}),), now))
-        decision = decide(self._policy, self._parting or self._status, events, now)
-        closing = self._parting is not None and self._parting.state is RunState.SUSPENDED
-        self._parting = decision.status
+        decision = decide(self._policy, self._shadow or self._status, events, now)
+        closing = self._shadow is not None and self._shadow.state is RunState.SUSPENDED
+        self._shadow = decision.status
         # the session is about to close: it has nothing left to release
         effects = tuple(one for one in decision.effects if not isinstance(one, ReleaseNodes))
         if closing or decision.status.state is not RunState.SUSPENDED:
@@ -153,12 +157,12 @@ class Controller:
         step = Step(record, decision.effects)
         if not after.state.at_rest or self._closed:
             return step
-        self._last = step
+        self._final = step
         return Step(effects=(CloseSession(),))
 
     def recorded(self, record: Record) -> None:
         """The record of a step was made."""
         self._status = record.after
         self._unrecorded = []
-        self._last = None
-        self._handed_over = self._parting is not None and self._closed
+        self._final = None
+        self._handed_over = self._shadow is not None and self._closed

@@ -16,7 +16,7 @@ from muster.control.clock import Clock
 from muster.control.controller import Controller, Record, Step
 from muster.control.ledger import Ledger
 from muster.engines.base import Report, Session
-from muster.engines.loop import Loop, RunLoop
+from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import EngineError, StoreBusy
 from muster.lifecycle.effects import (
     CloseSession,
@@ -85,7 +85,7 @@ class Outcome(Struct, frozen=True):
 class DrivenRun:
     """A run that a driver drives."""
 
-    def __init__(self, driver: Driver, parts: RunParts, loop: Loop) -> None:
+    def __init__(self, driver: Driver, parts: RunParts, loop: EventLoop) -> None:
         self._driver = driver
         self._parts = parts
         self.ledger = parts.ledger
@@ -99,16 +99,20 @@ class DrivenRun:
         self._error: Exception | None = None
         #: None while the run is driven.
         self.outcome: Outcome | None = None
-        self._controller = Controller(parts.policy, self.ledger.load())
-        self._session = parts.open(self._loop, self._report)
+        try:
+            self._controller = Controller(parts.policy, self.ledger.load())
+            self._session = parts.open(self._loop, self._report)
+        except BaseException:
+            self._loop.close()
+            raise
         driver.schedule(self)
 
-    def attend(self) -> None:
+    def wake(self) -> None:
         """Look for requests. To be called when there may be new ones, or when another process has
         notified this one."""
         if self.outcome is None and not self._closing:
             with self._failures():
-                self._session.look_again()
+                self._session.notified()
         self._driver.schedule(self)
 
     def decide(self) -> Step | None:
@@ -131,15 +135,17 @@ class DrivenRun:
         """Close the session without waiting for that, and drive the run no more: its process is
         about to end."""
         self._closing = True
-        self._session.close()
-        self._session.finish_logs()
+        try:
+            self._session.close()
+        finally:
+            self._session.finish_logs()
 
     def _report(self, events: Sequence[EngineEvent]) -> None:
         self._inbox += events
         self._driver.schedule(self)
 
     def _pending(self) -> list[Request | HandOverRequested]:
-        # in this order: a later notification calls `attend` again
+        # in this order: a later notification calls `wake` again
         return [*self._parts.requests(), *self.ledger.requests()]
 
     # --- steps
@@ -186,7 +192,7 @@ class DrivenRun:
         if record is not None:
             try:
                 if not recorded:
-                    self.ledger.record(record.before, record.after, record.entries, record.now)
+                    self.ledger.record(record)
             except StoreBusy:
                 return False
             self._controller.recorded(record)
@@ -270,7 +276,7 @@ class Driver:
     together: records steps of several runs in one transaction, all or none; None: each has its own.
     """
 
-    def __init__(self, loop: Loop, together: RecordTogether | None = None) -> None:
+    def __init__(self, loop: EventLoop, together: RecordTogether | None = None) -> None:
         self._loop = loop
         self._together = together
         self._participant = loop.add(self._advance, first=True)
@@ -285,13 +291,17 @@ class Driver:
         return run
 
     def drive(self) -> None:
-        """Drive until no run is left."""
+        """Drive until no run is left. If the loop raises, every session is closed first."""
         try:
             while self.runs:
                 self._loop.run_once()
-        finally:
+        except BaseException as error:
             for run in self.runs:
-                run.abandon()
+                try:
+                    run.abandon()
+                except Exception as failed:  # noqa: BLE001  the others are closed, too
+                    error.add_note(f"and then: {failed!r}")
+            raise
 
     def schedule(self, run: DrivenRun) -> None:
         """Decide a step of a run in the next round of the loop."""

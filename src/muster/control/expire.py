@@ -38,7 +38,7 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
     that, the run can be deleted again. Raises NotDeleted, StoreError."""
     with suppress(StoreFull):  # deleting frees space
-        store.runs.check_deletable(run_id)
+        store.runs.check_writable(run_id)
     path = home.run_dir(run_id).lock
     supervisor = run_lock.last_holder(path) if run_lock.is_held(path) else None
     error = remove_folder(home, run_id)

@@ -55,9 +55,9 @@ class Keeper:
     def release(self, run_id: str) -> None:
         """Give up the lease of a run, for instance because the run has ended. Nothing if it is not
         this process's. Raises StoreError."""
-        lease = self._held.pop(run_id, None)
-        if lease is not None:
+        if (lease := self._held.get(run_id)) is not None:
             self._store.leases.release(lease)
+            del self._held[run_id]
 
     def step(self, now: float) -> Round:
         """Renew the leases of this process, and take those that have expired.

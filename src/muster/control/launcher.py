@@ -223,7 +223,7 @@ def serve(sock: socket.socket) -> None:
         request = json.loads(_read(sock, length))
         try:
             pid = _start(request, held)
-            # written here, so that processes that find the lease held see the pid
+            # written here, so that processes that find the lock held see the pid
             run_lock.record_holder(held[0], pid)
             answer = str(pid)
         except OSError as error:

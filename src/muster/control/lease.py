@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from muster.control import run_lock
 from muster.errors import InvalidInput, Problem
-from muster.identity import new_owner
+from muster.identity import is_this_host, new_owner
 from muster.storage.home import RunDir
 from muster.store.records import Lease, LeaseHeld
 
@@ -59,7 +59,7 @@ def held(store: Store, folder: RunDir, run_id: str, name: str) -> Iterator[Lease
 def other_host(store: Store, run_id: str) -> str:
     """The host of the process that drives a run, if it is not this one; else empty."""
     lease = store.leases.get(run_id)
-    if lease is None or new_owner().on_same_host(lease.host, lease.boot):
+    if lease is None or is_this_host(lease.host, lease.boot):
         return ""
     return lease.host
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from muster.control.controller import Record
 from muster.control.persist import changed_nodes, run_changes, status_of
 from muster.control.service_log import ServiceLog
-from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
@@ -31,9 +30,7 @@ class Ledger(Protocol):
         """The status as it was last recorded."""
         ...
 
-    def record(
-        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
-    ) -> None:
+    def record(self, record: Record) -> None:
         """Record a step, completely or not at all. Raises StoreBusy if another process is
         writing, LeaseLost if another one drives the run now."""
         ...
@@ -65,15 +62,18 @@ class StoreLedger:
         record, nodes = self._store.runs.get(run_id), self._store.runs.nodes(run_id)
         return status_of(record, nodes, self._plan.policy)
 
-    def record(
-        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
-    ) -> None:
+    def record(self, record: Record) -> None:
         """See `Ledger.record`."""
-        self._store.runs.save_all([self._step(Record(before, after, tuple(entries), now))])
-        self._announce()
+        record_together(self._store, [(self, record)])
 
-    def _step(self, record: Record) -> RunStep:
-        """The rows of a record."""
+    def requests(self) -> list[Request]:
+        """See `Ledger.requests`."""
+        return request_events(self._store.runs.pending_requests(self._plan.run_id))
+
+    # --- for `record_together`
+
+    def step(self, record: Record) -> RunStep:
+        """What the store is to record."""
         before, after = record.before, record.after
         changes = run_changes(before, after)
         if RunState.SUSPENDED in (before.state, after.state):  # the request is served, or was
@@ -84,24 +84,20 @@ class StoreLedger:
         nodes = changed_nodes(self._plan, before, after)
         return RunStep(self._lease, changes, nodes, logged, record.now)
 
-    def _announce(self) -> None:
-        """Tell those who follow the run that something was recorded."""
+    def notify(self) -> None:
+        """Something was recorded: add it to the service log, and notify the followers."""
         if self._log is not None:
             self._log.catch_up()
         if self._folder is not None:
             notify_followers(self._folder.event_notification)
 
-    def requests(self) -> list[Request]:
-        """See `Ledger.requests`."""
-        return request_events(self._store.runs.pending_requests(self._plan.run_id))
-
 
 def record_together(store: Store, records: Sequence[tuple[StoreLedger, Record]]) -> None:
     """Record steps of several runs in one transaction: all or none. Raises what `Ledger.record`
     raises."""
-    store.runs.save_all([ledger._step(record) for ledger, record in records])
+    store.runs.save(*(ledger.step(record) for ledger, record in records))
     for ledger, _ in records:
-        ledger._announce()
+        ledger.notify()
 
 
 def request_events(pending: PendingRequests) -> list[Request]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.control import lease, run_lock
-from muster.errors import EngineError, EngineMissing, InvalidInput, Problem
+from muster.control import lease, run_lock, stored_submission
+from muster.errors import EngineError, InvalidInput, NotRecovered, Problem, StoreError
 from muster.identity import new_owner
 from muster.lifecycle.states import RunState
-from muster.node.files import read_regular, replace_file
-from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store.records import CorruptRecord, Lease, RunSummary
@@ -40,36 +37,51 @@ StartSupervisor = Callable[[Lease, str, tuple[int, int], Submission], None]
 def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids.
 
-    Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
+    Runs that cannot be recovered here are left alone, with a warning (NotRecovered).
     """
+    recovered = []
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
-    wanting = store.runs.needing_supervisor()
-    return [run_id for run_id in wanting if _recover(store, home, run_id, start_supervisor)]
+    for run_id in store.runs.needing_supervisor():
+        try:
+            if _recover(store, home, run_id, start_supervisor):
+                recovered.append(run_id)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  of an engine: the other runs are recovered
+            name = store.runs.summary(run_id).name
+            text = f"{name} has lost its supervisor, and recovering it fails: {error!r}"
+            warnings.warn(text, NotRecovered, stacklevel=2)
+    return recovered
 
 
 def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSupervisor) -> bool:
     """Recover one run. False if it has a supervisor, perhaps on another host, another process is
-    recovering it, or its engine is not installed."""
+    recovering it, or it cannot be recovered here."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
         why = f"{folder.path} was deleted while the run was in progress"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     if (replaced := _find_replaced_file(folder)) is not None:
         if _has_supervisor(home, folder, run_id):
             return False
         why = f"{replaced} was replaced by something else during the run"
-        return _take_and_break(store, folder, run_id, why)
+        return _take_and_break(store, home, run_id, why)
     held = run_lock.acquire(folder.lock)
     if held is None:
         return False
     try:
-        own = _take(store, run_id)
-        if own is None:
-            return False
         pid = run_lock.last_holder(folder.lock)
-        if pid is not None:
+        if pid is not None and run_lock.is_supervisor(pid, run_id) is not False:
             # a process closes its files a moment before its PID namespace is emptied
             wait_for_process(pid, run_lock.EXIT_TIMEOUT)
+            if run_lock.is_supervisor(pid, run_id):
+                name = store.runs.summary(run_id).name
+                text = f"{name} is left alone: process {pid} drives it in a copy of {home.root}"
+                warnings.warn(text, NotRecovered, stacklevel=2)
+                return False
+        own = _take(store, home, run_id)
+        if own is None:
+            return False
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
         # an error is recorded with the run; the other runs still have to be recovered
         with contextlib.suppress(EngineError):
@@ -85,16 +97,15 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
     Raises InvalidInput if no process of another host drives the run, one of them still holds its
     lock, or it cannot run here; EngineError as `start_supervisor`.
     """
-    from muster.engines.registry import engine_named
-
     folder, run = home.run_dir(run_id), store.runs.summary(run_id)
-    engine_named(run.engine)
     host = lease.other_host(store, run_id)
     if not host:
         raise InvalidInput(_not_to_adopt(run))
     if not folder.path.is_dir():
         text = f"the files of {run.name} are not on this host: {folder.path} does not exist"
         raise InvalidInput(Problem("", text, f"share or copy MUSTER_HOME of {host}"))
+    if objection := why_not_here(store, home, run_id):
+        raise InvalidInput(Problem("", f"{run.name} cannot continue here: {objection}"))
     held = run_lock.acquire(folder.lock)
     if held is None:
         text = f"a process on {host} still drives {run.name}: it holds {folder.lock}"
@@ -121,30 +132,44 @@ def _not_to_adopt(run: RunSummary) -> Problem:
     return Problem("", f"{run.name} need not be adopted: it runs here", hint)
 
 
-def _take(store: Store, run_id: str) -> Lease | None:
-    """Take the lease of a run without a supervisor here. None if it may have one on another host,
-    or its engine is not installed, which is warned of."""
-    if lease.other_host(store, run_id):
-        return None
-    # imported here: every command looks for such runs, few commands find one
+def why_not_here(store: Store, home: Home, run_id: str) -> str:
+    """Why a run cannot continue here, though another process may continue it: its engine is not
+    installed, or the key of its secrets is missing. Empty if it can."""
+    # imported here: every command looks for runs to recover, few commands find one
+    from muster.control.persist import plan_to_run
     from muster.engines.registry import engine_named
 
-    run = store.runs.summary(run_id)
     try:
-        engine_named(run.engine)
+        engine_named(store.runs.summary(run_id).engine)
+        if not store.runs.pending_requests(run_id).cancel:  # its end needs no secrets
+            stored_submission.read(home, run_id)
+            plan_to_run(home, store.runs.get(run_id))
+    except CorruptRecord:
+        return ""  # recovery ends it
     except InvalidInput as error:
-        text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
-        warnings.warn(text, EngineMissing, stacklevel=2)
+        return str(error)
+    return ""
+
+
+def _take(store: Store, home: Home, run_id: str) -> Lease | None:
+    """Take the lease of a run without a supervisor here. None if it may have one on another host,
+    or cannot continue here, which is warned of."""
+    if lease.other_host(store, run_id):
+        return None
+    if objection := why_not_here(store, home, run_id):
+        name = store.runs.summary(run_id).name
+        text = f"{name} has lost its supervisor, and cannot be recovered here: {objection}"
+        warnings.warn(text, NotRecovered, stacklevel=2)
         return None
     return lease.take(store, run_id)
 
 
-def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
+def _take_and_break(store: Store, home: Home, run_id: str, why: str) -> bool:
     """End a run without a supervisor. False if that is not possible here."""
-    own = _take(store, run_id)
+    own = _take(store, home, run_id)
     if own is None:
         return False
-    record_broken(store, folder, own, why)
+    record_broken(store, home.run_dir(run_id), own, why)
     store.leases.release(own)
     return True
 
@@ -172,10 +197,10 @@ def _continue(
         record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
         if not RunState(run.state).at_rest and liveness >= 0:
-            try:
-                submission = _stored_submission(home, own.run_id)
-            except InvalidInput as error:
-                record_broken(store, folder, own, str(error))
+            submission = stored_submission.read(home, own.run_id)
+            if submission is None:
+                text = f"the run's environment cannot be read from {folder.environ} any more"
+                record_broken(store, folder, own, f"{text}; start the run again")
             else:
                 start_supervisor(own, run.engine, (lock, liveness), submission)
     except CorruptRecord as error:  # the other runs still have to be recovered
@@ -183,7 +208,7 @@ def _continue(
     finally:
         state = RunState(store.runs.summary(own.run_id).state)
         if state.terminal:
-            delete_environ(folder.environ)
+            stored_submission.delete(folder)
         if state.at_rest:
             store.leases.release(own)
         if liveness >= 0:
@@ -191,7 +216,7 @@ def _continue(
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
-    """The lease or liveness pipe, if a program has replaced it, by a folder for instance."""
+    """The lock or liveness pipe, if a program has replaced it, by a folder for instance."""
     if os.path.lexists(folder.lock) and not folder.lock.is_file():
         return folder.lock
     if os.path.lexists(folder.liveness_pipe) and not folder.liveness_pipe.is_fifo():
@@ -200,7 +225,7 @@ def _find_replaced_file(folder: RunDir) -> Path | None:
 
 
 def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
-    """Whether a run has a supervisor, when one of lease and liveness pipe was replaced."""
+    """Whether a run has a supervisor, when one of lock and liveness pipe was replaced."""
     if folder.lock.is_file() and run_lock.is_held(folder.lock):
         return True
     return has_supervisor(home, run_id)
@@ -234,14 +259,18 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
     started = engine.started_ranks(folder, refs)
-    lost = store.events.count_since_last_node_entry(run_id, "supervisor_lost")
-    if not started and lost >= MAX_LOST_SUPERVISORS:
+    lost, handed_over = (
+        store.events.count_since_last_node_entry(run_id, kind)
+        for kind in ("supervisor_lost", "handed_over")
+    )
+    queued = before.state is RunState.QUEUED  # many may be lost while it waits, as in reboots
+    if not started and not queued and lost - handed_over >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
     else:
         facts.append(SupervisorLost(why, started))
         lacking = reserve_again(store, home, record, plan)
         facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
-    record_step(store, plan, ledger, before, facts)
+    record_step(store, plan, folder, own, facts)
     return True
 
 
@@ -263,53 +292,11 @@ def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
     run = store.runs.get(own.run_id)
     if RunState(run.state).terminal:
         return
-    from muster.control.ledger import StoreLedger
+    from muster.control.ledger import request_events
     from muster.control.persist import plan_of
     from muster.control.unsupervised_steps import record_step
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
-    ledger = StoreLedger(store, plan, own, folder)
-    record_step(store, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
-
-
-#: The name of the interpreter in the file of the environment, which no variable has.
-_PYTHON = ""
-
-
-def store_environ(home: Home, run_id: str, environ: Mapping[str, str], python: str) -> None:
-    """Store the environment and the interpreter that a run's nodes start from, for the process that
-    recovers the run. Only its owner can read the file, which is sealed if a variable is a secret;
-    it is deleted when the run has ended. Raises InvalidInput as `seal`."""
-    given = {**environ, _PYTHON: python}
-    pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in given.items())
-    content = b"".join(pairs)
-    if any(hide(name, value) != value for name, value in environ.items()):
-        from muster.storage.sealing import seal_file
-
-        content = seal_file(home, content)
-    replace_file(home.run_dir(run_id).environ, content, 0o600)
-
-
-def delete_environ(path: Path) -> None:
-    """Delete the stored environment of a run that has ended."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-
-
-def _stored_submission(home: Home, run_id: str) -> Submission:
-    """What the nodes of a run start from. Raises InvalidInput as `unseal`, and if the file is
-    missing."""
-    path = home.run_dir(run_id).environ
-    try:
-        content = read_regular(path)
-    except OSError as error:  # a program of the run deleted the file, for instance
-        text = f"the run's environment cannot be read from {path} ({error.strerror})"
-        raise InvalidInput(Problem("", text, "start the run again")) from None
-    from muster.storage.sealing import unseal_file
-
-    pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
-    texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
-    environ = {name: value for name, _, value in texts}
-    python = environ.pop(_PYTHON, sys.executable)  # missing in files of earlier versions
-    return Submission(environ, python, home.root)
+    requests = request_events(store.runs.pending_requests(own.run_id))
+    record_step(store, plan, folder, own, [*requests, RunBroken(why)])

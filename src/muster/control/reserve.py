@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
-from muster.engines.base import Claim, Record
+from muster.engines.base import Claim, RecordRun
 from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def reserve(
-    store: Store, home: Home, plan: RunPlan, sizes: Mapping[str, int], record: Record
+    store: Store, home: Home, plan: RunPlan, sizes: Mapping[str, int], record: RecordRun
 ) -> None:
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`

@@ -82,6 +82,19 @@ def holder_pid(path: Path) -> int | None:
     return next((pid for pid in (recorded, *others) if _has_open(pid, recorded, path)), None)
 
 
+def is_supervisor(pid: int, run_id: str) -> bool | None:
+    """Whether a process is the supervisor of a run, perhaps in another copy of MUSTER_HOME. None if
+    that is not known: it is exiting, or belongs to another user."""
+    if pid == os.getpid():
+        return False
+    try:
+        files = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return None
+    locked = f"/runs/{run_id}/lease"
+    return any(file.endswith(locked) for file in files) if files else None
+
+
 def _has_open(pid: int, recorded: int, path: Path) -> bool:
     """Whether a process has the locked file open, and the pid `recorded` in one of its PID
     namespaces."""

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from muster.control import drive
+from muster.control import drive, stored_submission
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
 from muster.control.persist import plan_to_run
-from muster.control.recover import delete_environ, record_broken
+from muster.control.recover import record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
-from muster.errors import HomeGone, MusterError, shortage_from
+from muster.errors import HomeGone, MusterError, StoreError, shortage_from
 from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
@@ -97,11 +97,12 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
         record_broken(store, folder, lease, text)
     state = RunState(store.runs.summary(lease.run_id).state)
     if state.terminal:
-        delete_environ(folder.environ)
+        stored_submission.delete(folder)
     if state.at_rest:
         # otherwise it is closed at exit: there is no outcome to wait for
         os.close(assignment.liveness)
-        store.leases.release(lease)
+        with contextlib.suppress(StoreError):  # then only a process on this host may take it
+            store.leases.release(lease)
     if state.terminal and assignment.home.config.exists():
         _delete_old_runs(store, assignment.home)
 
@@ -137,7 +138,7 @@ def _drive(store: Store, assignment: Assignment, engine: Engine) -> bool:
             requests=signals.requests,
         )
     )
-    signals.watch(loop, run.attend)
+    signals.watch(loop, run.wake)
     driver.drive()
     assert run.outcome is not None  # it is driven no more
     if run.outcome.error is not None:

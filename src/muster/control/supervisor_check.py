@@ -7,6 +7,7 @@ a process is stopped, so commands that wait for a run check from time to time.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from muster.control import run_lock
 from muster.storage import wakeup
@@ -17,11 +18,18 @@ _INTERVAL = 30.0  # seconds from an answer to the next check
 
 
 class SupervisorCheck:
-    """Checks the supervisor of one run. name: of the run, for messages."""
+    """Checks the supervisor of one run.
 
-    def __init__(self, folder: RunDir, name: str) -> None:
+    name: of the run, for messages. other_host: returns the host of the supervisor if it is another
+    one; else empty.
+    """
+
+    def __init__(
+        self, folder: RunDir, name: str, other_host: Callable[[], str] = lambda: ""
+    ) -> None:
         self._folder = folder
         self._name = name
+        self._other_host = other_host
         self._due = time.monotonic() + _ANSWER_TIMEOUT
         self._notified = False
         self._reported = False
@@ -37,6 +45,8 @@ class SupervisorCheck:
         if now < self._due:
             return ""
         self._due = now + _ANSWER_TIMEOUT
+        if host := self._other_host():
+            return self._check_host(host)
         if not wakeup.pending(self._folder.wakeup):
             if self._notified:
                 self._notified = self._reported = False
@@ -52,6 +62,14 @@ class SupervisorCheck:
         self._reported = True
         return self._text()
 
+    def _check_host(self, host: str) -> str:
+        held = run_lock.is_held(self._folder.lock)
+        if held or self._reported:
+            self._reported = self._reported and not held
+            return ""
+        self._reported = True
+        return abandoned(self._name, host)
+
     def _text(self) -> str:
         from muster.node.processes import state_of
 
@@ -65,3 +83,11 @@ class SupervisorCheck:
             resume = f"`kill -CONT {pid}` resumes it, " if state == "T" else ""
             return f"the supervisor of {self._name} (process {pid}) {how}; {resume}{force}"
         return f"the supervisor of {self._name} (process {pid}) does not answer; {force}"
+
+
+def abandoned(name: str, host: str) -> str:
+    """What to say of a run of another host whose lock no process holds."""
+    return (
+        f"{name} runs on the host {host}, but no process there holds its lock: the next muster "
+        f"command on {host} continues it; if that host is gone, `muster runs adopt {name}` does"
+    )

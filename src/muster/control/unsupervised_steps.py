@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from muster.control import lease
+from muster.control import lease, stored_submission
 from muster.control.clock import SteadyClock
-from muster.control.ledger import Ledger, StoreLedger
+from muster.control.controller import Record
+from muster.control.ledger import StoreLedger
 from muster.control.persist import plan_of
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import Event, Request
 from muster.lifecycle.states import RunState
-from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store.records import CorruptRecord, Lease
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 
 
 def record_step(
-    store: Store, plan: RunPlan, ledger: Ledger, before: RunStatus, facts: Sequence[Event]
+    store: Store, plan: RunPlan, folder: RunDir, own: Lease, facts: Sequence[Event]
 ) -> None:
-    """Decide and record one step from the status `before`. The caller has the run's lock. The
+    """Decide and record one step of a run. The caller has the run's lock, and the lease `own`. The
     effects are left to the supervisor that drives the run next."""
+    ledger = StoreLedger(store, plan, own, folder)
+    before = ledger.load()
     now = SteadyClock(store.events.last_time(plan.run_id)).now()
     decision = decide(plan.policy, before, facts, now)
-    ledger.record(before, decision.status, decision.entries, now)
+    ledger.record(Record(before, decision.status, decision.entries, now))
+    if decision.status.state.terminal:
+        stored_submission.delete(folder)
 
 
-def apply_requests(store: Store, folder: RunDir, lease: Lease, requests: Sequence[Event]) -> None:
+def apply_requests(store: Store, folder: RunDir, own: Lease, requests: Sequence[Event]) -> None:
     """Apply requests to a run. The caller has the run's lock."""
-    plan = plan_of(store.runs.get(lease.run_id))
-    ledger = StoreLedger(store, plan, lease, folder)
-    record_step(store, plan, ledger, ledger.load(), requests)
+    plan = plan_of(store.runs.get(own.run_id))
+    record_step(store, plan, folder, own, requests)
 
 
 def apply_to_suspended(

@@ -112,13 +112,12 @@ class Claim(Struct, frozen=True):
 InProgress = Callable[[], Iterable[Claim]]
 
 #: Records a run. Gets what the run lacks, empty if it may start, and returns the run's name.
-Record = Callable[[Sequence["Shortage"]], str]
+RecordRun = Callable[[Sequence["Shortage"]], str]
 
 
-#: Hands events of a run to whoever drives it, oldest first; each is reported once. Called in the
-#: loop's thread (from others: `RunLoop.post`), also while a method of the session is running. They
-#: are recorded before the session's participants are called in the next round of the loop, unless
-#: the store is busy.
+#: Passes events of a run to whoever drives it, oldest first. Called in the loop's thread (from
+#: others: `RunLoop.post`), also while a method of the session is running. They are recorded before
+#: the session's participants are called in the next round of the loop, unless the store is busy.
 Report = Callable[[Sequence[EngineEvent]], None]
 
 
@@ -217,7 +216,8 @@ class Session(Protocol):
     failure as an event of that node. An exception, in a call or in a participant, means that the
     session itself cannot continue: the driver closes it, and the run is broken.
 
-    For each incarnation that `start` accepted, the session reports
+    For each incarnation that `start` accepted, or that existed when it was opened, the session
+    reports
 
     * NodeStarted, at most once: its processes run.
     * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
@@ -268,7 +268,7 @@ class Session(Protocol):
         """
         ...
 
-    def look_again(self) -> None:
+    def notified(self) -> None:
         """Another process has notified this one. It may have changed what the session waits for."""
         ...
 
@@ -362,7 +362,7 @@ class Engine(Protocol):
         """
         ...
 
-    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: RecordRun) -> None:
         """Reserve for a run that is submitted or resumed, behind all others.
 
         The reservation lasts while the run's liveness pipe is open. in_progress: called if the
@@ -428,8 +428,14 @@ class Engine(Protocol):
 
         Called in the process that drives the run, after `prepare_supervisor`. Processes of an
         earlier session whose process was killed may still be ending; a new node never runs at the
-        same time as an old one. What is known at once, such as RunQueued, is reported before this
-        returns. Raises EngineError if the run cannot get what it needs.
+        same time as an old one.
+
+        What is known at once, such as RunQueued, is reported before this returns. Where nodes
+        outlive a session (`Capabilities.detached`), the next one first reports the present state of
+        every incarnation that exists, also of those that have ended. It does not know what was
+        recorded; the controller ignores what is.
+
+        Raises EngineError if the run cannot get what it needs.
         """
         ...
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         NodeCommand,
         NodeProcess,
         PortForward,
-        Record,
+        RecordRun,
         Report,
         RunContext,
         RunningNode,
@@ -93,7 +93,7 @@ class BasicEngine(ABC):
         """See `Engine.may_queue`."""
         return False
 
-    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: RecordRun) -> None:
         """See `Engine.reserve`."""
         record(())
 

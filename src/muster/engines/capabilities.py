@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from muster.engines.base import Engine
     from muster.spec.models import JobSpec
 
-#: What can be requested of a run, by the names of `Capabilities`.
-Request = Literal["exec", "forward", "stacks", "counters", "suspend", "resize"]
+#: The capabilities that can be requested of a run, by their names in `Capabilities`.
+Ability = Literal["exec", "forward", "stacks", "counters", "suspend", "resize"]
 
 #: Capability -> what an engine with it does, and one without cannot do.
 PHRASES = {
@@ -33,10 +33,10 @@ PHRASES = {
 }
 
 
-def require(engine: Engine, request: Request) -> None:
+def require(engine: Engine, ability: Ability) -> None:
     """Raise InvalidInput if the engine cannot do what is requested of a run."""
-    if not getattr(engine.capabilities, request):
-        raise InvalidInput(f"engine {engine.name} cannot {PHRASES[request]}")
+    if not getattr(engine.capabilities, ability):
+        raise InvalidInput(f"engine {engine.name} cannot {PHRASES[ability]}")
 
 
 def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:

@@ -23,8 +23,8 @@ from typing import Protocol
 
 #: Gets the ready descriptors, with their events as in poll(2); empty at the deadline, or after
 #: `notify`.
-Step = Callable[[Mapping[int, int]], None]
-#: Gets what a step, or a posted call, has raised.
+OnReady = Callable[[Mapping[int, int]], None]
+#: Gets what one of those, or a posted call, has raised.
 Failed = Callable[[Exception], None]
 
 
@@ -32,11 +32,16 @@ class Participant:
     """What the loop calls when there is something to do. Not thread-safe."""
 
     def __init__(
-        self, loop: EventLoop, step: Step, failed: Failed | None = None, *, first: bool = False
+        self,
+        loop: EventLoop,
+        on_ready: OnReady,
+        failed: Failed | None = None,
+        *,
+        first: bool = False,
     ) -> None:
         self.first = first
         self._loop = loop
-        self._step = step
+        self._on_ready = on_ready
         self._failed = failed
         self._descriptors: dict[int, int] = {}  # the events that are watched, by descriptor
         self.deadline: float | None = None
@@ -45,8 +50,8 @@ class Participant:
         self.closed = False
 
     def watch(self, descriptor: int, *, write: bool = False) -> None:
-        """Call the step when a descriptor is readable or has hung up, and with `write` also when it
-        is writable. May be repeated, to change `write`. Raises OSError."""
+        """Call `on_ready` when a descriptor is readable or has hung up, and with `write` also when
+        it is writable. May be repeated, to change `write`. Raises OSError."""
         events = select.POLLIN | (select.POLLOUT if write else 0)
         watched = self._descriptors.get(descriptor)
         if watched != events and not self.closed:
@@ -59,53 +64,33 @@ class Participant:
             self._loop.unregister(descriptor)
 
     def wake_at(self, deadline: float | None) -> None:
-        """Call the step once at this time (see `EventLoop.now`), in place of the time that was set
-        before. None: at none."""
+        """Call `on_ready` once at this time (see `EventLoop.now`), in place of the time that was
+        set before. None: at none."""
         self.deadline = deadline
         if deadline is not None and deadline < self.queued and not self.closed:
             self._loop.queue_timer(self, deadline)
 
     def notify(self) -> None:
-        """Call the step in the next round."""
+        """Call `on_ready` in the next round."""
         if not self.closed:
             self._loop.notified[self] = None
 
     def close(self) -> None:
-        """Never call the step again. Its descriptors are unwatched, not closed."""
+        """Never call `on_ready` again. Its descriptors are unwatched, not closed."""
         self.closed = True
         for descriptor in [*self._descriptors]:
             self.unwatch(descriptor)
         self._loop.notified.pop(self, None)
 
     def call(self, ready: Mapping[int, int]) -> None:
-        """Call the step."""
+        """Call `on_ready`."""
         try:
             if not self.closed:
-                self._step(ready)
+                self._on_ready(ready)
         except Exception as error:
             if self._failed is None:
                 raise
             self._failed(error)
-
-
-class Loop(Protocol):
-    """What a driver of runs needs of an `EventLoop`."""
-
-    def now(self) -> float:
-        """See `EventLoop.now`."""
-        ...
-
-    def add(self, step: Step, failed: Failed | None = None, *, first: bool = False) -> Participant:
-        """See `EventLoop.add`."""
-        ...
-
-    def post(self, call: Callable[[], None], failed: Failed | None = None) -> None:
-        """See `EventLoop.post`."""
-        ...
-
-    def run_once(self) -> None:
-        """See `EventLoop.run_once`."""
-        ...
 
 
 class EventLoop:
@@ -130,11 +115,13 @@ class EventLoop:
         """The time of deadlines: monotonic seconds."""
         return time.monotonic()
 
-    def add(self, step: Step, failed: Failed | None = None, *, first: bool = False) -> Participant:
-        """Add a participant. failed: called if its step raises an exception; without it,
+    def add(
+        self, on_ready: OnReady, failed: Failed | None = None, *, first: bool = False
+    ) -> Participant:
+        """Add a participant. failed: called if `on_ready` raises an exception; without it,
         `run_once` passes the exception on. first: if it was notified, it is called before all
         others of the round."""
-        return Participant(self, step, failed, first=first)
+        return Participant(self, on_ready, failed, first=first)
 
     def post(self, call: Callable[[], None], failed: Failed | None = None) -> None:
         """Call something in the loop's thread, after what was posted before. Nothing once the loop
@@ -237,7 +224,7 @@ class RunLoop:
     """One run's share of the loop: an exception in it reaches whoever drives the run, and what it
     added ends with it."""
 
-    def __init__(self, loop: Loop, failed: Failed) -> None:
+    def __init__(self, loop: EventLoop, failed: Failed) -> None:
         self._loop = loop
         self._failed = failed
         self._participants: list[Participant] = []
@@ -247,9 +234,9 @@ class RunLoop:
         """See `EventLoop.now`."""
         return self._loop.now()
 
-    def add(self, step: Step) -> Participant:
+    def add(self, on_ready: OnReady) -> Participant:
         """See `EventLoop.add`."""
-        participant = self._loop.add(step, self._failed)
+        participant = self._loop.add(on_ready, self._failed)
         self._participants = [one for one in self._participants if not one.closed]
         self._participants.append(participant)
         return participant

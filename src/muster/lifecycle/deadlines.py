@@ -85,9 +85,9 @@ def _check_replicas(transition: Transition, group: GroupPolicy) -> None:
         return
     for replica in range(group.replicas):
         ranks = group.replica_ranks(replica)
-        handed_over = [at for rank in ranks if (at := transition.nodes[rank].since) is not None]
+        given_at = [at for rank in ranks if (at := transition.nodes[rank].since) is not None]
         running = list(_unended_nodes(transition, ranks))
-        if running and handed_over and transition.is_due(min(handed_over) + group.timeout):
+        if running and given_at and transition.is_due(min(given_at) + group.timeout):
             name = f"replica {replica} of group {group.name}"
             text = f"{name} has not ended after {group.timeout:g} s"
             _fail_late_nodes(transition, running, Reason.DEADLINE, text)

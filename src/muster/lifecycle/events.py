@@ -84,9 +84,9 @@ class SupervisorLost(Struct, frozen=True):
     """The run's supervisor has ended before the run did, and every started node with it."""
 
     why: str
-    """A sentence; that of a supervisor that has handed the run over goes before it."""
+    """A sentence; that of a supervisor that has handed the run over takes precedence."""
     started: frozenset[int] | None = None
-    """Ranks whose program may have run; None = every node that was handed to the engine."""
+    """Ranks whose program may have run; None = every node that was given to the engine."""
 
 
 class RunBroken(Struct, frozen=True):

@@ -51,7 +51,7 @@ class NodeStatus(Struct, frozen=True):
     """When its processes started to run."""
     finished_at: float | None = None
     since: float | None = None
-    """When it was handed to the engine."""
+    """When it was given to the engine."""
     term_at: float | None = None
     """Set when it was signaled to save (`Policy.checkpoint`): when SIGTERM follows."""
     kill_at: float | None = None

@@ -14,7 +14,7 @@ from muster.engines.base import (
     RunningNode,
     Stdio,
 )
-from muster.engines.capabilities import Request, require
+from muster.engines.capabilities import Ability, require
 from muster.engines.registry import engine_named
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
@@ -102,8 +102,8 @@ def run_in_node(node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodePr
     return _engine(node.engine, "exec").run_in_node(node, command, stdio)
 
 
-def _engine(name: str, request: Request) -> Engine:
-    """The engine of a run, which can do what is requested. Raises InvalidInput."""
+def _engine(name: str, ability: Ability) -> Engine:
+    """The engine of a run, which has the ability. Raises InvalidInput."""
     engine = engine_named(name)
-    require(engine, request)
+    require(engine, ability)
     return engine

@@ -205,5 +205,9 @@ def _leftovers(context: Context, now: float) -> Iterator[Path]:
     known = {run.id for run in store.runs.listing(None, RunFilter())}
     for folder in entries_of(home.runs):
         old = now - folder.lstat().st_mtime > _SUBMITTING
-        if folder.name not in known and old and not run_lock.is_held(folder / "lease"):
+        if (
+            folder.name not in known
+            and old
+            and not run_lock.is_held(home.run_dir(folder.name).lock)
+        ):
             yield folder

@@ -21,7 +21,7 @@ from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
 from muster.storage import wakeup
-from muster.store.records import Lease, RunRecord, suspend_problem
+from muster.store.records import Lease, RunRecord, RunStep, suspend_problem
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
@@ -215,7 +215,7 @@ def _store_changes(context: Context, own: Lease, prepared: PreparedResume) -> No
         changes["display_name"] = prepared.display_name
     rows = zip(context.store.runs.nodes(own.run_id), prepared.plan.nodes, strict=True)
     nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in rows]
-    context.store.runs.save(own, changes, nodes, (), time.time())
+    context.store.runs.save(RunStep(own, changes, nodes, (), time.time()))
 
 
 def scale(context: Context, run_id: str, group: str, replicas: int, why: str) -> RunRecord:

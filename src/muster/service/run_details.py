@@ -32,7 +32,19 @@ def why(context: Context, run: RunRecord) -> list[str]:
         status = replace(status, details=waiting_for(context.home, run)[0])
     restarts = context.store.events.count(run.id, "restart")
     sentences = list(why(plan, status, restarts, time.time()))
-    return sentences if status.state.terminal else [*sentences, *_engine_problems(run)]
+    if status.state.terminal:
+        return sentences
+    return [*sentences, *_engine_problems(run), *_where(context, run)]
+
+
+def _where(context: Context, run: RunRecord) -> Iterator[str]:
+    """The host of a run, if it is another one."""
+    from muster.control import lease, run_lock
+    from muster.control.supervisor_check import abandoned
+
+    if host := lease.other_host(context.store, run.id):
+        held = run_lock.is_held(context.home.run_dir(run.id).lock)
+        yield f"it runs on the host {host}" if held else abandoned(run.name, host)
 
 
 def _engine_problems(run: RunRecord) -> Iterator[str]:

@@ -13,11 +13,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
-from muster.control import reserve, run_lock
+from muster.control import reserve, run_lock, stored_submission
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record, sealed_plan
-from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import Owner, new_owner
 from muster.lifecycle.states import RunState
@@ -60,7 +59,7 @@ def start(
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
-    # the lease is taken before the run is in the store, and passed on to the supervisor: another
+    # the run is locked before it is in the store, and the lock passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, submission) as held:
         try:
@@ -107,7 +106,7 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
 def run_folder(
     context: Context, plan: RunPlan, submission: Submission
 ) -> Iterator[tuple[int, int]]:
-    """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lease
+    """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lock
     and of its liveness pipe, and closes them at the end. Raises InvalidInput, ResourceShortage."""
     check_open_files()
     context.home.prepare()
@@ -119,7 +118,7 @@ def run_folder(
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
         environ = submitted(plan, submission.environ)
-        store_environ(context.home, plan.run_id, environ, submission.python)
+        stored_submission.store(context.home, plan.run_id, environ, submission.python)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:

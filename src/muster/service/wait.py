@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from functools import partial
 from math import inf
 
 from muster.api.streams import Notice, RunItem
 from muster.control import lease, run_lock
+from muster.control.recover import why_not_here
 from muster.control.supervisor_check import SupervisorCheck
-from muster.errors import EngineError, HomeGone, InvalidInput, StoreError
+from muster.errors import EngineError, HomeGone, StoreError
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.recovery import recover_now
 from muster.storage.liveness import has_supervisor, wait_for_end, wait_for_process
 from muster.store.records import RunSummary
 
-#: Seconds in which a supervisor that has closed the liveness pipe releases its lease.
+#: Seconds in which a supervisor that has closed the liveness pipe releases its lock.
 _RELEASE_TIMEOUT = 1.0
-#: Seconds between looks at a lease that another process holds: the kernel does not notify others
+#: Seconds between looks at a lock that another process holds: the kernel does not notify others
 #: when a lock is released.
 _LEASE_INTERVAL = 0.02
 #: Seconds between looks at a run that a process on another host drives.
@@ -76,10 +78,10 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if lease.other_host(context.store, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
             return context.store.runs.summary(run_id)
-        _check_engine(run)
+        _check_recoverable_here(context, run)
         if time.monotonic() >= deadline:
             return run
-        # either the supervisor closed the liveness pipe and has not yet released its lease, or
+        # either the supervisor closed the liveness pipe and has not yet released its lock, or
         # another process is recovering the run
         if pid is not None:
             wait_for_process(pid, min(_RELEASE_TIMEOUT, deadline - time.monotonic()))
@@ -101,20 +103,17 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
         )
 
 
-def _check_engine(run: RunSummary) -> None:
-    """Raise EngineError if the engine of a run without a supervisor is not installed here."""
-    from muster.engines.registry import engine_named  # few runs have no supervisor
-
-    try:
-        engine_named(run.engine)
-    except InvalidInput as error:
+def _check_recoverable_here(context: Context, run: RunSummary) -> None:
+    """Raise EngineError if a run without a supervisor is left alone here."""
+    if objection := why_not_here(context.store, context.home, run.id):
         why = f"{run.name} is {run.state}, but its supervisor has ended, and it cannot be recovered"
-        raise EngineError(f"{why} here: {error}") from None
+        raise EngineError(f"{why} here: {objection}")
 
 
 def new_check(context: Context, run_id: str) -> SupervisorCheck:
     """A check of whether the supervisor of a run answers."""
-    return SupervisorCheck(context.home.run_dir(run_id), context.store.runs.summary(run_id).name)
+    folder, name = context.home.run_dir(run_id), context.store.runs.summary(run_id).name
+    return SupervisorCheck(folder, name, partial(lease.other_host, context.store, run_id))
 
 
 def notices(context: Context, check: SupervisorCheck) -> Iterator[Notice]:

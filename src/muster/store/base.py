@@ -5,9 +5,9 @@ that drive runs. Each method is one transaction: it happens completely or not at
 processes see it at once. Any thread may call it. Every implementation passes the contract tests in
 `tests/store/test_contract.py`.
 
-Times are epoch seconds in UTC, kept as whole microseconds. Jobs and runs belong to a project:
-names, their numbers, `last` and the reuse of a Job with the same content never cross projects. Ids
-are unique everywhere.
+Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
+project: names, their numbers, `last` and the reuse of a Job with the same content never cross
+projects. Ids are unique everywhere.
 
 Besides the errors that a method names, each may raise StoreError: StoreBusy and StoreFull are
 temporary, the others are not. Values that cannot be stored, such as an unknown field or data that
@@ -16,7 +16,7 @@ are no JSON, are bugs of the caller: they raise some other error, and change not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from muster.identity import Owner
@@ -35,9 +35,6 @@ from muster.store.records import (
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
-
-#: An entry of an event log that is to be recorded: its kind and its data.
-NewEntry = tuple[str, Mapping[str, Any]]
 
 
 class Jobs(Protocol):
@@ -163,26 +160,12 @@ class Runs(Protocol):
         """Ids of the runs whose `ttl_after_finished` is over."""
         ...
 
-    def save(
-        self,
-        lease: Lease,
-        changes: Mapping[str, Any],
-        changed: Iterable[NodeRecord],
-        entries: Sequence[NewEntry],
-        now: float,
-    ) -> None:
-        """Record one step of a run.
+    def save(self, *steps: RunStep) -> None:
+        """Record steps of runs in one transaction: all of them or, if it raises, none.
 
-        lease: of the process that drives the run. changes: fields of RunRecord by name. changed:
-        nodes, as whole records. entries: of the event log, which get the next numbers and the time
-        `now`, or that of the newest entry if that is later. Durable if the run has ended. Raises
-        LeaseLost if another process has the lease, NotFound.
+        Durable if one of the runs has ended. Raises LeaseLost if another process has the lease of
+        one of them, NotFound.
         """
-        ...
-
-    def save_all(self, steps: Sequence[RunStep]) -> None:
-        """Record steps of several runs in one transaction, as `save` does each: all of them or, if
-        it raises, none."""
         ...
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
@@ -190,7 +173,7 @@ class Runs(Protocol):
         Raises LeaseLost, NotFound."""
         ...
 
-    def check_deletable(self, run_id: str) -> None:
+    def check_writable(self, run_id: str) -> None:
         """Raises StoreError if the run's record cannot be written, before its files are deleted."""
         ...
 

@@ -174,7 +174,7 @@ class Lease(Struct, frozen=True):
     """`Owner.host`, for messages and to tell hosts apart."""
     boot: str
     """`Owner.boot`"""
-    token: int
+    token: Annotated[int, Meta(ge=1, le=2**62)]
     """Grows by one with each owner of the run's lease: what a former owner records is refused."""
     expires_at: Moment | None = None
     """None: the owner has it while it lives."""
@@ -200,14 +200,41 @@ class RunFilter(Struct, frozen=True):
     """Only runs older than the one with this `RunSummary.position`: the next page of a list."""
 
 
+#: The fields of `RunRecord` that a step may change: those of its status, those that are cleared
+#: when a request is served, and those that overrides change when the run is resumed.
+CHANGEABLE = frozenset(
+    (
+        *("state", "details", "attempt", "started_at", "finished_at", "exit_code", "node_count"),
+        *("lifecycle", "expires_at", "suspend_requested_at", "suspend_reason"),
+        *("spec", "origins", "plan", "notes", "tags", "display_name"),
+    )
+)
+
+#: An entry of an event log that is to be recorded: its kind and its data.
+NewEntry = tuple[str, Mapping[str, Any]]
+
+
 class RunStep(Struct, frozen=True):
-    """What is recorded of one step of a run; see `Runs.save`."""
+    """What is recorded of one step of a run; see `Runs.save`. Raises ValueError for changes that no
+    step makes."""
 
     lease: Lease
+    """Of the process that drives the run."""
     changes: Mapping[str, Any]
+    """Fields of `RunRecord` by name, of those that are `CHANGEABLE`."""
     nodes: Sequence[NodeRecord]
-    entries: Sequence[tuple[str, Mapping[str, Any]]]
+    """Those that have changed, as whole records."""
+    entries: Sequence[NewEntry]
+    """Of the event log. They get the next numbers and the time `now`, or that of the newest entry
+    if that is later."""
     now: float
+
+    def __post_init__(self) -> None:
+        if not CHANGEABLE.issuperset(self.changes):
+            fixed = ", ".join(sorted(set(self.changes) - CHANGEABLE))
+            raise ValueError(f"a step of run {self.lease.run_id} cannot change {fixed}")
+        if (attempt := self.changes.get("attempt", 0)) < 0:
+            raise ValueError(f"a step of run {self.lease.run_id} cannot start attempt {attempt}")
 
 
 class PendingRequests(NamedTuple):
@@ -218,8 +245,20 @@ class PendingRequests(NamedTuple):
     scale: Mapping[str, Scale] = {}  # by group
 
 
+#: Keys in the JSON of `RunRecord.lifecycle` where they differ from the names of the fields; see
+#: `run_columns.Lifecycle`.
+LIFECYCLE_KEYS = {
+    "last_incarnation": "restarts",
+    "cause": "failure",
+    "attempt_started_at": "attempt_at",
+    "running_since": "going_since",
+    "ran_before": "ran",
+    "groups_started": "begun",
+}
+
+
 class RunSummary(Struct, frozen=True):
-    """The columns of a run that lists show."""
+    """The columns of a run that lists show, and of its `lifecycle` those of `SUMMARY_LIFECYCLE`."""
 
     id: str
     name: str
@@ -250,6 +289,10 @@ class RunSummary(Struct, frozen=True):
         if self.started_at is None:
             return None
         return running_time(self.ran_before or 0.0, self.running_since, self.finished_at or now)
+
+
+#: The fields of `RunSummary` that are in the JSON of `RunRecord.lifecycle` -> their keys there.
+SUMMARY_LIFECYCLE = {name: LIFECYCLE_KEYS[name] for name in ("ran_before", "running_since")}
 
 
 def running_time(before: float, since: float | None, until: float) -> float:

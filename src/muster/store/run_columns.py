@@ -13,25 +13,15 @@ import msgspec
 from msgspec import Struct, convert, field
 
 from muster.lifecycle.status import Failure, Spent, Stopping
-from muster.store.records import CorruptRecord, RunRecord
+from muster.store.records import LIFECYCLE_KEYS, CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.plan.model import ResourcePlan, UnsentFiles
 
 T = TypeVar("T")
 
-#: Keys in the stored JSON where they differ from the names of the fields.
-_LIFECYCLE_KEYS = {
-    "last_incarnation": "restarts",
-    "cause": "failure",
-    "attempt_started_at": "attempt_at",
-    "running_since": "going_since",
-    "ran_before": "ran",
-    "groups_started": "begun",
-}
 
-
-class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=_LIFECYCLE_KEYS):
+class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=LIFECYCLE_KEYS):
     """The fields of `RunStatus` without a column, stored as JSON in the run's `lifecycle`."""
 
     last_incarnation: int = 0

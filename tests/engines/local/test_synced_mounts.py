@@ -29,7 +29,7 @@ class Copies:
 
     def spawn(self, program: str, argv: list[str], environ: Any) -> int:
         assert environ[SYNC_URL] not in argv, "other users can read a command line"
-        self.started.append((argv[3], environ[SYNC_URL]))
+        self.started.append((argv[4], environ[SYNC_URL]))
         return len(self.started)
 
     def kill(self, pid: int, number: int) -> None:

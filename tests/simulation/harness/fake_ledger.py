@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from muster.control.controller import Record
 from muster.control.ledger import Ledger, StoreLedger, request_events
 from muster.control.persist import changed_nodes, node_record, run_changes, status_of
 from muster.identity import new_owner
-from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import Request
 from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.states import NodeState, RunState
@@ -80,10 +80,9 @@ class MemoryLedger:
         run = replace(self._run, lifecycle=msgspec.json.decode(self._lifecycle))
         return status_of(run, self._nodes, self._plan.policy)
 
-    def record(
-        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
-    ) -> None:
+    def record(self, record: Record) -> None:
         """See `Ledger.record`."""
+        before, after = record.before, record.after
         changes = run_changes(before, after)
         if "lifecycle" in changes:
             self._lifecycle = msgspec.json.encode(changes.pop("lifecycle"))
@@ -92,7 +91,7 @@ class MemoryLedger:
         self._run = replace(self._run, **changes)
         for node in changed_nodes(self._plan, before, after):
             self._nodes[node.rank] = node
-        self._append([(entry.kind, entry.data) for entry in entries], now)
+        self._append([(entry.kind, entry.data) for entry in record.entries], record.now)
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""

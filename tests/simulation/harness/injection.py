@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from muster.control.controller import Record
 from muster.engines.base import Report
 from muster.errors import StoreBusy
 from muster.lifecycle.effects import (
     Effect,
-    Entry,
     KillNodes,
     ReleaseNodes,
     SignalNodes,
@@ -78,13 +78,11 @@ class FaultyLedger:
         self._simulation.trace.lines.append(Loaded(at, self._by, status))
         return status
 
-    def record(
-        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
-    ) -> None:
+    def record(self, record: Record) -> None:
         """See `Ledger.record`."""
         simulation = self._simulation
         self.crash_at(Moment.BEFORE_RECORD)
-        suspending = after.state is RunState.SUSPENDED
+        suspending = record.after.state is RunState.SUSPENDED
         due = [f for f in self._requests if simulation.steps >= f.step]
         requests = [request for request in due if suspending or not request.suspending]
         seen = self._ledger.state()
@@ -100,10 +98,11 @@ class FaultyLedger:
                 simulation.note("store busy")
                 self._requests += [request for request in requests if request.late]
                 raise StoreBusy("simulated")
-        self._ledger.record(before, after, entries, now)
+        self._ledger.record(record)
         self.fresh, self.commands = True, 0
         at = simulation.queue.now
-        simulation.recorded(Step(at, now, 0, self._by, before, after, entries))
+        before, after, entries = record.before, record.after, record.entries
+        simulation.recorded(Step(at, record.now, 0, self._by, before, after, entries))
         for request in requests:
             if request.late:
                 simulation.note("request after a step")
@@ -195,9 +194,9 @@ class FaultySession:
         self._ledger.record_command(ReleaseNodes(tuple(nodes)))
         self._session.release(nodes)
 
-    def look_again(self) -> None:
-        """See `Session.look_again`."""
-        self._session.look_again()
+    def notified(self) -> None:
+        """See `Session.notified`."""
+        self._session.notified()
 
     def close(self) -> None:
         """See `Session.close`."""

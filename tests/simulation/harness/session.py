@@ -103,8 +103,8 @@ class SimulatedSession:
         """See `Session.release`."""
         self._world.release(nodes)
 
-    def look_again(self) -> None:
-        """See `Session.look_again`."""
+    def notified(self) -> None:
+        """See `Session.notified`."""
 
     def close(self) -> None:
         """See `Session.close`."""

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.control.controller import Record
 from muster.control.drive import DrivenRun, Driver, RunParts
 from muster.engines.base import Report
 from muster.engines.loop import RunLoop
@@ -225,7 +226,7 @@ class Simulation:
         if self.driven is not None:
             self.note("asked to leave")
             self._leaves = fault
-            self.driven.attend()
+            self.driven.wake()
 
     def _asked_to_leave(self) -> list[HandOverRequested]:
         return [] if self._leaves is None else [HandOverRequested("its supervisor was terminated")]
@@ -247,7 +248,8 @@ class Simulation:
     def _lost_repeatedly(self) -> bool:
         lost = 0
         for entry in self.ledger.log():
-            lost = 0 if entry.kind == "nodes" else lost + (entry.kind == "supervisor_lost")
+            lost += (entry.kind == "supervisor_lost") - (entry.kind == "handed_over")
+            lost = 0 if entry.kind == "nodes" else lost
         return lost >= _MAX_LOST_SUPERVISORS
 
     def _decide(self, events: Sequence[Event], by: str) -> None:
@@ -255,7 +257,7 @@ class Simulation:
         before, now = self.ledger.load(), self._clock().now()
         self.trace.lines.append(Loaded(self.queue.now, by, before))
         decision = decide(self.policy, before, events, now)
-        self.ledger.record(before, decision.status, decision.entries, now)
+        self.ledger.record(Record(before, decision.status, decision.entries, now))
         self.recorded(Step(self.queue.now, now, 0, by, before, decision.status, decision.entries))
 
     def _clock(self) -> VirtualClock:
@@ -298,7 +300,7 @@ class Simulation:
             return
         self.note(f"{what} requested", state)
         if self.driven is not None:
-            self.driven.attend()
+            self.driven.wake()
         elif what == "cancel" and state is RunState.SUSPENDED:
             self._decide([CancelRequested("cancel requested by user")], "the user")
 
@@ -309,7 +311,7 @@ class Simulation:
             return
         self.note("scale requested", f"{request.group} {request.replicas}")
         if self.driven is not None:
-            self.driven.attend()
+            self.driven.wake()
         elif self.ledger.state() is RunState.SUSPENDED:
             self._decide([ScaleRequested(request.group, request.replicas, why)], "the user")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from muster.store.records import CorruptRecord, RunFilter
+from muster.store.records import CorruptRecord, RunFilter, RunStep
 from muster.store.sqlite.database import Database
 from muster.store.sqlite.schema import MIGRATIONS
 from muster.store.sqlite.store import SqliteStore
@@ -214,7 +214,7 @@ def test_corrupt_values_do_not_stop_the_migration(path: Path, earlier: Earlier) 
             with pytest.raises(CorruptRecord, match="muster rm"):
                 store.runs.get(f"r{number}")
             lease = store.leases.take(f"r{number}", OWNER, T)
-            store.runs.save(lease, {}, [], [("step", {})], T)
+            store.runs.save(RunStep(lease, {}, [], [("step", {})], T))
             store.runs.delete(f"r{number}")
         assert [each.id for each in store.runs.listing(PROJECT, RunFilter())] == ["whole"]
 

@@ -144,6 +144,8 @@ ready long-1; ready once-1
 kill -9 $(supervisor $(id_of long-1)) $(supervisor $(id_of once-1))
 elsewhere ps --json | "$PYTHON" -c \
   'import json, sys; print(*sorted(run["state"] for run in json.load(sys.stdin)))'
+elsewhere status once-1 | grep -o 'no process there holds its lock'
+elsewhere wait once-1 --timeout 8s 2>&1 | grep -om1 'but no process there holds its lock'
 elsewhere runs adopt once-1 2>&1 | grep -o 'once-1 is [A-Z]*'
 elsewhere runs adopt long-1 2>&1 | grep -o 'long-1 is'
 elsewhere wait long-1
@@ -155,7 +157,9 @@ elsewhere runs adopt long-1
 
 
 def test_a_run_is_adopted_whose_host_is_gone(tmp_path: Path) -> None:
-    states, once, long, *rest = on_a_shared_disk(tmp_path, HOST_IS_GONE)
+    states, status, waiting, once, long, *rest = on_a_shared_disk(tmp_path, HOST_IS_GONE)
+    assert status == "no process there holds its lock"
+    assert waiting == "but no process there holds its lock"
     assert states == "IN_PROGRESS IN_PROGRESS", "they are left alone"
     assert (once, long) == ("once-1 is FAILED", "long-1 is")
     assert rest == [

@@ -233,7 +233,7 @@ from msgspec.structs import replace
 from muster.identity import new_id
 from muster.identity import new_owner
 from muster.store.sqlite.store import SqliteStore
-from muster.store.records import JobRecord, Lease, RunRecord
+from muster.store.records import JobRecord, Lease, RunRecord, RunStep
 
 owner = new_owner()
 store = SqliteStore.open(Path(sys.argv[1]))
@@ -244,7 +244,7 @@ for _ in range(int(sys.argv[2])):
     run = store.runs.insert(job, build, owner)
     for step in range(3):
         lease, changes = Lease.first(run.id, owner), {"attempt": step}
-        store.runs.save(lease, changes, [], [("step", {"n": step})], 2.0)
+        store.runs.save(RunStep(lease, changes, [], [("step", {"n": step})], 2.0))
 """
 
 

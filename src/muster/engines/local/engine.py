@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         NodeCommand,
         NodeProcess,
         PortForward,
-        Record,
+        RecordRun,
         Report,
         RunContext,
         RunningNode,
@@ -117,7 +117,7 @@ class LocalEngine:
         """See `Engine.may_queue`."""
         return may_reserve(plan)
 
-    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: RecordRun) -> None:
         """See `Engine.reserve`."""
         from muster.engines.reservations import reserve  # few runs reserve anything
 

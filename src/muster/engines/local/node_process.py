@@ -118,7 +118,7 @@ def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
 
 
 def _close_inherited(keep: int) -> None:
-    """Close the supervisor's descriptors. Above all, the child must not hold the run's lease."""
+    """Close the supervisor's descriptors. Above all, the child must not hold the run's lock."""
     listing = Path("/proc/self/fd")
     numbers = os.listdir(listing) if listing.is_dir() else map(str, range(3, 4096))
     for number in map(int, numbers):

@@ -67,7 +67,7 @@ class LocalSession:
         self._isolation = isolation
         self._loop = loop
         self._participant = loop.add(self._step)
-        self._hand_over = report
+        self._report = report
         self._keep = context.keep
         self._run_dir = context.home.run_dir(context.plan.run_id)
         self._nodes = Nodes()
@@ -151,8 +151,8 @@ class LocalSession:
             self._send(node, messages.Absent(node.incarnation, ranks))
         self._roster.leave(ranks)
 
-    def look_again(self) -> None:
-        """See `Session.look_again`. This session waits for no other process."""
+    def notified(self) -> None:
+        """See `Session.notified`. This session waits for no other process."""
 
     def close(self) -> None:
         """See `Session.close`. Returns when no process is left."""
@@ -170,7 +170,7 @@ class LocalSession:
                 node.limits.remove()
         self._starter.close()
         self._roster.close()
-        self._hand_over([SessionClosed()])
+        self._report([SessionClosed()])
 
     def finish_logs(self) -> None:
         """See `Session.finish_logs`."""
@@ -223,7 +223,7 @@ class LocalSession:
         for ref in nodes:
             queued = self._nodes.cancel(ref)
             if queued is not None:
-                self._report(queued.attempt, canceled_start(ref))
+                self._report_end(queued.attempt, canceled_start(ref))
         self._events += self._synced.cancel_start(nodes)
 
     # --- rounds of the loop
@@ -238,7 +238,7 @@ class LocalSession:
         if self._events:
             events, self._events = self._events, []
             self._reported = True
-            self._hand_over(events)
+            self._report(events)
         if first or self._nodes.any_queued or self._has_old_logs:
             self._participant.notify()
 
@@ -330,7 +330,7 @@ class LocalSession:
         then is it known which failures to defer."""
         kept, self._newly_kept = self._newly_kept, []
         for node in kept:
-            self._report(node.attempt, ended(node))
+            self._report_end(node.attempt, ended(node))
 
     # --- ends of processes
 
@@ -395,9 +395,9 @@ class LocalSession:
                 return
             node.report = ended_before_start()
             event = ended(node)
-        self._report(node.attempt, event)
+        self._report_end(node.attempt, event)
 
-    def _report(self, attempt: int, event: NodeEnded) -> None:
+    def _report_end(self, attempt: int, event: NodeEnded) -> None:
         """Report the end of an incarnation."""
         if self._logs.remove_node(attempt, event.rank):
             self._has_old_logs = True

@@ -23,6 +23,7 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.node.files import remove_unless_regular
 from muster.plan.model import MountPlan, RunPlan
+from muster.secrets import without_credentials
 from muster.storage.file_watch import Watcher
 from muster.storage.mount_sources import SYNC_URL
 
@@ -170,15 +171,18 @@ class SyncedMounts:
             folder.mkdir(parents=True, exist_ok=True)
             # a source that is only read must exist; the run may create one that it writes to
             verb = "need" if direction == "in" and source not in self._sources["out"] else direction
-            argv = [sys.executable, "-m", "muster.storage.sync", verb, str(folder)]
-            environ = {**self._environ, "PYTHONPATH": os.pathsep.join(sys.path), SYNC_URL: source}
+            # -P: a file in the folder of this process takes no module's place
+            argv = [sys.executable, "-P", "-m", "muster.storage.sync", verb, str(folder)]
+            path = os.pathsep.join(filter(None, sys.path))
+            environ = {**self._environ, "PYTHONPATH": path, SYNC_URL: source}
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
 
     def _error(self, source: str) -> str:
+        shown = without_credentials(source)  # the message is stored with the run
         if source not in self._exports:
-            return f"cannot synchronize {source}: see the run's supervisor.log"
+            return f"cannot synchronize {shown}: see the run's supervisor.log"
         return (
-            f"cannot mount {source} (its error is in the run's supervisor.log); "
+            f"cannot mount {shown} (its error is in the run's supervisor.log); "
             "mount it yourself and give the directory as the source"
         )
 

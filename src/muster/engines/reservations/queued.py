@@ -29,7 +29,7 @@ class QueuedSession:
     ) -> None:
         self._open = open_session
         self._report = report
-        self._participant = loop.add(lambda _: self.look_again())
+        self._participant = loop.add(lambda _: self.notified())
         self._table = Reservations(context.home)
         self._capacity = machine_capacity()
         self._own = self._find_own(context)
@@ -66,10 +66,10 @@ class QueuedSession:
         if self._session is not None:
             self._session.release(nodes)
 
-    def look_again(self) -> None:
-        """See `Session.look_again`."""
+    def notified(self) -> None:
+        """See `Session.notified`."""
         if self._session is not None:
-            self._session.look_again()
+            self._session.notified()
         elif not self._closed:
             self._try_to_open()
 

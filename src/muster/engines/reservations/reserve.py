@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from muster.engines import admission
 from muster.engines.admission import Amounts, Reservation, Shortage
-from muster.engines.base import Claim, InProgress, Record
+from muster.engines.base import Claim, InProgress, RecordRun
 from muster.engines.reservations.demands import may_reserve
 from muster.engines.reservations.gpus import GpuPool
 from muster.engines.reservations.table import Reservations, machine_capacity, needs_of, visible_gpus
@@ -21,7 +21,7 @@ from muster.storage.home import Home
 _STEP = 1e-6
 
 
-def reserve(home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+def reserve(home: Home, claim: Claim, in_progress: InProgress, record: RecordRun) -> None:
     """See `Engine.reserve`."""
     plan, visible = claim.plan, visible_gpus(claim.plan)
     needs = needs_of(plan, claim.replicas, len(visible))

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from muster.lifecycle.states import stored_node_state
-from muster.store.records import EventRecord, event_and_hint, read_entry
+from muster.store.records import EventRecord, NewEntry, event_and_hint, read_entry
 from muster.store.sqlite.database import Database, Row
 from muster.store.times import micros, seconds
-
-if TYPE_CHECKING:
-    from muster.store.base import NewEntry
 
 
 class SqliteEvents:

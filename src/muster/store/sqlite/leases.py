@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec import ValidationError, convert
 
 from muster.identity import Owner
 from muster.store.names import no_run_error
@@ -47,12 +51,12 @@ class SqliteLeases:
 
     def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
         """See `Leases.take_expired`."""
-        expired = f"SELECT run_id, token FROM leases WHERE expires_at <= ? AND {_OF_LIVE_RUN}"
+        expired = f"SELECT {_COLUMNS} FROM leases WHERE expires_at <= ? AND {_OF_LIVE_RUN}"
 
         def step(connection: sqlite3.Connection) -> list[Lease]:
             taken = [
-                Lease(run_id, owner.id, owner.host, owner.boot, token + 1, expires_at)
-                for run_id, token in connection.execute(expired, (micros(now),)).fetchall()
+                Lease(old.run_id, owner.id, owner.host, owner.boot, old.token + 1, expires_at)
+                for old in _leases(connection.execute(expired, (micros(now),)).fetchall())
             ]
             for lease in taken:
                 write_lease(connection, lease)
@@ -67,7 +71,7 @@ class SqliteLeases:
 
         def step(connection: sqlite3.Connection) -> list[Lease]:
             connection.execute(extend, (micros(expires_at), owner.id))
-            return [_lease(row) for row in connection.execute(held, (owner.id,)).fetchall()]
+            return _leases(connection.execute(held, (owner.id,)).fetchall())
 
         return self._db.write(step)
 
@@ -90,7 +94,7 @@ class SqliteLeases:
         """See `Leases.expiring`."""
         expiring = f"SELECT {_COLUMNS} FROM leases WHERE expires_at < ? AND {_OF_LIVE_RUN}"
         sql = f"{expiring} ORDER BY expires_at"
-        return [_lease(row) for row in self._db.read(sql, (micros(before),))]
+        return _leases(self._db.read(sql, (micros(before),)))
 
 
 def _is_free(lease: Lease, owner: Owner, now: float, *, alone: bool) -> bool:
@@ -137,12 +141,12 @@ def _read(connection: sqlite3.Connection, run_id: str) -> Lease | None:
     return None
 
 
-def _lease(row: Row) -> Lease:
-    return Lease(
-        run_id=row["run_id"],
-        owner=row["owner"],
-        host=row["host"],
-        boot=row["boot"],
-        token=row["token"],
-        expires_at=seconds(row["expires_at"]),
-    )
+def _lease(row: Row) -> Lease | None:
+    """None if the row is damaged: nobody can have such a lease, so that any process may take it."""
+    with suppress(ValidationError):
+        return convert({**dict(row), "expires_at": seconds(row["expires_at"])}, Lease)
+    return None
+
+
+def _leases(rows: Iterable[Row]) -> list[Lease]:
+    return [lease for row in rows if (lease := _lease(row)) is not None]

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 
 from muster.lifecycle.states import NodeState, RunState, stored_node_state
 from muster.store.records import (
+    SUMMARY_LIFECYCLE,
     CorruptRecord,
     NodeRecord,
     RunRecord,
@@ -42,13 +43,11 @@ _TIMES = (
     "suspend_requested_at",
     "expires_at",
 )
-#: Fields of `RunSummary` that are in the JSON of the column `lifecycle`, and their names there.
-_IN_LIFECYCLE = {"ran_before": "ran", "running_since": "going_since"}
 SUMMARY_COLUMNS = ", ".join(
     # a corrupt column must not hide the run
-    f"CASE WHEN json_valid(lifecycle) THEN json_extract(lifecycle, '$.{_IN_LIFECYCLE[name]}') END "
-    f"AS {name}"
-    if name in _IN_LIFECYCLE
+    f"CASE WHEN json_valid(lifecycle) THEN json_extract(lifecycle, '$.{SUMMARY_LIFECYCLE[name]}') "
+    f"END AS {name}"
+    if name in SUMMARY_LIFECYCLE
     else name
     for name in RunSummary.__struct_fields__
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from muster.errors import NotFound
@@ -14,6 +14,7 @@ from muster.store import names
 from muster.store.records import (
     JobRecord,
     Lease,
+    NewEntry,
     NodeRecord,
     PendingRequests,
     RunFilter,
@@ -42,7 +43,7 @@ from muster.store.sqlite.search import by_prefix, tag_conditions
 from muster.store.times import micros
 
 if TYPE_CHECKING:
-    from muster.store.base import NewEntry, RunBuilder
+    from muster.store.base import RunBuilder
 
 #: The runs of a project, newest first. With a limit, SQLite would take any index of projects, and
 #: sort all runs.
@@ -97,19 +98,8 @@ class SqliteRuns:
         rows = self._db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
         return [node_record(self._db, row) for row in rows]
 
-    def save(
-        self,
-        lease: Lease,
-        changes: Mapping[str, Any],
-        changed: Iterable[NodeRecord],
-        entries: Sequence[NewEntry],
-        now: float,
-    ) -> None:
+    def save(self, *steps: RunStep) -> None:
         """See `Runs.save`."""
-        self.save_all([RunStep(lease, changes, tuple(changed), entries, now)])
-
-    def save_all(self, steps: Sequence[RunStep]) -> None:
-        """See `Runs.save_all`."""
         states = [step.changes.get("state", RunState.IN_PROGRESS) for step in steps]
 
         def write(connection: sqlite3.Connection) -> None:
@@ -135,8 +125,8 @@ class SqliteRuns:
 
         self._db.write(step, durable=True)
 
-    def check_deletable(self, run_id: str) -> None:
-        """See `Runs.check_deletable`."""
+    def check_writable(self, run_id: str) -> None:
+        """See `Runs.check_writable`."""
         with self._db.transaction() as connection:
             # an empty transaction succeeds on some read-only disks
             connection.execute("UPDATE runs SET id = id WHERE id = ?", (run_id,))

@@ -309,7 +309,7 @@ def _all_saved(view: View, command: Command, rank: int) -> bool:
         and all(
             seen.ended is not None and seen.ended <= command.at
             for ref, seen in view.incarnations.items()
-            if not view.policy.group_of(ref.rank).serves and seen.launched[0] <= command.at
+            if not view.policy.group_of(ref.rank).serves and seen.launched[0] < command.at
         )
     )
 
