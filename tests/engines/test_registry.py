@@ -108,8 +108,8 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(site: Path, code: str, reason:
             "class Broken: pass",
             [
                 "it has no `name`; its `capabilities` are no `muster.engines.base.Capabilities`; "
-                "it lacks available(), findings(), addresses(), check(), ",
-                "open()",
+                "it lacks available(), findings(), addresses(), check() and ",
+                " more",
             ],
         ),
         (f"{BASIC}    name = 'other'\n", ["its `name` is 'other', not 'broken'"]),

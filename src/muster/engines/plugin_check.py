@@ -13,6 +13,8 @@ _OF_CAPABILITIES = {
     "stacks": "stacks",
     "counters": "counters",
 }
+#: Missing methods that are named.
+_SHOWN = 4
 _METHODS = [
     name for name in vars(Engine) if not name.startswith("_") and callable(vars(Engine)[name])
 ]
@@ -37,4 +39,6 @@ def _faults(made: object, name: str) -> Iterator[str]:
         and getattr(can, _OF_CAPABILITIES.get(method, ""), True)
     ]
     if missing:
-        yield f"it lacks {', '.join(f'{method}()' for method in missing)}"
+        named = ", ".join(f"{method}()" for method in missing[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        yield f"it lacks {named}{more}"
