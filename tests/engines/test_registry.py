@@ -88,6 +88,7 @@ def test_an_unknown_name_is_reported_with_the_names_that_exist(site: Path) -> No
         ("import no_such_module", "ModuleNotFoundError(\"No module named 'no_such_module'\")"),
         ("1 / 0", "ZeroDivisionError('division by zero')"),
         ("def Broken(): raise OSError('no daemon')", "OSError('no daemon')"),
+        ("import sys; sys.exit(0)", "SystemExit(0)"),
         ("", "AttributeError(\"module 'broken' has no attribute 'Broken'\")"),
     ],
 )

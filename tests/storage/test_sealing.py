@@ -194,6 +194,13 @@ def test_a_damaged_key_is_not_replaced(new_home: Home, content: bytes) -> None:
     assert new_home.secret_key.read_bytes() == content
 
 
+def test_a_pipe_is_not_waited_for(new_home: Home) -> None:
+    new_home.prepare()
+    os.mkfifo(new_home.secret_key)
+    with pytest.raises(InvalidInput, match="cannot read the key of secrets: not a regular file"):
+        seal(new_home, {"TOKEN": "a"})
+
+
 def test_an_empty_key_may_be_removed(new_home: Home) -> None:
     new_home.prepare()
     new_home.secret_key.touch()
@@ -210,5 +217,5 @@ def test_an_empty_key_may_be_removed(new_home: Home) -> None:
 
 def test_a_key_that_cannot_be_read_is_reported(new_home: Home) -> None:
     new_home.secret_key.mkdir(parents=True)
-    with pytest.raises(InvalidInput, match="cannot read the key of secrets: Is a directory"):
+    with pytest.raises(InvalidInput, match="cannot read the key of secrets: not a regular file"):
         seal(new_home, {"TOKEN": "a"})

@@ -78,7 +78,7 @@ def _load(entry: EntryPoint) -> Callable[[], Engine]:
     try:
         loaded: Callable[[], Engine] = entry.load()
         made = loaded()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = f"{what} cannot be loaded: {error!r}"
         raise InvalidInput(Problem("engine", text, "repair or uninstall it")) from error
     from muster.engines.plugin_check import faults

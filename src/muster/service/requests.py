@@ -158,7 +158,7 @@ def prepare_resume(
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
     from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
-    from muster.engines.registry import engine_named
+    from muster.engines.registry import check, engine_named
 
     prepared = None
     if overrides is not None:
@@ -169,7 +169,7 @@ def prepare_resume(
     # fail for good
     plan = plan_to_run(context.home, run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
-    if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
+    if problems := check(engine_named(run.engine), plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
 

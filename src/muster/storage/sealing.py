@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import InvalidInput, Problem
-from muster.node.files import replace_file
+from muster.node.files import read_regular, replace_file
 from muster.secrets import SEALED, SEALED_MARK, hidden
 from muster.storage.home import Home
 
@@ -147,7 +147,7 @@ def _key(home: Home) -> bytes:
 def _read(path: Path) -> bytes:
     """Raises InvalidInput, FileNotFoundError."""
     try:
-        key = path.read_bytes()
+        key = read_regular(path)
     except FileNotFoundError:
         raise
     except OSError as error:
