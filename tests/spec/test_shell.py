@@ -119,6 +119,9 @@ def test_a_missing_end_is_an_error(text: str, why: str) -> None:
 @example("printf %s, a#b ~a")
 @example("printf %s, \\<&")
 @example("printf %s, ~ a")
+@example("printf %s, \\ ")
+@example("printf %s, \\   ")
+@example("printf %s, \\\\ ")
 def test_plain_text_means_the_same_in_a_shell(text: str) -> None:
     """No text is started directly that a shell would read in another way."""
     try:

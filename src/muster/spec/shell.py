@@ -98,7 +98,8 @@ def words_or_script(text: str) -> list[str]:
     are the program's; words that are added are its arguments, unless the script uses them itself.
     Raises ValueError with what is wrong if its end is missing.
     """
-    joined = re.sub(r"('[^']*')|\\\n", lambda match: match[1] or "", text).strip()
+    joined = re.sub(r"('[^']*')|\\\n", lambda match: match[1] or "", text).lstrip()
+    joined = re.sub(r"(?<!\\)((?:\\\\)*(?:\\\s)?)\s+\Z", r"\1", joined)  # an escaped space stays
     return ["sh", "-c", _script(joined), "sh"] if needs_shell(joined) else shlex.split(joined)
 
 
