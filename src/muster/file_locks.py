@@ -41,6 +41,15 @@ def flock(descriptor: int, operation: int, path: str | os.PathLike[str]) -> None
         ) from None
 
 
+def try_flock(descriptor: int, operation: int, path: str | os.PathLike[str]) -> bool:
+    """As `flock`, without waiting: False if another process holds it."""
+    try:
+        flock(descriptor, operation | fcntl.LOCK_NB, path)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def check_locks(folder: str | os.PathLike[str]) -> None:
     """Raise NoLocks if locks on files of a folder are not to be relied on.
 

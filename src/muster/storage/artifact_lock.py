@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from muster.file_locks import flock
+from muster.file_locks import flock, try_flock
 from muster.node.files import open_or_replace, remove_entry
 from muster.storage.home import Home
 
@@ -93,8 +93,4 @@ def _open(home: Home) -> int:
 
 def _try_exclusive(descriptor: int, home: Home) -> bool:
     """Whether the lock was acquired exclusively. Raises NoLocks."""
-    try:
-        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, home.artifacts_lock)
-    except BlockingIOError:
-        return False
-    return True
+    return try_flock(descriptor, fcntl.LOCK_EX, home.artifacts_lock)

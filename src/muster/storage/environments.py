@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.errors import EngineError
-from muster.file_locks import flock
+from muster.file_locks import flock, try_flock
 from muster.node.files import remove_entry, replace_file
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
@@ -287,9 +287,6 @@ def _exclusive_lock(environment: Environment) -> Iterator[bool]:
     except FileNotFoundError:
         descriptor = os.open(environment.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, environment.lock)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield try_flock(descriptor, fcntl.LOCK_EX, environment.lock)
     finally:
         os.close(descriptor)

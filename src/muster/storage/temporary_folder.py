@@ -6,10 +6,10 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from muster.file_locks import flock
+from muster.file_locks import flock, try_flock
 
 
 @contextmanager
@@ -57,8 +57,7 @@ def _remove_unlocked(parent: Path) -> None:
         except FileNotFoundError:
             continue  # removed by its owner
         try:
-            with suppress(BlockingIOError):  # in use
-                flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
+            if try_flock(descriptor, fcntl.LOCK_EX, folder):  # else it is in use
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)

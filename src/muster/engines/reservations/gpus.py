@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from muster.engines.reservations.demands import count_gpus
 from muster.errors import EngineError
-from muster.file_locks import flock
+from muster.file_locks import try_flock
 
 
 class RunGpus(Struct, frozen=True):
@@ -93,16 +93,12 @@ class GpuPool:
 def _flock(descriptor: int, path: Path) -> bool:
     """Lock a file, waiting a moment: the run that had the GPU has ended, and if it was killed, the
     kernel may not have released its lock yet."""
-    try:
-        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
-    except BlockingIOError:
-        waiting = threading.Thread(
-            target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True
-        )
-        waiting.start()
-        waiting.join(_RELEASE_TIMEOUT)
-        return not waiting.is_alive()
-    return True
+    if try_flock(descriptor, fcntl.LOCK_EX, path):
+        return True
+    waiting = threading.Thread(target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True)
+    waiting.start()
+    waiting.join(_RELEASE_TIMEOUT)
+    return not waiting.is_alive()
 
 
 def _is_locked(path: Path) -> bool:
@@ -111,9 +107,6 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False  # no node has ever held it
     try:
-        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path)
-    except BlockingIOError:
-        return True
+        return not try_flock(descriptor, fcntl.LOCK_SH, path)
     finally:
         os.close(descriptor)
-    return False
