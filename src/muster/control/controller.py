@@ -111,20 +111,22 @@ class Controller:
         have their grace period. What they report from that step on is not recorded, since the next
         controller learns that they are lost. A run that is ending is not handed over.
         """
-        if any(isinstance(event, SessionClosed) for event in events):
-            self._closed = True
+        for event in events:
+            if isinstance(event, SessionClosed):
+                self._closed = True
+            elif isinstance(event, HandOverRequested):
+                self._hand_over = self._hand_over or event
         if self._final is not None:
             return self._final if self._closed else Step()
-        requests = (event for event in events if isinstance(event, HandOverRequested))
-        self._hand_over = self._hand_over or next(requests, None)
-        reported = [event for event in events if isinstance(event, NodeEvent)]
+        if self._hand_over is None:
+            return self._decide(events, now)
         if self._shadow is not None:
-            return self._hand_over_step(reported, now)
-        if self._hand_over is None or self._is_ending(events):
+            return self._hand_over_step(_of_nodes(events), now)
+        if self._is_ending(events):
             return self._decide(events, now)
         # at a shutdown, nodes get SIGTERM as well: what they report with it is an effect of it
-        unrecorded = [event for event in self._unrecorded if isinstance(event, NodeEvent)]
-        return self._hand_over_step([SuspendRequested(""), *unrecorded, *reported], now)
+        reported = _of_nodes([*self._unrecorded, *events])
+        return self._hand_over_step([SuspendRequested(""), *reported], now)
 
     def _is_ending(self, events: Sequence[Event]) -> bool:
         canceled = any(isinstance(event, CancelRequested) for event in events)
@@ -166,3 +168,7 @@ class Controller:
         self._unrecorded = []
         self._final = None
         self._handed_over = self._shadow is not None and self._closed
+
+
+def _of_nodes(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if isinstance(event, NodeEvent)]

@@ -41,7 +41,7 @@ class Keeper:
         self._owner = owner
         self._term = term
         self._held: dict[str, Lease] = {}
-        #: Those that the caller of `step` has not been told of.
+        #: Lost leases that no `Round` has reported yet.
         self._lost: list[Lease] = []
 
     def take(self, run_id: str, now: float) -> Lease:

@@ -53,7 +53,7 @@ class StoreLedger:
         self._store = store
         self._plan = plan
         self._lease = lease
-        self._folder = folder
+        self.folder = folder
         self._log = ServiceLog(store, plan.run_id, folder) if folder and plan.log_output else None
 
     def load(self) -> RunStatus:
@@ -88,8 +88,8 @@ class StoreLedger:
         """Something was recorded: add it to the service log, and notify the followers."""
         if self._log is not None:
             self._log.catch_up()
-        if self._folder is not None:
-            notify_followers(self._folder.event_notification)
+        if self.folder is not None:
+            notify_followers(self.folder.event_notification)
 
 
 def record_together(store: Store, records: Sequence[tuple[StoreLedger, Record]]) -> None:

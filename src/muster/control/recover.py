@@ -71,10 +71,10 @@ def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSuper
         return False
     try:
         pid = run_lock.last_holder(folder.lock)
-        if pid is not None and run_lock.is_supervisor(pid, run_id) is not False:
+        if pid is not None and run_lock.is_supervisor(pid, folder) is not False:
             # a process closes its files a moment before its PID namespace is emptied
             wait_for_process(pid, run_lock.EXIT_TIMEOUT)
-            if run_lock.is_supervisor(pid, run_id):
+            if run_lock.is_supervisor(pid, folder):
                 name = store.runs.summary(run_id).name
                 text = f"{name} is left alone: process {pid} drives it in a copy of {home.root}"
                 warnings.warn(text, NotRecovered, stacklevel=2)
@@ -231,10 +231,10 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
     return has_supervisor(home, run_id)
 
 
-def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
+def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
-    False if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
+    Nothing if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
     installed here.
     """
     from muster.engines.registry import engine_named
@@ -244,7 +244,7 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     engine.clean_up(run_id)
     record = store.runs.get(run_id)
     if RunState(record.state).terminal:
-        return False
+        return
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
     from muster.control.reserve import reserve_again
@@ -270,8 +270,7 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
         facts.append(SupervisorLost(why, started))
         lacking = reserve_again(store, home, record, plan)
         facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
-    record_step(store, plan, folder, own, facts)
-    return True
+    record_step(store, plan, ledger, before, facts)
 
 
 def record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
@@ -292,11 +291,11 @@ def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
     run = store.runs.get(own.run_id)
     if RunState(run.state).terminal:
         return
-    from muster.control.ledger import request_events
+    from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
     from muster.control.unsupervised_steps import record_step
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
-    requests = request_events(store.runs.pending_requests(own.run_id))
-    record_step(store, plan, folder, own, [*requests, RunBroken(why)])
+    ledger = StoreLedger(store, plan, own, folder)
+    record_step(store, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
-from muster.file_locks import flock
+from muster.file_locks import try_flock
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
 
@@ -29,15 +29,13 @@ def acquire(path: Path) -> int | None:
     """A descriptor that holds the lock; None if another process holds it. Raises OSError,
     NoLocks."""
     descriptor = open_or_replace(path, os.O_RDWR, 0o600)
+    acquired = False
     try:
-        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        acquired = try_flock(descriptor, fcntl.LOCK_EX, path)
+    finally:
+        if not acquired:
+            os.close(descriptor)
+    return descriptor if acquired else None
 
 
 def acquire_or_refuse(folder: RunDir, name: str) -> int:
@@ -61,12 +59,9 @@ def is_held(path: Path) -> bool:
         return False
     try:
         # a shared lock, so that processes that check do not see each other
-        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path)
-    except BlockingIOError:
-        return True
+        return not try_flock(descriptor, fcntl.LOCK_SH, path)
     finally:
         os.close(descriptor)
-    return False
 
 
 def holder_pid(path: Path) -> int | None:
@@ -82,7 +77,7 @@ def holder_pid(path: Path) -> int | None:
     return next((pid for pid in (recorded, *others) if _has_open(pid, recorded, path)), None)
 
 
-def is_supervisor(pid: int, run_id: str) -> bool | None:
+def is_supervisor(pid: int, folder: RunDir) -> bool | None:
     """Whether a process is the supervisor of a run, perhaps in another copy of MUSTER_HOME. None if
     that is not known: it is exiting, or belongs to another user."""
     if pid == os.getpid():
@@ -91,7 +86,7 @@ def is_supervisor(pid: int, run_id: str) -> bool | None:
         files = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
     except OSError:
         return None
-    locked = f"/runs/{run_id}/lease"
+    locked = os.path.join(os.sep, *folder.lock.parts[-3:])  # runs/ID/lease
     return any(file.endswith(locked) for file in files) if files else None
 
 

@@ -14,6 +14,7 @@ from muster.control.persist import plan_of
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import Event, Request
 from muster.lifecycle.states import RunState
+from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store.records import CorruptRecord, Lease
@@ -23,23 +24,22 @@ if TYPE_CHECKING:
 
 
 def record_step(
-    store: Store, plan: RunPlan, folder: RunDir, own: Lease, facts: Sequence[Event]
+    store: Store, plan: RunPlan, ledger: StoreLedger, before: RunStatus, facts: Sequence[Event]
 ) -> None:
-    """Decide and record one step of a run. The caller has the run's lock, and the lease `own`. The
+    """Decide and record one step from the status `before`. The caller has the run's lock. The
     effects are left to the supervisor that drives the run next."""
-    ledger = StoreLedger(store, plan, own, folder)
-    before = ledger.load()
     now = SteadyClock(store.events.last_time(plan.run_id)).now()
     decision = decide(plan.policy, before, facts, now)
     ledger.record(Record(before, decision.status, decision.entries, now))
-    if decision.status.state.terminal:
-        stored_submission.delete(folder)
+    if decision.status.state.terminal and ledger.folder is not None:
+        stored_submission.delete(ledger.folder)
 
 
 def apply_requests(store: Store, folder: RunDir, own: Lease, requests: Sequence[Event]) -> None:
     """Apply requests to a run. The caller has the run's lock."""
     plan = plan_of(store.runs.get(own.run_id))
-    record_step(store, plan, folder, own, requests)
+    ledger = StoreLedger(store, plan, own, folder)
+    record_step(store, plan, ledger, ledger.load(), requests)
 
 
 def apply_to_suspended(

@@ -135,8 +135,7 @@ class EmbeddedAPI:
 
     def recover(self) -> None:
         """Recover runs without a supervisor and delete expired ones, at the first call."""
-        if not self._backend.recovered:
-            recover_once(self.context)
+        recover_once(self._backend)
 
     def close(self) -> None:
         self._backend.close()
@@ -472,7 +471,7 @@ class EmbeddedAPI:
     def adopt(self, run_id: str) -> RunRecord:
         from muster.service.recovery import adopt
 
-        adopt(self.context, run_id)
+        adopt(self._backend, run_id)
         return self.store.runs.get(run_id)
 
     @_of_run(Right.SUBMIT, "suspend runs")

@@ -11,20 +11,19 @@ from contextlib import suppress
 from muster.control.expire import expire
 from muster.control.recover import recover
 from muster.errors import StoreBusy
-from muster.service.context import Context
+from muster.service.backend import Backend
 
 
-def recover_once(context: Context) -> None:
+def recover_once(backend: Backend) -> None:
     """Recover runs without a supervisor and delete expired ones, at the first call for a backend.
 
     Does nothing where MUSTER_HOME is read-only. While another process keeps the database busy, or
     the disk is full, this is left to the next command.
     """
-    backend = context.backend
-    store = backend.store
     with backend.lock:
         if backend.recovered:
             return
+        store = backend.store
         backend.recovered = True
     if backend.home.read_only():
         return
@@ -33,13 +32,13 @@ def recover_once(context: Context) -> None:
         expire(store, backend.home)
 
 
-def adopt(context: Context, run_id: str) -> None:
+def adopt(backend: Backend, run_id: str) -> None:
     """See `control.recover.adopt`."""
     from muster.control import recover
 
-    recover.adopt(context.store, context.home, run_id, context.backend.start_supervisor)
+    recover.adopt(backend.store, backend.home, run_id, backend.start_supervisor)
 
 
-def recover_now(context: Context) -> bool:
+def recover_now(backend: Backend) -> bool:
     """Recover runs without a supervisor. Whether there were any."""
-    return bool(recover(context.store, context.home, context.backend.start_supervisor))
+    return bool(recover(backend.store, backend.home, backend.start_supervisor))

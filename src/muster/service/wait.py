@@ -73,7 +73,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
             return run
         _check_recoverable(context, run)
         pid = run_lock.last_holder(folder.lock)
-        if recover_now(context):
+        if recover_now(context.backend):
             continue
         if lease.other_host(context.store, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
