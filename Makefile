@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # two pips must not run in one environment, even with -j
 .NOTPARALLEL:
-.PHONY: demo demos test test-all lint bench seeds docs pictures site mutation clean
+.PHONY: demo demos test test-all lint bench seeds docs contract pictures site mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
@@ -60,6 +60,12 @@ mutation: $(VENV)/.mutation
 # the documentation's site: http://127.0.0.1:8000, updated while its pages are edited
 site: $(VENV)/.dev
 	$(BIN)/mkdocs serve
+
+# the page with the results of the contract tests of all engines
+contract: $(VENV)/.dev
+	CONTRACT_PAGE=1 $(PYTEST) $(addprefix tests/engines/test_,events.py contract.py restarts.py \
+	  commands.py forwards.py) tests/engines/hosts/test_faults.py tests/engines/remote/test_faults.py \
+	  tests/engines/remote/test_dialed_faults.py tests/store/sqlite/test_full_disk.py
 
 # terminal pictures of the documentation, from real runs
 pictures: $(VENV)/.dev

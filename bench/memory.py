@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 from common import MUSTER, fresh_home
+from restart_local import count
+
+import muster
 
 
 def pss(pid: int) -> float:
@@ -21,24 +24,30 @@ def children(pid: int) -> list[int]:
     return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def measure(nodes: int) -> None:
+def measure(nodes: int) -> tuple[float, float]:
+    """The megabytes of the supervisor of a run, and of each of its agents."""
     with fresh_home() as home:
         command = [MUSTER, "run", "--detach", "--nodes", str(nodes), "--", "sleep", "1000"]
         subprocess.run(command, capture_output=True, check=True)
-        shown = ""
-        while f"{nodes} ready" not in shown:
-            shown = subprocess.check_output([MUSTER, "runs", "show", "last"], text=True)
+        ready = 0
+        for entry in muster.get_run("last").events(follow=True):
+            if entry.kind == "nodes" and entry.data["state"] == "READY":
+                ready += count(entry.data["ranks"])
+            if ready == nodes:
+                break
         (lease,) = home.glob("runs/*/lease")
         pid = int(lease.read_text())
         agents = [pss(child) for child in children(pid)]
-        print(
-            f"{nodes:4} nodes: supervisor {pss(pid):5.1f} MB, agents {sum(agents):6.1f} MB "
-            f"({sum(agents) / len(agents):.2f} MB each)",
-            flush=True,
-        )
+        supervisor = pss(pid)
         subprocess.run([MUSTER, "runs", "cancel", "last"], capture_output=True, check=True)
+    return supervisor, sum(agents) / len(agents)
 
 
 if __name__ == "__main__":
-    for count in (1, 100):
-        measure(count)
+    for nodes in (1, 100):
+        supervisor, agent = measure(nodes)
+        print(
+            f"{nodes:4} nodes: supervisor {supervisor:5.1f} MB, agents {agent * nodes:6.1f} MB "
+            f"({agent:.2f} MB each)",
+            flush=True,
+        )

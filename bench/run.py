@@ -8,6 +8,6 @@ from pathlib import Path
 
 NAMES = ("start", "many", "recovery", "controller", "takeover", "restart_local", "frameworks")
 
-for name in (*NAMES, "logs", "memory", "store", "cli"):
+for name in (*NAMES, "logs", "memory", "store", "cli", "arrays", "array_views", "contacts"):
     print(f"\n=== bench/{name}.py", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=True)

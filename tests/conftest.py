@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, settings
 from muster.client import api
 from muster.client.client import Client
 from muster.control.launcher import Launcher
+from muster.engines import registry
 from support.embedded import embedded
 from support.launchers import SharedLauncher, spawn
+from support.plugins import install_servers
 
 # the duration of Hypothesis's examples depends on the load of the machine
 settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -88,6 +90,24 @@ def client(own_home: Path) -> Iterator[Client]:
         if not run.done:
             run.cancel("the test is over").wait(60)
     embedded(client).close()
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine that reaches its nodes as if they were on other machines."""
+    install_servers(tmp_path / "site")
+    for path in (ROOT, tmp_path / "site"):
+        monkeypatch.setenv("PYTHONPATH", str(path), prepend=os.pathsep)
+        monkeypatch.syspath_prepend(path)
+    registry._plug_in.cache_clear()
+    return "servers"
+
+
+@pytest.fixture(params=["local", "servers"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine, for commands that enter nodes."""
+    name: str = request.param
+    return request.getfixturevalue("servers") if name == "servers" else name
 
 
 @pytest.fixture

@@ -21,7 +21,10 @@ ALLOWED = {
     "storage/home.py": {"default_home": "finds MUSTER_HOME for an entry point that names none"},
     "storage/sync.py": {"main": "is an entry point: the engine runs it as a process"},
     "spec/reader.py": {"parse_spec": "the default base of paths of who reads a spec of its own"},
-    "spec/overrides.py": {"with_absolute_paths": "as parse_spec: overrides are read by clients"},
+    "spec/overrides.py": {
+        "with_absolute_paths": "as parse_spec: overrides are read by clients",
+        "decode_overrides": "likewise, for files of parameter sets",
+    },
     "spec/formats/ads/read.py": {
         "_fill_variables": "clients read files, in the submitter's process"
     },

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from muster.errors import EngineError, InvalidInput, Problem
-from muster.secrets import HIDDEN, hidden, hidden_words, hide, print_traceback, redacted
+from muster.secrets import (
+    HIDDEN,
+    SEALED_MARK,
+    hidden,
+    hidden_words,
+    hide,
+    print_traceback,
+    redacted,
+)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +156,17 @@ def test_a_traceback_is_printed_without_secrets(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().err
     assert "RuntimeError: no connection" in printed
     assert f"OSError: --token={HIDDEN} for https://host/x" in printed
+
+
+def test_secrets_in_the_parameter_sets_of_an_array_are_hidden() -> None:
+    rows = '["api_token","lr"]\n["hunter2","0.1"]\n["x\\"y","1"]'
+    shown = '["api_token","lr"]\n["***","0.1"]\n["***","1"]'
+    assert hidden({"array": {"rows": rows}}) == {"array": {"rows": shown}}
+    assert hidden({"rows": shown}) == {"rows": shown}
+    assert hidden({"rows": f"{SEALED_MARK}TOKEN:{shown}"}) == {"rows": shown}
+    address = '["a","b"]\n["https://me:hunter2@host/","password=\\"x y\\""]'
+    assert hidden({"rows": address}) == {"rows": '["a","b"]\n["https://host/","password=***"]'}
+    plain = '["lr","token_file"]\n["0.1","a b"]'
+    assert hidden({"rows": plain})["rows"] is plain
+    assert hidden({"rows": "api_token=hunter2"}) == {"rows": HIDDEN}
+    assert hidden({"rows": [{"api_token": "hunter2"}]}) == {"rows": [{"api_token": HIDDEN}]}

@@ -77,6 +77,17 @@ class InvalidInput(MusterError):  # noqa: N818
         super().__init__("\n".join(str(p) for p in self.problems))
 
 
+class LargeArray(InvalidInput):
+    """An array has so many parameter sets that it is probably a mistake.
+
+    sets: their number. `large_array=True` allows it.
+    """
+
+    def __init__(self, *problems: Problem | str, sets: int = 0) -> None:
+        super().__init__(*problems)
+        self.sets = sets
+
+
 class NotFound(InvalidInput):
     """No job, run or file has the given name or id."""
 

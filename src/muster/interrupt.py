@@ -32,6 +32,18 @@ def leave_at_once() -> None:
     sys.unraisablehook = _exit_if_interrupted
 
 
+def exit_when_terminated() -> None:
+    """Have SIGTERM and SIGHUP raise SystemExit, for a command that has to clean up; unless the
+    parent process has set them to be ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
 class Raised:
     """Within this context Ctrl-C raises KeyboardInterrupt, for code that has to clean up."""
 

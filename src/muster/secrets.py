@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 HIDDEN = "***"
+#: Types of values that contain no secret: most values of a spec are of these.
+HARMLESS = frozenset((type(None), bool, int, float))
 #: What an encrypted string starts with.
 SEALED_MARK = "muster-sealed:1:"
 #: Followed by what is shown of the string. Group 1: the token.
@@ -52,7 +54,7 @@ _OTHER = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@:]*):[^/\s]*@"
 def redacted(text: str, known: Sequence[str] = ()) -> str:
     """The text with secrets hidden: passwords in addresses, values in NAME=VALUE, JSON and headers,
     private keys, and the known values."""
-    text = re.sub(SEALED, "", text) if SEALED_MARK in text else text
+    text = _without_tokens(text)
     for secret in known:
         text = text.replace(secret, HIDDEN) if secret else text
     text = without_credentials(text) if "@" in text else text
@@ -90,7 +92,7 @@ def hidden_words(words: Sequence[str]) -> list[str]:
     """
     made: list[str] = []
     before = ""
-    for word in words:
+    for word in map(_without_tokens, words):  # what is shown of it tells an option
         option = word.startswith("--") or re.fullmatch("-[A-Za-z]?", word)
         named = before.startswith("-") and not option and names_secret(before)
         made.append(hide(before, word) if named else redacted(_without_values(word, _OPTION)))
@@ -104,8 +106,13 @@ def hidden(data: Any) -> Any:
     Values of mappings and of Kubernetes' `{name, value}` are recognized by their names; commands
     are handled as by `hidden_words`, other text as by `redacted`.
     """
+    if isinstance(data, str):
+        return redacted(data)
     if isinstance(data, Mapping):
-        shown = {key: _hide_in(str(key), value) for key, value in data.items()}
+        shown = {
+            key: value if type(value) in HARMLESS else _hide_in(str(key), value)
+            for key, value in data.items()
+        }
         if isinstance(name := data.get("name"), str) and isinstance(data.get("value"), str):
             shown["value"] = hide(name, data["value"])
         return shown
@@ -113,22 +120,49 @@ def hidden(data: Any) -> Any:
         if data and all(isinstance(item, str) for item in data):
             return hidden_words(data)
         return [hidden(item) for item in data]
-    return redacted(data) if isinstance(data, str) else data
+    return data
 
 
-def print_traceback() -> None:
-    """Print the traceback of the current exception on stderr, secrets hidden."""
+def print_traceback(error: BaseException | None = None) -> None:
+    """Print the traceback of an exception, or the current one, on stderr, secrets hidden."""
     import sys
     import traceback
 
-    sys.stderr.write(redacted(traceback.format_exc()))
+    lines = traceback.format_exc() if error is None else "".join(traceback.format_exception(error))
+    sys.stderr.write(redacted(lines))
     sys.stderr.flush()
+
+
+def _without_tokens(text: str) -> str:
+    """The text with what is shown of encrypted strings in their place."""
+    return re.sub(SEALED, "", text) if SEALED_MARK in text else text
 
 
 def _hide_in(key: str, value: Any) -> Any:
     if key in ("env", "node_env") and isinstance(value, Mapping):
         return {name: _hide_by_name(str(name), text) for name, text in value.items()}
+    if key == "rows" and isinstance(value, str):
+        return _hide_in_rows(value)
     return _hide_by_name(key, value)
+
+
+def _hide_in_rows(text: str) -> str:
+    """The parameter sets of an array as text (`spec.parameter_rows`), which can be read as before:
+    each line is a JSON array of texts, the first one has their names."""
+    text = _without_tokens(text)
+    head, _, rest = text.partition("\n")
+    if not any(names_secret(word) for word in head.split('"')) and redacted(text) == text:
+        return text
+    import json
+
+    try:
+        names, *rows = map(json.loads, [head, *rest.split("\n")])
+        shown = [list(map(hide, names, row)) for row in rows]
+    except (ValueError, TypeError, AttributeError):  # not in this form
+        return HIDDEN
+    return "\n".join(
+        json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in (names, *shown)
+    )
 
 
 def _hide_by_name(name: str, value: Any) -> Any:
@@ -138,7 +172,7 @@ def _hide_by_name(name: str, value: Any) -> Any:
 @lru_cache(maxsize=1000)  # the fields of a spec are few, and looked up for each run that starts
 def names_secret(name: str) -> bool:
     """Whether the value of a variable or field with this name is a secret."""
-    upper = name.upper()
+    upper = name.upper().replace("PATH", "")  # PAT is a stem
     if not any(stem in upper for stem in _STEMS):  # most have none: nothing to compile
         return False
     found = re.search(_WORD, name, re.IGNORECASE)

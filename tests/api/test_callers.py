@@ -15,6 +15,8 @@ import pytest
 
 from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeAccess, NodeCommand, Stdio
+from muster.api.replica_table import TableQuery
+from muster.api.retry import Retry
 from muster.api.streams import Selection
 from muster.caller import ALL_RIGHTS, Caller, Right
 from muster.errors import Forbidden, MusterError, NotFound
@@ -31,7 +33,7 @@ FREE = {"caller", "location", "close"}
 _ACCESS = [name for name, _ in inspect.getmembers(NodeAccess, inspect.isfunction) if name[0] != "_"]
 #: Methods that get the id of a run, of both interfaces.
 OF_RUNS = [
-    *(name for name, method in METHODS.items() if "run_id" in method.parameters),
+    *(name for name, method in METHODS.items() if {"run_id", "run_ids"} & method.parameters.keys()),
     *(f"node_access.{name}" for name in _ACCESS if name != "copy"),
 ]
 
@@ -60,6 +62,9 @@ class World:
             "written": parse_spec({"command": ["true"]}),
             "changes": changes_from_mapping({}),
             "chosen": RunFilter(),
+            "run_ids": [run.id],
+            "query": TableQuery(),
+            "retry": Retry(),
             "selection": Selection(),
             "environ": {},
             "arguments": b"",
@@ -118,6 +123,7 @@ def test_a_run_of_another_project_does_not_exist(
     with pytest.raises(NotFound) as caught:
         world.call(other, name)
     missing = world.arguments["run_id"] = "0" * 10
+    world.arguments["run_ids"] = [missing]
     with pytest.raises(NotFound) as unknown:
         world.call(other, name)
     run_id = before[0][0].id

@@ -9,14 +9,21 @@ import pytest
 
 from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeCommand
+from muster.api.replica_table import TableQuery
+from muster.api.retry import Retry
 from muster.api.streams import EventItem, Live, LogChunk, Pause, RunItem, Selection
 from muster.errors import InvalidInput, NotFound, Unreadable
 from muster.spec.overrides import changes_from_mapping
 from muster.spec.reader import parse_spec, spec_from_mapping
-from muster.store.records import RunFilter
+from muster.store.records import NodeFilter, RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
 
+SWEEP = """
+echo replica $MUSTER_REPLICA of lr=$MUSTER_PARAM_LR
+echo "{\\"loss\\": 1.5, \\"val\\": {\\"acc\\": $MUSTER_PARAM_LR}}" > "$MUSTER_OUTPUTS/metrics.json"
+test $MUSTER_REPLICA != 1 || exit 7
+"""
 PROGRAM = """
 echo start
 mkdir -p "$MUSTER_OUTPUTS/a"
@@ -238,3 +245,65 @@ def test_what_muster_is_and_has(api: MusterAPI) -> None:
 def test_a_waiting_run_says_what_it_waits_for(api: MusterAPI) -> None:
     run = start(api, "true", suspend=True)
     assert api.waiting_for(run.id) == "submitted suspended"
+
+
+def test_the_replicas_of_an_array(api: MusterAPI) -> None:
+    run = start(api, SWEEP, array={"lr": "0.1,0.2,0.3"})
+    assert wait(api, run.id) == "FAILED"
+    table = api.replica_table([run.id], TableQuery())
+    assert [(row.replica, row.state, row.exit_code, row.parameters) for row in table.rows] == [
+        (0, "SUCCEEDED", 0, {"lr": "0.1"}),
+        (1, "FAILED", 7, {"lr": "0.2"}),
+        (2, "SUCCEEDED", 0, {"lr": "0.3"}),
+    ]
+    assert table.rows[2].metrics == {"loss": 1.5, "val.acc": 0.3}
+    assert (table.matching, table.states) == (3, {"SUCCEEDED": 2, "FAILED": 1})
+    sorted_table = api.replica_table([run.id], TableQuery("val.acc", descending=True, limit=1))
+    assert [row.replica for row in sorted_table.rows] == [2]
+    with pytest.raises(InvalidInput, match="has no width"):
+        api.replica_table([run.id], TableQuery("width"))
+    with pytest.raises(InvalidInput, match="unknown state 'asleep'"):
+        api.replica_table([run.id], TableQuery(states=["ASLEEP"]))
+    assert [node.replica for node in api.shown_nodes(run.id)] == [1]
+    assert [node.rank for node in api.nodes(run.id, NodeFilter(states=["FAILED"]))] == [1]
+    assert api.last_event(run.id) == api.events(run.id)[-1].seq
+    # again
+    prepared = api.prepare_retry(run.id, Retry())
+    assert prepared.notes[0] == "retries 1 of 3 replicas of demo-1: 1"
+    again = api.start(prepared)
+    assert again.job_id == run.job_id
+    assert wait(api, again.id) == "FAILED"
+    both = api.replica_table([run.id, again.id], TableQuery())
+    assert [(row.run, row.replica) for row in both.rows] == [
+        ("demo-1", 0),
+        ("demo-2", 1),
+        ("demo-1", 2),
+    ]
+    assert text_of(api, again.id, Selection(streams=["stdout"])) == b"replica 1 of lr=0.2\n"
+
+
+@pytest.mark.parametrize(
+    ("retry", "problem"),
+    [
+        (Retry(), "no replica of demo-1 has failed"),
+        (Retry("unfinished"), "all replicas of demo-1 have succeeded"),
+        (Retry(only="2"), "demo-1 has no replica 2"),
+        (Retry(only="a"), "'a' is not a replica number"),
+    ],
+)
+def test_a_retry_without_replicas_is_refused(api: MusterAPI, retry: Retry, problem: str) -> None:
+    run = start(api, "true", array={"lr": "0.1,0.2"})
+    assert wait(api, run.id) == "SUCCEEDED"
+    with pytest.raises(InvalidInput, match=problem):
+        api.prepare_retry(run.id, retry)
+
+
+def test_only_an_array_that_is_not_in_progress_is_retried(api: MusterAPI) -> None:
+    with pytest.raises(InvalidInput, match="demo-1 has no array"):
+        api.prepare_retry(start(api, "true").id, Retry())
+    run = start(api, "sleep 1000", array={"lr": "0.1,0.2"})
+    with pytest.raises(InvalidInput, match="demo-2 is still"):
+        api.prepare_retry(run.id, Retry())
+    api.cancel(run.id)
+    wait(api, run.id)
+    assert api.prepare_retry(run.id, Retry("unfinished")).plan.policy.initial_size == 2

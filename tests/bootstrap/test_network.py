@@ -7,8 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from muster.bootstrap.network import ReservedPorts, interface_of, own_address
+from muster.bootstrap.network import ReservedPorts, interface_of
 from muster.frameworks.base import Port
+from muster.node.machine import own_address
 
 
 @pytest.mark.shows("cluster-design/finding-ip")

@@ -26,10 +26,12 @@ PROGRAM = f"truncate -s {SIZE} large && mkdir in && touch up && sleep 1000"
 )
 @pytest.mark.parametrize("direction", ["from the node", "to the node"])
 def test_nothing_incomplete_is_left(
-    client: Client, tmp_path: Path, number: signal.Signals, code: int, direction: str
+    client: Client, tmp_path: Path, engine: str, number: signal.Signals, code: int, direction: str
 ) -> None:
     probe = {"exec": ["test", "-e", "up"], "period": 0.02}
-    until_ready(start_spec(client, {"command": PROGRAM, "startup_probe": probe}, tmp_path))
+    until_ready(
+        start_spec(client, {"command": PROGRAM, "startup_probe": probe, "engine": engine}, tmp_path)
+    )
     here = tmp_path / "here"
     here.mkdir()
     with (tmp_path / "large").open("w") as file:

@@ -13,21 +13,29 @@ import pytest
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from support.command import MUSTER, muster, output_of
+from support.faults import until
 from support.runs import until_ready
 from support.terminals import Terminal
 
 
-def start(client: Client, nodes: int, **fields: object) -> JobRun:
+def start(client: Client, engine: str, nodes: int, **fields: object) -> JobRun:
     job, new = client.job(None, command=["sleep", "1000"], name="demo", **fields)
-    run = client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+    run = client.start(
+        client.prepare_run(job, overrides_from({"nodes": nodes, "engine": engine}), new_job=new)
+    )
     until_ready(run)
     return run
 
 
 @pytest.fixture
-def run(client: Client) -> Iterator[JobRun]:
+def run(client: Client, engine: str) -> Iterator[JobRun]:
     """A run of two nodes that sleep."""
-    yield start(client, 2)
+    yield start(client, engine, 2)
+
+
+def processes_in(run: JobRun) -> str:
+    """The command lines of the processes that node 0 sees."""
+    return output_of("exec", run.name, "--rank", "0", "--", "ps", "-eo", "args")
 
 
 @pytest.mark.parametrize(
@@ -43,8 +51,10 @@ def test_options_may_come_before_and_after_the_run(run: JobRun, words: tuple[str
     assert output_of("exec", *(run.name if word == "RUN" else word for word in words)) == "1\n"
 
 
-def test_standard_input_secrets_and_the_exit_code_are_passed_on(client: Client) -> None:
-    run = start(client, 1, env={"API_TOKEN": "not-to-be-hidden"})
+def test_standard_input_secrets_and_the_exit_code_are_passed_on(
+    client: Client, engine: str
+) -> None:
+    run = start(client, engine, 1, env={"API_TOKEN": "not-to-be-hidden"})
     script = "read x; echo $x $API_TOKEN; exit 9"
     done = muster("exec", run.id, "--", "sh", "-c", script, input="word\n")
     assert (done.stdout, done.stderr, done.returncode) == ("word not-to-be-hidden\n", "", 9)
@@ -98,8 +108,7 @@ def test_a_command_without_a_terminal_of_its_own_ends_with_that_of_muster_exec(r
     assert b"up" in os.read(terminal, 100)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
-    left = output_of("exec", run.name, "--rank", "0", "--", "ps", "-eo", "args")
-    assert "sleep 1234" not in left
+    until(lambda: "sleep 1234" not in processes_in(run), "it has ended")
 
 
 def test_a_shell_greets_when_it_has_started(run: JobRun) -> None:
@@ -118,12 +127,12 @@ def test_a_shell_greets_when_it_has_started(run: JobRun) -> None:
 def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> None:
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
         # before the shell has started: keys that were typed early are not lost
-        terminal.type("trap '' TERM; echo $((6 * 7)); sleep 1000\n")
+        terminal.type("trap '' TERM; echo $((6 * 7)); sleep 4321\n")
         terminal.wait_for("42")
         terminal.process.send_signal(number)
         assert terminal.end() in (129, 137)
-    left = output_of("exec", run.name, "--rank", "0", "--", "ps", "-eo", "args")
-    assert left.count("sleep 1000") == 1, "that of the node"
+    until(lambda: "sleep 4321" not in processes_in(run), "it has ended")
+    assert "sleep 1000" in processes_in(run), "that of the node"
 
 
 def test_a_command_with_a_terminal_that_ignores_signals_is_killed(run: JobRun) -> None:

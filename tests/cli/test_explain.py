@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from muster.cli.explain import explain
 from muster.engines.local.network import addresses
+from support.ssh_hosts import write_profile
 
 DASK = """
 framework: dask
@@ -104,3 +105,21 @@ def test_variables_are_shown_with_their_origin(tmp_path: Path) -> None:
     (address,) = (line for line in only if line.startswith("MASTER_ADDR="))
     assert address.endswith("  # set by the framework, not env")
     assert "note: group workers: MASTER_ADDR, NODE_RANK are set by Muster, not by the job" in lines
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ({}, "a node without contact is not replaced, since it may still run"),
+        (
+            {"isolation_timeout": "10m"},
+            "a machine ends its node after 10m without contact; then it is replaced",
+        ),
+    ],
+)
+def test_what_an_engine_does_without_contact_is_said(
+    setting: dict[str, str], text: str, tmp_path: Path, own_home: Path
+) -> None:
+    write_profile(own_home, "lab", {"hosts": ["gpu1", "gpu2"], **setting})
+    lines = explained(tmp_path, "engine: lab\ncommand: [hostname]\nnodes: 2\n")
+    assert lines[lines.index("engine: lab") + 1] == f"  {text}"

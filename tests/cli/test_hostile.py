@@ -41,6 +41,8 @@ PRINTS = {
     "runs adopt": "runs adopt --help",
     "runs scale": "runs scale --help",
     "runs show": "runs show last",
+    "runs retry": "runs retry --help",
+    "runs table": "runs table last",
     "runs suspend": "runs suspend --help",
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
@@ -73,6 +75,9 @@ PRINTS = {
     "shapes": "shapes",
     "check": "check -- true",
     "engines list": "engines list",
+    "engines add hosts": "engines add hosts --help",
+    "engines check": "engines check local",
+    "engines remove": "engines remove --help",
     "env list": "env list --json",
     "env prune": "env prune --help",
     "disk": "disk",
@@ -80,6 +85,7 @@ PRINTS = {
     "doctor": "doctor",
     "convert": "convert few.yaml",
     "schema": "schema",
+    "node-program": "node-program",
     "completion": "completion bash",
 }
 

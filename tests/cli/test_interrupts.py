@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -64,6 +65,26 @@ def test_the_ctrl_c_handler_is_set_before_other_imports() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
     assert done.stdout == "muster muster.interrupt\n"
+
+
+def test_a_signal_that_arrives_in_a_callback_detaches_after_it() -> None:
+    code = """
+        import os, signal, time, weakref
+        from muster.cli.detach import Detached, detach_on_signals
+        class Thing:
+            pass
+        detach_on_signals([])
+        thing = Thing()
+        held = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        try:
+            del thing
+            time.sleep(60)
+        except Detached as detached:
+            print(detached.number == signal.SIGTERM)
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from muster.cli.live_area import LiveArea
 from muster.cli.run_status import clock, nodes_text, step
-from support.terminals import Screen, Terminal
+from support.terminals import Screen, Terminal, on_terminal
 
 #: Draws a progress bar without a newline, waits for a file, and completes the bar.
 BAR = """
@@ -25,12 +25,6 @@ while not os.path.exists(sys.argv[1]):
 sys.stderr.write("\\r100%|#####| of " + rank + "\\n")
 print("日本" * 60, "\\x1b[31mred\\x1b[5A\\x1b[2J", flush=True)
 """
-
-
-def on_terminal(*words: str, cwd: Path, columns: int = 80, **env: str) -> Terminal:
-    environ = {**os.environ, "TERM": "xterm", "PYTHONUTF8": "1", **env}
-    argv = [sys.executable, "-m", "muster", *words]
-    return Terminal(argv, env=environ, columns=columns, cwd=str(cwd))
 
 
 def status(screen: Screen) -> str:

@@ -32,10 +32,12 @@ server.serve_forever()
 """
 
 
-def start(client: Client, nodes: int, **fields: object) -> tuple[JobRun, int]:
+def start(client: Client, engine: str, nodes: int, **fields: object) -> tuple[JobRun, int]:
     """A run whose nodes serve, and the port of the first one that does."""
     job, new = client.job(None, command=[sys.executable, "-c", SERVER], name="demo", **fields)
-    run = client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+    run = client.start(
+        client.prepare_run(job, overrides_from({"nodes": nodes, "engine": engine}), new_job=new)
+    )
     until_ready(run)
     missing = set(range(nodes))
     for record in run.logs(follow=True, streams=["stdout"]):
@@ -52,7 +54,7 @@ def read(url: str) -> str:
 
 
 def test_a_port_on_the_machines_network_is_reached_directly(client: Client) -> None:
-    run, port = start(client, 1)
+    run, port = start(client, "local", 1)
     shown = muster("open", run.name, "--port", str(port), code=0)
     assert (shown.stdout, shown.stderr) == (f"http://127.0.0.1:{port}/\n", "")
     assert read(shown.stdout.strip()) == "node 0"
@@ -60,8 +62,10 @@ def test_a_port_on_the_machines_network_is_reached_directly(client: Client) -> N
     assert refused.startswith(f"error: {run.name} has no dashboard, or it is not up yet")
 
 
-def test_a_port_on_the_machines_network_is_forwarded_from_a_chosen_port(client: Client) -> None:
-    run, port = start(client, 1)
+def test_a_port_of_a_nodes_loopback_interface_is_forwarded_from_a_chosen_port(
+    client: Client, engine: str
+) -> None:
+    run, port = start(client, engine, 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         local = free.getsockname()[1]
@@ -76,7 +80,7 @@ def test_a_port_on_the_machines_network_is_forwarded_from_a_chosen_port(client: 
 
 @pytest.mark.skipif(bool(probe()), reason="needs namespaces")
 def test_a_port_of_a_node_with_its_own_network_is_forwarded(client: Client) -> None:
-    run, _ = start(client, 2, network="isolated", env={"SERVE": "8123"})
+    run, _ = start(client, "local", 2, network="isolated", env={"SERVE": "8123"})
     words = [*MUSTER, "open", run.name, "--port", "8123", "--rank"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
-from support.command import muster
+from support.command import muster, output_of
 
 JOB = """
 name: train
@@ -144,3 +144,30 @@ def test_options_of_a_run_describe_a_new_job(client: Client) -> None:
     settings = {setting.path: setting.origin for setting in client.run("last").settings()}
     assert settings["network"] == "job"
     assert "overridden for this run" not in muster("runs", "show", "last").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--only", "1,3"], "--only 1,3: {} --set node_groups.a.only=1,3)"),
+        (["--parallelism", "2"], "--parallelism 2: {} --set node_groups.a.parallelism=2)"),
+        (
+            ["--array", "lr=1, 2", "--array", "n=0..9", "--sample", "3", "--parallelism", "2"],
+            "--array: {} --set node_groups.a.array.lr='1, 2' --set node_groups.a.array.n=0..9 "
+            "--set node_groups.a.array.sample=3 --set node_groups.a.parallelism=2)",
+        ),
+        (["--sample", "3"], "--sample 3: {} --set node_groups.a.array.sample=3)"),
+        (["--array", "sets.csv"], "--array: {} --set node_groups.a.array.file={folder}/sets.csv)"),
+    ],
+)
+def test_an_array_of_a_job_with_several_groups_names_its_group(
+    words: list[str], error: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sets.csv").write_text("lr\n1\n")
+    text = error.format("the job has the groups a, b (name the group:", folder=tmp_path)
+    assert errors_of("run", "job.yaml", *words) == [text]
+
+
+def test_the_flags_that_an_error_names_are_those_of_an_array(tmp_path: Path) -> None:
+    words = ["--set", "node_groups.a.array.lr=1, 2", "--set", "node_groups.a.parallelism=1"]
+    assert "replica 0: lr=1" in output_of("explain", "job.yaml", *words)

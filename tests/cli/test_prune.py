@@ -52,7 +52,7 @@ def test_ended_runs_are_deleted_and_others_stay(client: Client, own_home: Path) 
     assert shown[1].startswith("would free ")
     assert len(client.runs()) == 5
     refused = command("prune", "--keep", "1", code=2, stdin=-3)
-    assert "There is no terminal to ask on (--yes does it without asking)" in refused.stderr
+    assert "no terminal to confirm on (add --yes)" in refused.stderr
     lines = output_of("prune", "--keep", "1", "--yes").splitlines()
     assert lines[0] == f"deleted 2 runs: {names}"
     assert lines[1] == shown[1].replace("would free ", "") + " freed"

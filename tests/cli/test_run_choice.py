@@ -26,9 +26,7 @@ def states() -> dict[str, str]:
 def test_runs_are_chosen_by_filter(runs: list[str]) -> None:
     assert "no runs to cancel" in muster("cancel", "--tag", "team=c", code=0).stderr
     refused = muster("cancel", "--all", code=2, stdin=-3).stderr
-    assert refused == (
-        "error: cancel 2 runs? There is no terminal to ask on (--yes does it without asking)\n"
-    )
+    assert refused == ("error: cancel 2 runs: no terminal to confirm on (add --yes)\n")
     assert states() == {"true-1": "SUCCEEDED", "sleep-1": "IN_PROGRESS", "sleep-2": "IN_PROGRESS"}
     assert output_of("cancel", "--tag", "team=a", "-y") == "sleep-1 is CANCELED\n"
     assert output_of("rm", "--older-than", "1d", "--all", "--yes") == ""

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from muster.cli.explain import explain
 from muster.cli.shapes import shapes
 from muster.client.client import Client
-from muster.engines.local import limits
 from muster.errors import InvalidInput
+from muster.node.control_groups import usable_limits
 from muster.spec.formats.manifests import read_manifest
 from muster.spec.overrides import changes_from_mapping
 
@@ -79,7 +79,7 @@ held = bytearray(200 << 20)
 
 
 @pytest.mark.shows("jobs/job-shape")
-@pytest.mark.skipif(bool(limits.unenforceable(True, True)), reason="no control groups here")
+@pytest.mark.skipif(len(usable_limits()) < 2, reason="no control groups here")
 def test_a_shape_limits_a_run(own_catalogue: Path, client: Client, tmp_path: Path) -> None:
     """Nodes have the CPUs of their shape; a node that uses more memory is killed, and the run
     reports why."""

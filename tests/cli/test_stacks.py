@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -40,27 +41,32 @@ wait_for_data() if os.environ["NODE_RANK"] == "1" else wait_for_others()
 """
 
 
-def start(client: Client, nodes: int, command: list[str]) -> JobRun:
+def start(client: Client, engine: str, nodes: int, command: list[str]) -> JobRun:
     job, new = client.job(None, command=command, name="demo")
-    run = client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+    run = client.start(
+        client.prepare_run(job, overrides_from({"nodes": nodes, "engine": engine}), new_job=new)
+    )
     until_ready(run)
     return run
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program named py-spy, found before the real one."""
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Python that has a program named py-spy beside it, which is found before the real one."""
     program = tmp_path / "py-spy"
     program.write_text(FAKE)
     program.chmod(0o755)
     which = f"import shutil; shutil.which = lambda *_, **__: {str(program)!r}"
     (tmp_path / "sitecustomize.py").write_text(which)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    return str(tmp_path / "python3")
 
 
-@pytest.mark.usefixtures("fake")
-def test_main_threads_are_shown_and_others_counted(client: Client) -> None:
-    run = start(client, 3, [sys.executable, "-c", "import time; time.sleep(1000)"])
+def test_main_threads_are_shown_and_others_counted(
+    client: Client, engine: str, python: str
+) -> None:
+    run = start(client, engine, 3, [python, "-c", "import time; time.sleep(1000)"])
     shown = muster("stacks", run.name, code=0)
     assert shown.stdout == "ranks 0-2:\n    wait (train.py:3)\n"
     assert shown.stderr == "3 more threads: --threads shows them\n"
@@ -72,24 +78,36 @@ def test_main_threads_are_shown_and_others_counted(client: Client) -> None:
     assert f"{run.name} has no rank 3" in muster("stacks", run.name, "--rank", "3", code=2).stderr
 
 
-@pytest.mark.usefixtures("fake")
-def test_a_process_that_cannot_be_read_is_named(client: Client) -> None:
+def test_a_process_that_cannot_be_read_is_named(client: Client, engine: str, python: str) -> None:
     program = "import time; time.sleep(1000)"
-    run = start(client, 1, [sys.executable, "-c", program, "unreadable"])
+    run = start(client, engine, 1, [python, "-c", program, "unreadable"])
     failed = muster("stacks", run.name, code=4)
     assert failed.stdout == ""
     assert failed.stderr.startswith("warning: rank 0: process ")
     assert "Error: Permission denied" in failed.stderr
 
 
-def test_a_run_without_python(client: Client, tmp_path: Path) -> None:
-    run = start(client, 1, ["sleep", "1000"])
+def test_a_host_without_py_spy_is_named(client: Client, tmp_path: Path, servers: str) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)
+    program = [str(tmp_path / "python3"), "-c", "import time; time.sleep(1000)"]
+    job, new = client.job(None, command=program, name="demo", env={"PATH": str(tmp_path)})
+    overrides = overrides_from({"nodes": 2, "engine": servers})
+    run = client.start(client.prepare_run(job, overrides, new_job=new))
+    until_ready(run)
+    failed = muster("stacks", run.name, code=4)
+    why = "py-spy, which reads the stacks, is not installed there"
+    assert failed.stdout == ""
+    assert [line.rpartition(": ")[2] for line in failed.stderr.splitlines()] == [why] * 2
+
+
+def test_a_run_without_python(client: Client, engine: str, tmp_path: Path) -> None:
+    run = start(client, engine, 1, ["sleep", "1000"])
     assert muster("stacks", run.name).stderr == f"no Python process runs in {run.name}\n"
 
 
 @pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
-def test_the_rank_that_differs_stands_alone(client: Client) -> None:
-    run = start(client, 3, [sys.executable, "-c", PROGRAM])
+def test_the_rank_that_differs_stands_alone(client: Client, engine: str) -> None:
+    run = start(client, engine, 3, [sys.executable, "-c", PROGRAM])
     missing = {0, 1, 2}
     for record in run.logs(follow=True, streams=["stdout"]):
         missing.discard(record.rank)

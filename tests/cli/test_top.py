@@ -26,13 +26,15 @@ while True:
 """
 
 
-def start(client: Client, nodes: int, program: str) -> JobRun:
+def start(client: Client, engine: str, nodes: int, program: str) -> JobRun:
     job, new = client.job(None, command=["python3", "-c", program], name="demo")
-    return client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+    return client.start(
+        client.prepare_run(job, overrides_from({"nodes": nodes, "engine": engine}), new_job=new)
+    )
 
 
-def test_a_snapshot_of_runs_and_of_nodes(client: Client) -> None:
-    run = start(client, 2, BUSY)
+def test_a_snapshot_of_runs_and_of_nodes(client: Client, engine: str) -> None:
+    run = start(client, engine, 2, BUSY)
     until_ready(run)
     nodes: list[dict[str, Any]] = json_of("top", run.name, "--json")
     assert [(node["rank"], node["group"]) for node in nodes] == [(0, "workers"), (1, "workers")]
@@ -44,8 +46,8 @@ def test_a_snapshot_of_runs_and_of_nodes(client: Client) -> None:
     assert len(lines) == 3
 
 
-def test_on_a_terminal_it_is_drawn_again_until_q(client: Client) -> None:
-    run = start(client, 1, "import time; time.sleep(1000)")
+def test_on_a_terminal_it_is_drawn_again_until_q(client: Client, engine: str) -> None:
+    run = start(client, engine, 1, "import time; time.sleep(1000)")
     until_ready(run)
     with Terminal([*MUSTER, "top", run.name, "--interval", "0.2"]) as terminal:
         for _ in range(3):
@@ -56,8 +58,8 @@ def test_on_a_terminal_it_is_drawn_again_until_q(client: Client) -> None:
         assert terminal.end() == 0
 
 
-def test_on_a_terminal_it_ends_with_its_run(client: Client) -> None:
-    run = start(client, 1, "import time; time.sleep(1000)")
+def test_on_a_terminal_it_ends_with_its_run(client: Client, engine: str) -> None:
+    run = start(client, engine, 1, "import time; time.sleep(1000)")
     until_ready(run)
     with Terminal([*MUSTER, "top", run.name, "--interval", "0.2"]) as terminal:
         terminal.wait_for("workers")
@@ -67,8 +69,8 @@ def test_on_a_terminal_it_ends_with_its_run(client: Client) -> None:
     assert how in terminal.output.partition("\x1b[?1049l")[2]
 
 
-def test_a_dumb_terminal_gets_one_table(client: Client) -> None:
-    run = start(client, 1, "import time; time.sleep(1000)")
+def test_a_dumb_terminal_gets_one_table(client: Client, engine: str) -> None:
+    run = start(client, engine, 1, "import time; time.sleep(1000)")
     until_ready(run)
     environ = {**os.environ, "TERM": "dumb"}
     with Terminal([*MUSTER, "top", run.name], env=environ) as terminal:
@@ -77,16 +79,16 @@ def test_a_dumb_terminal_gets_one_table(client: Client) -> None:
     assert "\x1b" not in terminal.output
 
 
-def test_nothing_runs(client: Client) -> None:
+def test_nothing_runs(client: Client, engine: str) -> None:
     nothing = muster("top", code=0)
     assert (nothing.stdout, nothing.stderr) == ("", "no runs are in progress\n")
     assert json_of("top", "--json") == []
-    run = start(client, 1, "pass").wait(60)
+    run = start(client, engine, 1, "pass").wait(60)
     assert f"{run.name} has no processes: it is SUCCEEDED" in muster("top", run.name, code=2).stderr
 
 
 def test_the_usage_of_a_run_is_recorded(client: Client) -> None:
-    run = start(client, 2, f"{BURN.format(1)}import time; time.sleep(1)").wait(60)
+    run = start(client, "local", 2, f"{BURN.format(1)}import time; time.sleep(1)").wait(60)
     used = run.usage
     assert sorted(used) == [0, 1]
     for node in used.values():

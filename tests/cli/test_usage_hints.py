@@ -70,7 +70,7 @@ def refused(*words: str) -> str:
         ("ssh train-3", "Did you mean `muster shell train-3`?"),
         ("xyzzy", "No such command 'xyzzy'. `muster --help` lists them."),
         ("logs last --rank 3-1", "3-1 is an empty range; write 1-3"),
-        ("logs last --rank a", "'a' is not a rank; write 0 or 0,2-5"),
+        ("logs last --rank a", "'a' is not a rank; write 3 or 3,17,40-42"),
         ("logs last --rank 0-99999999999", "a rank is less than 1,000,000"),
         ("ps -o xml", "'xml' is not one of 'json', 'yaml', 'wide'"),
         ("ps -o yaml --json", "yaml was chosen already"),

@@ -185,6 +185,9 @@ def test_urls_are_checked_for_the_access_that_the_job_needs(client: Client, tmp_
 def test_nodes_are_named_in_the_order_of_their_ranks() -> None:
     """The order in which nodes report does not matter."""
     reports = ({"rank": rank, "address": "", "found": [], "offset": None} for rank in (2, 0, 1))
-    records = [SimpleNamespace(message=json.dumps(one), rank=one["rank"]) for one in reports]
+    records = [
+        SimpleNamespace(message=json.dumps(one), rank=one["rank"], stream="stdout")
+        for one in reports
+    ]
     run: Any = SimpleNamespace(logs=lambda **_: iter(records))
-    assert [*_answers(run, 3)] == [0, 1, 2]
+    assert [*_answers(run, 3, pytest.fail)] == [0, 1, 2]

@@ -9,7 +9,7 @@ import pytest
 
 import muster
 from muster.client.client import Client
-from muster.client.filters import age_of, moment_of, states_named
+from muster.client.filters import age_of, moment_of, numbers_in, states_named
 from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
 from support.command import muster as command
@@ -60,3 +60,13 @@ def test_commands_and_python_accept_the_same(client: Client) -> None:
     assert muster.prune(older_than="2020-11-01", dry_run=True, home=home).runs == ()
     for words in ("prune --yes", "rm --yes", "env prune"):
         command(*words.split(), "--older-than", "2020-11-01", code=0)
+
+
+def test_numbers_of_replicas() -> None:
+    assert numbers_in("replicas", None) is None
+    assert numbers_in("replicas", "3,5-6") == [3, 5, 6]
+    assert numbers_in("replicas", [5, 3]) == [3, 5]
+    assert numbers_in("replicas", 4) == [4]
+    assert numbers_in("replicas", []) == []
+    with pytest.raises(InvalidInput, match=r"^replicas: 'a' is not a replica number"):
+        numbers_in("replicas", "a")

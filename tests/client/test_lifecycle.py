@@ -195,6 +195,12 @@ def test_resume_refuses_settings_that_cannot_change(client: Client, tmp_path: Pa
     with pytest.raises(muster.InvalidInput, match="nodes of a replica cannot change"):
         run.resume(nodes=3)
     assert run.refresh().state == "SUSPENDED"
+    array = {"command": ["true"], "array": {"lr": [1, 2]}, "suspend": True}
+    run = start_spec(client, array, tmp_path)
+    with pytest.raises(muster.InvalidInput, match="parameters of replicas cannot change"):
+        run.resume(array={"lr": [1, 3]})
+    with pytest.raises(muster.InvalidInput, match="the replicas that run cannot change"):
+        run.resume(only=1)
 
 
 def test_ended_runs_are_deleted_after_their_time_to_live(client: Client, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.engines.machine import count_cpus, count_memory
 from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
+from muster.node.machine import count_cpus, count_memory
 from support.command import MUSTER, json_of, muster
 from support.embedded import embedded
 from support.faults import kill, until

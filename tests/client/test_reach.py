@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
+from msgspec.structs import replace
 
 from muster.client.reach import NodePort, answering_host, dashboard, listen
 from muster.errors import InvalidInput
@@ -68,3 +70,28 @@ def test_a_preferred_port_may_be_taken_and_a_given_one_not() -> None:
             assert other.getsockname()[1] != taken
         with pytest.raises(InvalidInput, match=f"^local_port: {taken} cannot be used"):
             listen(taken, 1)
+
+
+def elsewhere(address: str) -> NodeRecord:
+    """A node on another machine, which has its address."""
+    intent = json.dumps({"host": "gpu1", "address": address})
+    return replace(NODES[0], address="", intent=intent)
+
+
+def test_the_loopback_of_this_machine_is_not_that_of_a_node_elsewhere() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = NodePort(elsewhere("127.9.9.8"), server.getsockname()[1])
+        assert place.hosts == ("127.9.9.8", "127.0.0.1", "::1"), "as its machine sees it"
+        assert answering_host(place) is None
+        with socket.create_server(("127.9.9.8", place.port)):
+            assert answering_host(place) == "127.9.9.8"
+
+
+def test_a_dashboard_on_another_machine() -> None:
+    node = elsewhere("127.9.9.8")
+    place = dashboard(RUN, [node], {"dashboard": "http://127.9.9.8:8787/status"})
+    assert (place.node, place.port) == (node, 8787)
+
+
+def test_an_address_that_is_not_known_is_left_out() -> None:
+    assert NodePort(replace(NODES[0], address=""), 80).hosts == ("127.0.0.1", "::1")

@@ -155,6 +155,13 @@ def test_a_suspended_run_is_scaled_when_it_is_resumed(client: Client, tmp_path: 
     assert [*states_of(run)] == [0]
 
 
+def test_an_array_is_not_scaled(client: Client, tmp_path: Path) -> None:
+    run = start(client, tmp_path, command=SLEEP, array={"a": "1..4"}, parallelism=1, suspend=True)
+    with pytest.raises(InvalidInput, match="is an array, which cannot be scaled"):
+        run.scale("workers", 2)
+    assert len(run.table(include_not_started=True)) == 4
+
+
 def test_impossible_sizes_are_refused(client: Client, tmp_path: Path) -> None:
     groups = [
         {"name": "head", "nodes": 2},

@@ -23,6 +23,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "code.zip").touch()
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets" / "a.yaml").write_text("apiVersion: jobset.x-k8s.io/v1\nkind: JobSet\n")
+    job = "apiVersion: batch/v1\nkind: Job\n"
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.yaml").write_text(job)
+    (tmp_path / "deployed").mkdir()
+    (tmp_path / "deployed" / "a.yaml").write_text(job)
+    (tmp_path / "deployed" / "train.py").touch()
     return tmp_path
 
 
@@ -38,6 +44,8 @@ def folder(tmp_path: Path) -> Path:
         ("missing.zip", None, False),
         ("job.yaml", None, False),
         ("sets", None, False),
+        ("jobs", None, False),
+        ("deployed", None, True),  # code, with the manifest of a Job that runs it elsewhere
         ("a-job", None, False),
         ("git+https://example.org/a/b.git", None, True),
         ("git+https://example.org/a/b.git", "train.py", False),

@@ -62,7 +62,7 @@ def test_every_example_is_read_or_refused_with_a_reason(example: str, tmp_path: 
             continue
         with pytest.raises(InvalidInput) as caught:
             read_manifest(file)
-        kinds = f"no JobSet in this file, but {', '.join(getattr(entry, 'kinds', ()))} ("
+        kinds = f"no JobSet or Job in this file, but {', '.join(getattr(entry, 'kinds', ()))} ("
         assert (entry.message if isinstance(entry, Refused) else kinds) in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""docs/internals/conformance.md lists every case of JobSet once, and each has a test."""
+"""docs/internals/conformance.md lists every case of JobSet and of Jobs once; each has a test."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ CASES = [
     *(f"C{number:02}" for number in range(1, 56)),
     *(f"W{number:02}" for number in range(1, 20)),
     *(f"E{number:02}" for number in range(1, 18)),
+    *(f"J{number:02}" for number in (*range(1, 27), *range(30, 47))),
 ]
 #: A case of the page; in parentheses the case whose test shows it.
 CASE = re.compile(
-    r"(?:^\| |<br>|\| )(?P<case>[CWE]\d\d)(?: \((?P<shown>[CWE]\d\d)\))?(?:: | \| )", re.M
+    r"(?:^\| |<br>|\| )(?P<case>[CWEJ]\d\d)(?: \((?P<shown>[CWEJ]\d\d)\))?(?:: | \| )", re.M
 )
 
 
@@ -24,9 +25,9 @@ def cases_of(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            found |= set(re.findall(r"_([CWE]\d\d)_", node.name))
+            found |= set(re.findall(r"_([CWEJ]\d\d)_", node.name))
         elif isinstance(node, ast.keyword) and node.arg == "id":
-            found |= set(re.findall(r"^[CWE]\d\d", ast.literal_eval(node.value)))
+            found |= set(re.findall(r"^[CWEJ]\d\d", ast.literal_eval(node.value)))
     return found
 
 

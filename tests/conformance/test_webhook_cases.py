@@ -152,12 +152,7 @@ def test_invalid_claims_are_refused(policies: list[dict[str, Any]], message: str
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        pytest.param({"parallelism": 1}, "only 1 of 2 pods at a time", id="W19 unequal"),
-        pytest.param(
-            {"completionMode": "NonIndexed", "completions": None},
-            "work queues",
-            id="W19 no index",
-        ),
+        pytest.param({"completions": None}, "an Indexed Job requires it", id="W19 no completions"),
         pytest.param({"parallelism": 0}, "no pod would ever start", id="W19 less than one"),
     ],
 )

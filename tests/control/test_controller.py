@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from muster.control.controller import Controller, Step
-from muster.lifecycle.effects import CloseSession, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    CloseSession,
+    KillNodes,
+    LeaveSession,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.events import (
     CancelRequested,
     ControllerStarted,
@@ -20,6 +27,7 @@ from muster.lifecycle.events import (
     ScaleRequested,
     SessionClosed,
     SupervisorLost,
+    SuspendRequested,
     Tick,
 )
 from muster.lifecycle.policy import Checkpoint, Policy
@@ -34,9 +42,10 @@ BOTH = (NodeRef(0, 0), NodeRef(1, 0))
 class Driven:
     """A controller whose records succeed. `kinds` has the kinds of all recorded entries."""
 
-    def __init__(self, rules: Policy) -> None:
+    def __init__(self, rules: Policy, *, detached: bool = False) -> None:
         self.policy = rules
-        self.controller = Controller(rules, new_status(rules.first_nodes()))
+        status = new_status(rules.first_nodes())
+        self.controller = Controller(rules, status, detached=detached)
         self.kinds: list[str] = []
 
     def step(self, *events: Event, at: float = 0.0) -> Sequence[object]:
@@ -51,8 +60,8 @@ class Driven:
             self.controller.recorded(step.record)
 
 
-def running(rules: Policy) -> Driven:
-    run = Driven(rules)
+def running(rules: Policy, *, detached: bool = False) -> Driven:
+    run = Driven(rules, detached=detached)
     assert run.step(ControllerStarted()) == (StartNodes(0, BOTH),)
     run.step(NodeStarted(0), NodeStarted(1))
     return run
@@ -186,3 +195,65 @@ def test_a_hand_over_that_cannot_be_recorded_is_recorded_later(times: int) -> No
     assert all(step.record is not None and not step.effects for step in steps)
     run.record(steps[-1])
     assert run.controller.handed_over
+
+
+def test_detached_nodes_are_left_as_they_are() -> None:
+    run = running(policy((1, 2, None), max_restarts=1), detached=True)
+    before = run.controller.status
+    assert run.step(NodeEnded(0, 1), LEAVE) == (LeaveSession(),), "its end is reported again"
+    assert run.controller.wake_at() is None
+    assert run.step(LEAVE, NodeEnded(1, 1), Tick()) == ()
+    assert not run.controller.finished
+    run.step(SessionClosed())
+    assert (run.controller.finished, run.controller.handed_over) == (True, True)
+    assert run.controller.status is before
+    assert run.kinds[-1] == "handed_over"
+
+
+def test_detached_nodes_of_a_run_that_is_ending_are_left_as_well() -> None:
+    """They may not be reachable for days."""
+    run = running(policy((1, 2, None)), detached=True)
+    assert run.step(CancelRequested("by user")) == (StopNodes(BOTH),)
+    assert run.step(CancelRequested("by user"), LEAVE) == (LeaveSession(),)
+    run.step(SessionClosed())
+    assert run.controller.handed_over
+    assert run.controller.status.state is RunState.CANCELING
+    assert all(node.kill_at is not None for node in run.controller.status.nodes)
+
+
+def test_ends_of_detached_nodes_are_recorded_before_their_session_closes() -> None:
+    """When it has closed, nobody else knows of them."""
+    run = running(policy((1, 2, None)), detached=True)
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == ()
+    ended = run.controller.status
+    assert [node.state for node in ended.nodes] == [NodeState.SUCCEEDED] * 2
+    assert (ended.state, run.controller.finished) == (RunState.IN_PROGRESS, False)
+    assert run.controller.wake_at() == 1000.0, "at once"
+    run.controller = Controller(run.policy, ended, detached=True)  # the first one was killed
+    assert run.step(ControllerStarted(attaches=True)) == (CloseSession(),)
+    run.step(SessionClosed())
+    assert run.controller.status.state is RunState.SUCCEEDED
+    assert (run.kinds.count("nodes"), run.kinds.count("stopping")) == (3, 1)
+
+
+def test_a_run_with_detached_nodes_that_has_ended_is_not_handed_over() -> None:
+    run = running(policy((1, 2, None)), detached=True)
+    assert run.step(NodeEnded(0, 0), NodeEnded(1, 0)) == ()
+    assert run.step(Tick()) == (CloseSession(),)
+    assert run.step(LEAVE) == ()
+    run.step(SessionClosed())
+    assert run.controller.status.state is RunState.SUCCEEDED
+    assert not run.controller.handed_over
+
+
+def test_a_cancel_of_a_run_that_was_suspended_before_it_is_handed_over_is_applied() -> None:
+    run = running(policy((1, 2, None)), detached=True)
+    run.step(SuspendRequested("by user"))
+    run.step(NodeEnded(0, 143, 15), NodeEnded(1, 143, 15))
+    assert run.step(Tick()) == (CloseSession(),)
+    assert run.step(LEAVE) == ()
+    run.step(SessionClosed())
+    assert run.controller.status.state is RunState.SUSPENDED
+    run.step(CancelRequested("by user"))
+    assert run.controller.status.state is RunState.CANCELED
+    assert "handed_over" not in run.kinds

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
-from muster.lifecycle.replay import replay
-from support.crashes import submit
+from support.crashes import check_log, submit
 from support.embedded import embedded
 
 PROGRAM = """
@@ -65,7 +64,7 @@ def test_a_run_survives_a_supervisor_killed_at_every_step(
         assert len(set(ran)) == len(ran), f"point {point}: no incarnation runs twice"
         last = max(restart for _, restart in ran)
         assert {rank for rank, restart in ran if restart == last} == {0, 1}
-        _check_log(client, run.id)
+        check_log(client, run.id)
         lost = sum(entry.kind == "supervisor_lost" for entry in run.events())
         assert lost <= 1
         killed += lost
@@ -73,20 +72,6 @@ def test_a_run_survives_a_supervisor_killed_at_every_step(
         if survived == 3:  # the number of steps varies with the events that arrive together
             break
     assert killed > 10, "the run has more steps"
-
-
-def _check_log(client: Client, run_id: str) -> None:
-    """The state of the run can be rebuilt from its event log."""
-    run = client.run(run_id)
-    entries = list(run.events())
-    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-    replayed = replay((entry.kind, entry.data) for entry in entries)
-    assert (replayed.state, replayed.details, replayed.attempt) == (
-        run.state,
-        run.details,
-        run.attempt,
-    )
-    assert [replayed.nodes[node.rank][0] for node in run.nodes] == [n.state for n in run.nodes]
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,24 @@ from muster.control.ledger import Ledger
 from muster.engines.base import Report, Session
 from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import EngineError, StoreBusy
+from muster.identity import new_owner
 from muster.lifecycle.events import (
     CancelRequested,
     EngineEvent,
+    HandOverRequested,
     NodeEnded,
     NodeReady,
     NodeStarted,
+    NodeUnreachable,
     Request,
     RunQueued,
+    RunRestarted,
     SessionClosed,
 )
+from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef
+from muster.store.records import Lease, LeaseLost
 from simulation.harness.fake_ledger import MemoryLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
@@ -71,6 +77,10 @@ class FakeSession:
         self.calls.append("close")
         if not self.slow:
             self.report([SessionClosed()])
+
+    def leave(self) -> None:
+        self.calls.append("leave")
+        self.report([SessionClosed()])
 
     def finish_logs(self) -> None:
         self.calls.append("finish logs")
@@ -464,3 +474,149 @@ def test_every_session_is_closed_when_the_process_has_to_end(
     assert set(closed) == set(runs)
     assert caught.value.__notes__ == ["and then: EngineError('cannot close')"] * 3
     assert all(run.session.calls[-1] == "finish logs" for run in runs)
+
+
+class Detached:
+    """A run whose nodes outlive its sessions."""
+
+    def __init__(self, driver: Driver, max_restarts: int = 0) -> None:
+        self.policy = policy((1, 1, None), max_restarts=max_restarts)
+        self.ledger = BusyLedger(run_plan(1, self.policy), NOW, suspended=False)
+        self.requests: list[HandOverRequested] = []
+        #: What the next session reports when it is opened.
+        self.known: list[EngineEvent] = []
+        self.drive(driver)
+
+    def drive(self, driver: Driver) -> None:
+        """Drive it, also after another driver."""
+        parts = RunParts(
+            self.policy,
+            self.ledger,
+            SteadyClock(),
+            self._open,
+            lambda: [*self.requests],
+            detached=True,
+        )
+        self.driven = driver.add(parts)
+
+    def _open(self, loop: RunLoop, report: Report) -> Session:
+        self.session = self.ledger.session = FakeSession(loop, report)
+        report(self.known)
+        return self.session
+
+
+def test_detached_nodes_are_left_when_the_run_is_handed_over(driver: Driver, until: Until) -> None:
+    run = Detached(driver)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+    run.requests.append(HandOverRequested("terminated"))
+    run.driven.wake()
+    driver.drive()
+    assert run.driven.outcome is not None
+    assert run.driven.outcome.handed_over
+    assert run.session.calls[-2:] == ["leave", "record IN_PROGRESS"]
+    nodes = run.ledger.load().nodes
+    run.requests.clear()
+    run.drive(driver)
+    until(lambda: not run.session.calls)
+    assert run.ledger.load().nodes == nodes
+    run.session.report([NodeEnded(0, 0)])
+    driver.drive()
+    ends = ["record IN_PROGRESS", "close", "record SUCCEEDED", "finish logs"]
+    assert run.session.calls == ends, "the ends of nodes are recorded first"
+
+
+def test_a_run_goes_on_with_the_attempt_that_its_engine_has_begun(
+    driver: Driver, until: Until
+) -> None:
+    run = Detached(driver, max_restarts=1)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+    run.requests.append(HandOverRequested("terminated"))
+    run.driven.wake()
+    driver.drive()
+    run.requests.clear()
+    new = of_native_restart(1)
+    run.known = [RunRestarted(1, why="node-0 exited with 3"), NodeStarted(0, new)]
+    run.drive(driver)
+    until(lambda: run.ledger.load().attempt == 1)
+    status = run.ledger.load()
+    assert (status.native_restarts, status.spent.run, status.nodes[0].incarnation) == (1, 1, new)
+    run.session.report([NodeEnded(0, 3), NodeEnded(0, 0, incarnation=new)])
+    driver.drive()
+    record = "record IN_PROGRESS"
+    assert run.session.calls == [record, record, "close", "record SUCCEEDED", "finish logs"]
+    entries = [(entry.kind, entry.data) for entry in run.ledger.log()]
+    assert ("attempt", {"attempt": 1, "by": "engine"}) in entries
+
+
+def test_detached_nodes_are_left_to_the_process_that_drives_the_run_now(
+    driver: Driver, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Detached(driver)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+    own = Lease.first("simulated-1", new_owner())
+
+    def lost(_: Record) -> None:
+        raise LeaseLost(own, None)
+
+    monkeypatch.setattr(run.ledger, "record", lost)
+    run.session.report([NodeUnreachable(0)])
+    run.session.calls.clear()
+    driver.drive()
+    assert run.session.calls == ["leave"]
+    assert run.driven.outcome is not None
+    assert isinstance(run.driven.outcome.error, LeaseLost)
+
+
+def test_detached_nodes_are_left_also_if_that_fails(
+    driver: Driver, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Detached(driver)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+    real, session = run.session.leave, run.session
+
+    def fail(_: object) -> None:
+        raise EngineError("a connection breaks")
+
+    def leave() -> None:
+        session.calls.append("begin to leave")
+        session.loop.add(fail).notify()
+        monkeypatch.setattr(session, "leave", real)
+
+    monkeypatch.setattr(session, "leave", leave)
+    session.calls.clear()
+    run.requests.append(HandOverRequested("terminated"))
+    run.driven.wake()
+    driver.drive()
+    outcome = run.driven.outcome
+    assert outcome is not None
+    assert (outcome.left, str(outcome.error)) == (True, "a connection breaks")
+    assert session.calls == ["notified", "begin to leave", "leave"]
+
+
+def test_detached_nodes_are_ended_when_their_run_cannot_be_driven(
+    driver: Driver, until: Until
+) -> None:
+    run = Detached(driver)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+
+    def fail(_: object) -> None:
+        raise EngineError("the node table is full")
+
+    run.session.loop.add(fail).notify()
+    driver.drive()
+    assert run.session.calls[-2:] == ["close", "finish logs"]
+
+
+def test_detached_nodes_are_left_when_the_process_has_to_end(
+    driver: Driver, loop: EventLoop, until: Until
+) -> None:
+    run = Detached(driver)
+    until(lambda: run.ledger.state() is RunState.IN_PROGRESS)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop.add(interrupt).notify()
+    with pytest.raises(KeyboardInterrupt):
+        driver.drive()
+    assert run.session.calls[-1] == "leave"

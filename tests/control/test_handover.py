@@ -21,7 +21,7 @@ from muster.client.run import JobRun
 from muster.control import run_lock
 from muster.control.launcher import Launcher, LauncherClosed
 from muster.control.recover import recover
-from muster.errors import EngineError, NotRecovered
+from muster.errors import EXIT_PLATFORM, EngineError, NotRecovered
 from muster.identity import new_owner
 from muster.service.embedded import EmbeddedAPI
 from muster.storage import wakeup
@@ -30,6 +30,7 @@ from muster.storage.liveness import wait_for_process, watch_liveness
 from muster.store.records import Lease, RunStep
 from muster.store.run_columns import lifecycle_of
 from muster.submission import of_this_process
+from support.command import muster
 from support.embedded import embedded
 from support.runs import supervisor_pid, until_ready, until_state
 
@@ -201,7 +202,7 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
         "import os, signal\n"
         "from muster.client.client import Client\n"
         "from muster.control.launcher import Launcher\n"
-        "Launcher.start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Launcher.start = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "client = Client()\n"
         "job, new = client.job(None, command=['true'])\n"
         "client.start(client.prepare_run(job, new_job=new))\n"
@@ -211,7 +212,7 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
     client = Client(own_home)
     run = client.run("last").wait(60)
     assert run.state == "SUCCEEDED"
-    assert (own_home / "runs" / run.id / "nodes" / "0" / "begun").read_text().strip() == "0"
+    assert (own_home / "runs" / run.id / "nodes" / "0" / "begun").read_text().split() == ["0", "0"]
     embedded(client).close()
 
 
@@ -349,7 +350,9 @@ def test_a_queued_or_starting_run_is_recovered_with_its_own_environment(
 ) -> None:
     monkeypatch.setenv("WHOSE", "the submitter's")
     with monkeypatch.context() as patch:
-        patch.setattr(type(embedded(client).context.backend), "start_supervisor", lambda *_: None)
+        patch.setattr(
+            type(embedded(client).context.backend), "start_supervisor", lambda *_, **__: None
+        )
         run = client.run(start(client, "sh", "-c", "echo $WHOSE"))
     monkeypatch.setenv("WHOSE", "the next command's")
     assert run.wait(60).state == "SUCCEEDED"
@@ -447,3 +450,4 @@ def test_a_run_fails_when_its_folder_is_deleted(client: Client) -> None:
         assert client.run(run_id).id == run_id
     assert run.state == "FAILED"
     assert "was deleted or moved away while the run was running" in run.details
+    assert muster("wait", run_id).returncode == EXIT_PLATFORM

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from muster.control.persist import changed_nodes, node_record, run_columns, status_of
-from muster.lifecycle.events import CancelRequested, NodeStarted, SuspendRequested
+from muster.control.persist import node_changes, node_record, run_columns, status_of
+from muster.lifecycle.events import (
+    CancelRequested,
+    ControllerStarted,
+    NodeStarted,
+    RunRestarted,
+    SuspendRequested,
+)
 from muster.lifecycle.policy import Action, Backoff, Checkpoint, Policy, Rule
-from muster.lifecycle.status import Reason, RunStatus
+from muster.lifecycle.status import NodeStatus, Reason, RunStatus
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.store.records import RunRecord
 from support.run_driver import RunDriver, policy, running, starting
@@ -35,7 +41,7 @@ def plan(of: Policy) -> RunPlan:
         groups=(GroupPlan("g0", 0, 1, 2, ("x",), (), {}, {}, ResourcePlan()),),
         nodes=tuple(
             NodePlan(r, "g0", 0, r, f"r-{r}", f"node-{r}", f"127.9.9.{r}", f"node-{r}")
-            for r in (0, 1)
+            for r in range(of.size)
         ),
     )
 
@@ -66,6 +72,7 @@ def example_runs() -> list[RunDriver]:
         running(POLICY).step(SuspendRequested("pause")).tick(30.0).tick(10.0),
         running(POLICY).step(CancelRequested("enough")),
         running(POLICY).step(CancelRequested("enough")).end_stopping(),
+        running(POLICY).end(0, 7).step(RunRestarted(2)),
     ]
 
 
@@ -82,5 +89,42 @@ def test_only_nodes_that_changed_are_written() -> None:
     run = starting(POLICY)
     before = run.status
     after = run.step(NodeStarted(1)).status
-    assert [row.rank for row in changed_nodes(plan(POLICY), before, after)] == [1]
-    assert changed_nodes(plan(POLICY), after, after) == []
+    records, changes = node_changes(plan(POLICY), before, after, {})
+    assert (records, [change.ranks for change in changes]) == ([], [[range(1, 2)]])
+    assert node_changes(plan(POLICY), after, after, {}) == ([], [])
+
+
+def test_nodes_that_become_alike_are_one_change() -> None:
+    made = policy((6, 1, None))
+    run = starting(made)
+    before = run.status
+    after = run.step(*(NodeStarted(rank) for rank in (4, 0, 1, 5, 2))).status
+    (change,) = node_changes(plan(made), before, after, {})[1]
+    assert change.ranks == [range(3), range(4, 6)]
+    rows = [node_record(each, NodeStatus()) for each in plan(made).nodes]
+    for rank in (0, 1, 2, 4, 5):
+        expected = node_record(plan(made).node(rank), after.nodes[rank])
+        assert change.applied_to(rows[rank]) == expected
+
+
+def test_results_are_recorded_with_their_node() -> None:
+    made = policy((3, 1, None))
+    run = running(made)
+    before = run.status
+    after = run.end(0).end(1).status
+    changes = node_changes(plan(made), before, after, {1: '{"a": 1}'})[1]
+    assert {tuple(change.ranks): change.metrics for change in changes} == {
+        (range(1),): "",
+        (range(1, 2),): '{"a": 1}',
+    }
+
+
+def test_a_node_of_an_array_that_may_have_no_row_is_recorded_as_a_whole() -> None:
+    made = policy((3, 1, None, {"parallelism": 2}))
+    run = RunDriver(made)
+    first = run.status
+    second = run.step(ControllerStarted()).status
+    records, changes = node_changes(plan(made), first, second, {})
+    assert ([row.rank for row in records], changes) == ([0, 1], [])
+    records, changes = node_changes(plan(made), second, run.step(NodeStarted(1)).status, {})
+    assert (records, [change.ranks for change in changes]) == ([], [[range(1, 2)]])

@@ -185,7 +185,7 @@ def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
     def store(lacking: object) -> str:
         return record(service.context, prepared).name
 
-    reserve.reserve(service.store, service.home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(service.store, service.home, plan, plan.policy.replicas_at_once, store)
     gpus[:] = [1, 2, 3]
     run = service.store.runs.get(plan.run_id)
     with pytest.raises(InvalidInput, match="all nodes together need 3 GPUs, this machine has 2"):
@@ -297,7 +297,7 @@ def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
         return "run"
 
     home = embedded(client).home
-    reserve.reserve(embedded(client).store, home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(embedded(client).store, home, plan, plan.policy.replicas_at_once, store)
     assert recorded == [()]
     assert not (home.root / "reservations.json").exists()
     assert not (home.root / "reservations.lock").exists()

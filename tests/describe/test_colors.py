@@ -38,7 +38,7 @@ def test_a_run_without_processes_is_answered_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("state", sorted({*RunState} - NEVER))
 def test_a_run_that_has_not_ended_can_be_followed_or_canceled(state: RunState) -> None:
-    run = cast("Any", SimpleNamespace(name="a-1", state=str(state)))
+    run = cast("Any", SimpleNamespace(name="a-1", state=str(state), has_array=False))
     offered = list(_next(run, every=True))
     assert ("cancel a-1" in offered) is not (state.terminal or state is RunState.CANCELING)
     followed = {RunState.ACCEPTED, RunState.QUEUED, RunState.IN_PROGRESS, RunState.CANCELING}

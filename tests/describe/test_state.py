@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from muster.describe.state import _consequences
-from muster.lifecycle.status import Failure, Reason, RunStatus
+import pytest
+from msgspec.structs import replace
+
+from muster.describe.state import _consequences, why
+from muster.lifecycle.counts import count_nodes
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Stopping
+from simulation.harness.run_plan import run_plan
+from support.run_driver import policy
 
 
 def test_only_broken_connections_are_counted_as_such() -> None:
@@ -17,3 +24,71 @@ def test_only_broken_connections_are_counted_as_such() -> None:
         "consequences: node-1, node-2, node-3 ended within 3.0 s, "
         "1 of them from a broken connection"
     )
+
+
+def test_nodes_that_could_not_be_started_are_no_consequences() -> None:
+    message = "ssh: connect to host gpu2 port 22: Connection refused"
+    first, second = (
+        Failure(rank, "workers", Reason.NOT_STARTED, None, 0, message, 0.0) for rank in range(2)
+    )
+    status = RunStatus((), failures=(first, second), cause=first)
+    assert _consequences(status) == ""
+    ended = Failure(1, "workers", Reason.EXIT, 1, 0, "", 2.0)
+    assert "node-1" in _consequences(replace(status, failures=(first, ended)))
+
+
+READY, AWAY = NodeStatus(NodeState.READY), NodeStatus(NodeState.READY, unreachable_since=5.0)
+QUEUED = NodeStatus(NodeState.QUEUED, waits_for="Resources")
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "sentence"),
+    [
+        (
+            RunState.IN_PROGRESS,
+            (READY, AWAY),
+            "rank 1 cannot be reached; nothing takes the place of nodes that may run",
+        ),
+        (RunState.IN_PROGRESS, (READY, QUEUED), "rank 1 waits in a queue: Resources"),
+        (RunState.ACCEPTED, (QUEUED, QUEUED), "ranks 0-1 wait in a queue: Resources"),
+        (
+            RunState.CANCELING,
+            (READY, AWAY),
+            "waiting for node-0; SIGKILL follows after the grace period (10 s); "
+            "waiting for rank 1, which cannot be reached",
+        ),
+        (RunState.CANCELING, (AWAY, AWAY), "waiting for ranks 0-1, which cannot be reached"),
+    ],
+)
+def test_nodes_that_cannot_be_reached_or_are_queued_are_named(
+    state: RunState, nodes: tuple[NodeStatus, ...], sentence: str
+) -> None:
+    rules = policy((1, 2, None))
+    status = RunStatus(nodes, state=state, counts=count_nodes(rules, nodes))
+    assert sentence in why(run_plan(1, rules), status, 0, 10.0)
+
+
+def test_a_run_whose_nodes_are_queued_is_not_said_to_start_them() -> None:
+    rules = policy((1, 2, None))
+    for nodes in ((QUEUED, QUEUED), (NodeStatus(), QUEUED)):
+        status = RunStatus(nodes, state=RunState.ACCEPTED, counts=count_nodes(rules, nodes))
+        (sentence,) = why(run_plan(1, rules), status, 0, 10.0)
+        assert sentence.endswith("in a queue: Resources")
+
+
+def test_a_run_that_is_being_suspended_names_the_nodes_that_it_waits_for() -> None:
+    rules, nodes = policy((1, 2, None)), (READY, AWAY)
+    ending = Stopping(RunState.SUSPENDED, "later")
+    status = RunStatus(nodes, state=RunState.IN_PROGRESS, counts=count_nodes(rules, nodes))
+    sentences = why(run_plan(1, rules), replace(status, stopping=ending), 0, 10.0)
+    assert "waiting for rank 1, which cannot be reached" in sentences
+
+
+def test_restarts_by_the_engine_itself_are_named() -> None:
+    rules = policy((1, 1, None))
+    status = RunStatus(
+        (READY,), state=RunState.IN_PROGRESS, native_restarts=2, counts=count_nodes(rules, (READY,))
+    )
+    plan = run_plan(1, rules)
+    sentence = "3 restarts after failures, 2 of them by the engine itself; "
+    assert f"{sentence}`muster events {plan.run_name}` shows why" in why(plan, status, 3, 10.0)

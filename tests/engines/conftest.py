@@ -1,19 +1,22 @@
 """The contract tests drive each engine of the registry through its session only.
 
-A new engine is added to KINDS. The local engine is tested with namespaces and without; `processes`
-is the example of docs/internals/engines.md. Tests of a capability are marked with its name.
+A new engine is added to KINDS (`support.sessions`). The local engine is tested with namespaces,
+without, and in a process with another session; `processes` is the example of
+docs/internals/own-session.md; `servers` and `dialed` have nodes with servers, as engines whose
+nodes are elsewhere, which are dialed and dial their supervisor, in some of the tests. Tests of a
+capability are marked with its name.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engines.contract_table import Recorder
 from muster.engines.registry import engine_named
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
@@ -22,11 +25,31 @@ from muster.spec.kinds import classify_source
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
-from support.plugins import install_processes
-from support.sessions import Session, make_plan
+from muster.storage.home import Home
+from support.plugins import install_processes, install_servers
+from support.programs import Program
+from support.sessions import KINDS, SIMULATED, DrivenSession, Session, engine_of, make_plan
+from support.simulated_nodes import CAPABILITIES, SimulatedNodes
+from support.ssh_hosts import add_engine, can_use_ssh, shared_sshd
 
-#: An engine's name, and how it is prepared.
-KINDS = ["local-namespaces", "local-plain", "processes"]
+TESTS = Path(__file__).parents[1]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the results of the contract tests written to a page, if that is wanted."""
+    wanted = os.environ.get("CONTRACT_PAGE") and not hasattr(config, "workerinput")
+    if wanted:
+        config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have reports say what tests are about, for the page."""
+    for item in items:
+        for name in ("subject", "capability"):
+            for marker in item.iter_markers(name):
+                about = [*marker.args, marker.kwargs.get("kind", "")]
+                item.user_properties.append((name, about))
+
 
 MakeSession = Callable[..., Session]
 PlanOf = Callable[..., RunPlan]
@@ -50,18 +73,48 @@ def plan_of() -> PlanOf:
     return make
 
 
+Prepare = Callable[[str], str]
+
+
+@pytest.fixture
+def prepare(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Prepare:
+    """Prepares an engine, unless it lacks what the test is about. Returns the name of its kind."""
+    site = tmp_path / "site"
+
+    def install_engine(name: str) -> None:
+        if name == "processes":
+            install_processes(site)
+        elif name in ("servers", "dialed"):
+            install_servers(site)
+        elif name == "hosts":
+            if not can_use_ssh():
+                pytest.skip("OpenSSH is not installed")
+            add_engine(own_home, shared_sshd(), slots=16)
+        for path in (str(TESTS), str(site)) if site.exists() else ():
+            monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
+            monkeypatch.syspath_prepend(path)
+
+    def one(name: str) -> str:
+        install_engine(name)
+        capabilities = CAPABILITIES.get(name) or (
+            engine_named(engine_of(name), Home(own_home)).capabilities
+        )
+        for marker in request.node.iter_markers("capability"):
+            if not getattr(capabilities, marker.args[0]):
+                pytest.skip(f"the engine lacks {marker.args[0]}")
+        return name
+
+    return one
+
+
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    if name == "processes":
-        install_processes(tmp_path / "site")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
-        monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    capabilities = engine_named(name.partition("-")[0]).capabilities
-    for marker in request.node.iter_markers("capability"):
-        if not getattr(capabilities, marker.args[0]):
-            pytest.skip(f"the engine lacks {marker.args[0]}")
-    return name
+def kind(request: pytest.FixtureRequest, prepare: Prepare) -> str:
+    return prepare(request.param)
 
 
 @pytest.fixture
@@ -76,10 +129,16 @@ def session(kind: str, own_home: Path) -> Iterator[MakeSession]:
 
     yield make
     for one in made:
-        if one.process.poll() is None:
-            one.process.kill()
-            os.kill(one.pid, signal.SIGKILL)
-            one.process.wait(30)
-        for pipe in (one.process.stdin, one.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        one.abandon()
+
+
+@pytest.fixture
+def programs(kind: str, session: MakeSession) -> Callable[..., DrivenSession]:
+    """Sessions whose nodes run a program of `support.programs`, also if they are simulated."""
+
+    def make(program: Program, nodes: int = 1, *, keep: bool = False) -> DrivenSession:
+        if kind in SIMULATED:
+            return SimulatedNodes(kind, program, nodes, keep=keep)
+        return session(program.script, nodes, keep=keep)
+
+    return make

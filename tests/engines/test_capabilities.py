@@ -104,6 +104,14 @@ def test_resources_that_are_the_defaults_need_no_limits() -> None:
     assert list(spec_problems(Bare(), resolved({"resources": {"gpus": 0}}))) == []
 
 
+def test_an_engine_without_limits_may_have_gpus() -> None:
+    one = Bare()
+    one.capabilities = Capabilities(gpus=True)
+    assert list(spec_problems(one, resolved({"resources": {"gpus": 2}}))) == []
+    (problem,) = spec_problems(one, resolved({"resources": {"gpus": 2, "cpus": 1}}))
+    assert problem.hint == "leave out all but gpus"
+
+
 def test_an_image_that_an_engine_does_not_use_is_noted(plan_of: Callable[..., RunPlan]) -> None:
     one: Engine = Bare()
     assert one.notes(plan_of(image="demo:1")) == [

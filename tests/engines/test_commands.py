@@ -15,11 +15,16 @@ from muster.engines.registry import engine_named
 from muster.errors import EngineError
 from muster.storage.home import Home
 from support.faults import until
-from support.sessions import Session
+from support.sessions import DETACHED, NAMESPACES, REAL_KINDS, Session
 
 pytestmark = pytest.mark.capability("exec")
 
 MakeSession = Callable[..., Session]
+
+
+@pytest.fixture(params=REAL_KINDS)
+def kind(request: pytest.FixtureRequest, prepare: Callable[[str], str]) -> str:
+    return prepare(request.param)
 
 
 def node_of(one: Session, rank: int) -> RunningNode:
@@ -31,7 +36,9 @@ def start(one: Session, rank: int, command: NodeCommand) -> tuple[NodeProcess, I
     reading, writing = os.pipe()
     with open(os.devnull, "rb") as null, open(writing, "wb") as end:
         stdio = Stdio(null, end, end)
-        process = engine_named(one.engine).run_in_node(node_of(one, rank), command, stdio)
+        process = engine_named(one.engine, Home(one.home)).run_in_node(
+            node_of(one, rank), command, stdio
+        )
     return process, open(reading)
 
 
@@ -57,13 +64,16 @@ def test_a_command_has_the_environment_directory_and_processes_of_its_node(
 ) -> None:
     script = 'echo $RANK $EXTRA "$PWD"; hostname; exec 2>&1; cat /proc/1/comm; exit 21'
     text, code = run(sleeping, 1, script, env={"EXTRA": "more"})
-    work = Home(sleeping.home).run_dir(sleeping.plan.run_id).work(1)
+    folder = Home(sleeping.home).run_dir(sleeping.plan.run_id)
+    work = sleeping.host_folder(1) / "node/work" if kind in DETACHED else folder.work(1)
     lines = text.splitlines()
     assert (lines[0], code) == (f"1 more {work}", 21)
-    if kind == "local-namespaces":
+    if kind in NAMESPACES:
         assert lines[1] == sleeping.plan.nodes[1].hostname
         assert run(sleeping, 1, "echo $$ $PPID")[0].split()[1] == "0"  # its parent is outside
     assert run(sleeping, 0, "pwd", cwd="/")[0] == "/\n"
+    sleeping.kill(0, 1)
+    sleeping.ended(0, 1)
     assert sleeping.close() == 0
 
 
@@ -120,7 +130,7 @@ def test_a_command_ends_with_its_caller(
 
 
 def test_a_command_ends_with_its_node(sleeping: Session, kind: str) -> None:
-    if kind != "local-namespaces":
+    if kind not in (*NAMESPACES, *DETACHED):
         pytest.skip("without namespaces it outlives the node")
     process, output = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 1000")))
     with output as file:
@@ -131,8 +141,11 @@ def test_a_command_ends_with_its_node(sleeping: Session, kind: str) -> None:
     assert process.wait() == 137
 
 
-def test_a_node_that_does_not_run_cannot_be_entered(sleeping: Session) -> None:
+def test_a_node_that_does_not_run_cannot_be_entered(sleeping: Session, kind: str) -> None:
     sleeping.kill(1)
     sleeping.ended(1)
-    with pytest.raises(EngineError, match="node-1 has no processes that are visible here"):
+    why = "node-1 has no processes that are visible here"
+    if kind in DETACHED:
+        why = "cannot run a command in node-1: no program runs there"
+    with pytest.raises(EngineError, match=why):
         start(sleeping, 1, NodeCommand(("true",)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,17 @@ import pytest
 from muster.frameworks.base import RoleSetup, Service, Succeeds
 from muster.storage.home import Home
 from support.faults import until
-from support.sessions import Session
+from support.sessions import DETACHED, NAMESPACES, REAL_KINDS, Session
 
 MakeSession = Callable[..., Session]
 
 
+@pytest.fixture(params=REAL_KINDS)
+def kind(request: pytest.FixtureRequest, prepare: Callable[[str], str]) -> str:
+    return prepare(request.param)
+
+
+@pytest.mark.subject("environment")
 @pytest.mark.shows("jobs/run-provisions")
 def test_nodes_run_their_programs_and_end(session: MakeSession) -> None:
     one = session("echo rank $RANK of $INITIAL_CLUSTER_SIZE head $HEAD", nodes=3)
@@ -27,9 +34,10 @@ def test_nodes_run_their_programs_and_end(session: MakeSession) -> None:
     assert {(e["exit_code"], e["signal"], e["reason"]) for e in ended.values()} == {(0, 0, "exit")}
     assert one.close() == 0
     for rank in range(3):
-        assert one.output(rank).startswith(f"rank {rank} of 3 head 127.")
+        assert re.fullmatch(rf"rank {rank} of 3 head [0-9.]+\n", one.output(rank))
 
 
+@pytest.mark.subject("outputs")
 def test_outputs_are_kept_and_collected(session: MakeSession) -> None:
     one = session(
         'cd / && echo $RANK >> "$MUSTER_OUTPUTS/own" && echo >> "$MUSTER_RUN_OUTPUTS/of $RANK"',
@@ -45,6 +53,7 @@ def test_outputs_are_kept_and_collected(session: MakeSession) -> None:
         assert (outputs / f"rank-{rank}" / "own").read_text() == f"{rank}\n" * 2
 
 
+@pytest.mark.subject("start order")
 def test_only_started_nodes_run(session: MakeSession) -> None:
     one = session("true", nodes=3)
     one.start(1)
@@ -67,6 +76,7 @@ def test_starting_twice_starts_once(session: MakeSession) -> None:
     assert one.output() == "once\n"
 
 
+@pytest.mark.subject("exit codes")
 @pytest.mark.parametrize(
     ("command", "code", "number", "message"),
     [
@@ -87,6 +97,7 @@ def test_a_failed_node_reports_exit_code_signal_and_message(
     assert one.close() == 0
 
 
+@pytest.mark.subject("signals")
 def test_stop_sends_sigterm_and_kill_sends_sigkill(session: MakeSession) -> None:
     one = session("trap 'echo ends; exit 0' TERM; echo up; while :; do sleep 0.01; done", nodes=2)
     one.start(0, 1)
@@ -105,6 +116,7 @@ def test_stop_sends_sigterm_and_kill_sends_sigkill(session: MakeSession) -> None
 ESCAPE = "setsid sh -c 'setsid sleep 98761 & sleep 98761' & while :; do sleep 0.01; done"
 
 
+@pytest.mark.subject("a cancel ends everything")
 @pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/ends-deprovisioned")
 @pytest.mark.parametrize("way", ["kill", "stop", "close", "end"])
 def test_no_process_outlives_its_node(
@@ -137,15 +149,18 @@ def test_no_process_outlives_a_session_that_is_killed(
     one.start(0, 1)
     one.ready(0, 1)
     assert alive(mark)
+    if kind in DETACHED:
+        pytest.skip("its nodes outlive the session")
     os.kill(one.pid, signal.SIGKILL)
     one.process.wait(30)
-    if kind == "local-namespaces":
+    if kind in NAMESPACES:
         # the kernel kills the namespace's processes before it reports the end of the first
         assert alive(mark) == []
     else:
         until(lambda: not alive(mark), "each agent ends its node when the session has ended")
 
 
+@pytest.mark.subject("node loss")
 def test_a_lost_node_is_reported(session: MakeSession, kind: str) -> None:
     one = session("while :; do sleep 0.01; done", nodes=2)
     one.start(0, 1)
@@ -158,6 +173,7 @@ def test_a_lost_node_is_reported(session: MakeSession, kind: str) -> None:
     assert one.close() == 0
 
 
+@pytest.mark.subject("addresses and roster")
 @pytest.mark.shows(
     "distributed-jobs/capability-metadata",
     "distributed-jobs/capability-network-managed",
@@ -212,6 +228,7 @@ def test_each_node_has_its_own_work_and_tmp_folders(session: MakeSession) -> Non
         assert one.output(rank).split() == ["1", str(rank)]
 
 
+@pytest.mark.subject("two runs side by side")
 @pytest.mark.shows("distributed-jobs/capability-network-managed")
 def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
     serve = (
@@ -267,4 +284,63 @@ def test_the_end_of_the_main_node_is_reported_first(
         if event["event"] == "NodeEnded":
             ended.append(event)
     assert [(event["rank"], event["exit_code"]) for event in ended] == [(0, 0), (1, 7)]
+    assert one.close() == 0
+
+
+@pytest.mark.subject("addresses and roster")
+def test_the_roster_is_complete_when_a_node_joins_late(
+    session: MakeSession, tmp_path: Path
+) -> None:
+    last = f"if [ $RANK = 2 ]; then touch {tmp_path}/up; fi"
+    wait = f"while ! [ -e {tmp_path}/up ]; do sleep 0.01; done"
+    count = "while [ $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) != 3 ]; do sleep 0.01; done"
+    one = session(f"{last}; {wait}; {count}; cat $CLUSTER_NODES_METADATA_FILE", nodes=3)
+    one.start(0, 1)
+    one.ready(0, 1)
+    one.start(2)
+    assert {end["exit_code"] for end in one.ended(0, 1, 2).values()} == {0}
+    assert one.close() == 0
+    rosters = [json.loads(one.output(rank)) for rank in range(3)]
+    assert rosters[0] == rosters[1] == rosters[2]
+    assert all(member["IpAddress"] for member in rosters[0])
+
+
+@pytest.mark.subject("environment")
+def test_programs_get_the_variables_of_the_job(session: MakeSession) -> None:
+    text = "spaces  'quotes' \"both\" \\ and \u00fc"
+    one = session('printf "%s|%s" "$OWN" "$MUSTER_RESTART"', env={"OWN": text})
+    one.start(0)
+    assert one.ended(0)[0]["exit_code"] == 0
+    assert one.close() == 0
+    assert one.output() == f"{text}|0"
+
+
+@pytest.mark.subject("logs complete and in order")
+def test_logs_are_complete_and_in_order(session: MakeSession) -> None:
+    one = session("seq 1 200000; seq 1 1000 >&2", nodes=3)
+    one.start(0, 1, 2)
+    one.ended(0, 1, 2)
+    assert one.close() == 0
+    for rank in range(3):
+        for stream, last in (("out", 200000), ("err", 1000)):
+            expected = "".join(f"{number}\n" for number in range(1, last + 1))
+            assert one.output(rank, stream) == expected
+
+
+@pytest.mark.subject("slow node")
+def test_a_node_whose_agent_is_slow_holds_up_no_other(session: MakeSession) -> None:
+    one = session("trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done", nodes=2)
+    one.start(0)
+    one.ready(0)
+    one.start(1)
+    one.ready(1)
+    for rank in (0, 1):
+        one.wait_for_output("up", rank)
+    slow, _ = one.agents()
+    os.kill(slow, signal.SIGSTOP)
+    one.stop(0)
+    one.stop(1)
+    assert one.ended(1)[1]["exit_code"] == 5
+    os.kill(slow, signal.SIGCONT)
+    assert one.ended(0)[0]["exit_code"] == 5
     assert one.close() == 0

@@ -13,11 +13,17 @@ import pytest
 from muster.engines.base import PortForward, RunningNode
 from muster.engines.registry import engine_named
 from muster.storage.home import Home
-from support.sessions import Session
+from support.sessions import REAL_KINDS, Session
 
 pytestmark = pytest.mark.capability("forward")
 
 MakeSession = Callable[..., Session]
+
+
+@pytest.fixture(params=REAL_KINDS)
+def kind(request: pytest.FixtureRequest, prepare: Callable[[str], str]) -> str:
+    return prepare(request.param)
+
 
 #: Sends back what it receives, on a port that it prints first.
 ECHO = """
@@ -46,10 +52,11 @@ def serving(session: MakeSession, tmp_path: Path) -> Session:
 
 def start(one: Session) -> tuple[PortForward, int]:
     """Forward a local port, which is returned as well, to that of the server."""
-    node = RunningNode(Home(one.home).run_dir(one.plan.run_id), 0, one.pid, one.engine)
+    home = Home(one.home)
+    node = RunningNode(home.run_dir(one.plan.run_id), 0, one.pid, one.engine)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(one.output())
-        forwarded = engine_named(one.engine).forward(node, ["127.0.0.1"], port, listener)
+        forwarded = engine_named(one.engine, home).forward(node, ["127.0.0.1"], port, listener)
         return forwarded, listener.getsockname()[1]
 
 
@@ -73,6 +80,8 @@ def test_connections_are_forwarded_until_it_is_closed(serving: Session) -> None:
         socket.create_connection(("127.0.0.1", port), timeout=20)
     forwarded.close()
     forwarded.wait()
+    serving.kill(0)
+    serving.ended(0)
     assert serving.close() == 0
 
 

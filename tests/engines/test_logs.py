@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from muster.engines import logs
-from muster.engines.logs import AttemptLogs
+from muster.engines.logs import AttemptLogs, RunLogs
 from muster.plan.model import RunPlan
+from muster.storage.home import Home
+from muster.storage.log_index import is_finished
+from muster.storage.log_reader import LogCursor
 
 PlanOf = Callable[..., RunPlan]
 Streams = list[tuple[str, int | None, str]]
@@ -59,7 +62,7 @@ def test_each_process_and_launcher_has_its_own_files(
         framework_options={"elastic": elastic},
     )
     assert streams_of(plan, tmp_path) == expected
-    outputs = AttemptLogs(plan, tmp_path).outputs_of(1)
+    outputs = AttemptLogs(plan, tmp_path).assign_outputs(plan.nodes[1])
     written = [Path(path).name for pair in (*outputs.processes, *outputs.ranks) for path in pair]
     assert written == [file for file, _, _ in expected]
     assert len(outputs.processes) == plan.processes_of(1)
@@ -82,9 +85,32 @@ def test_no_log_files_are_written_if_logging_is_disabled(plan_of: PlanOf, tmp_pa
         framework_options={"elastic": True},
         logging={"enabled": False},
     )
-    outputs = AttemptLogs(plan, tmp_path / "logs").outputs_of(0)
+    outputs = AttemptLogs(plan, tmp_path / "logs").assign_outputs(plan.nodes[0])
     assert (outputs.processes, outputs.ranks) == ((("/dev/null", "/dev/null"),), ())
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_attempts_that_an_earlier_session_has_left_are_completed(
+    plan_of: PlanOf, tmp_path: Path, other: bool
+) -> None:
+    plan, run_dir = plan_of(nodes=1), Home(tmp_path).run_dir("r1")
+    left = RunLogs(plan, run_dir)
+    left.open(0)
+    left.open(1)
+    for attempt in (0, 1):
+        (run_dir.logs(attempt) / "workers-0.out").write_text("a line\n")
+    mine = RunLogs(plan, run_dir)
+    if other:
+        mine.open(2)
+    assert not is_finished(run_dir.logs(1))
+    mine.finish()
+    for attempt in (0, 1, 2) if other else (0, 1):
+        cursor = LogCursor(run_dir.logs(attempt))
+        lines = [chunk.data for chunk in cursor.read()]
+        assert lines == ([b"a line\n"] if attempt < 2 else [])
+        assert cursor.finished
+        cursor.close()
 
 
 def test_growth_is_not_polled_for_until_the_interval_has_passed(
@@ -103,4 +129,4 @@ def test_growth_is_not_polled_for_until_the_interval_has_passed(
     assert (watched, pause is not None and pause > 0) == (None, True)
     now += pause or 0
     assert attempt.waits()[0] is not None
-    attempt.close()
+    attempt.finish()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
@@ -90,6 +92,21 @@ def test_a_deadline_that_is_set_earlier_passes_earlier(loop: EventLoop) -> None:
     assert steps == [{}]
     participant.wake_at(None)
     assert (loop.timeout() or 0) > 900, "the entry for the old deadline is dropped at its time"
+
+
+def test_a_closed_participant_is_not_kept_until_its_deadline(loop: EventLoop) -> None:
+    class Run:
+        def attend(self, _: Mapping[int, int]) -> None: ...
+        def fail(self, _: Exception) -> None: ...
+
+    run = Run()
+    freed = weakref.ref(run)
+    participant = loop.add(run.attend, run.fail)
+    participant.wake_at(loop.now() + 1000)
+    participant.close()
+    del run
+    gc.collect()
+    assert freed() is None
 
 
 def test_the_first_participant_precedes_those_that_were_notified_before(loop: EventLoop) -> None:

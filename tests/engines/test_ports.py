@@ -9,16 +9,17 @@ import pytest
 from muster.engines import ports
 from muster.errors import EngineError
 from muster.frameworks.base import Port
+from muster.node import free_ports
 
 
 def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
     held = ports.Ports([Port("master", 29500)], 1, own_interfaces=False)
     number = held.numbers["master"]
-    assert ports.hold_port(number) is None, "another run uses another port"
+    assert free_ports.hold_port(number) is None, "another run uses another port"
     with socket.create_server(("", number)):
-        assert ports.hold_port(number) is None
+        assert free_ports.hold_port(number) is None
     held.close()
-    again = ports.hold_port(number)
+    again = free_ports.hold_port(number)
     assert again is not None
     again.close()
 
@@ -58,7 +59,7 @@ def test_each_node_gets_its_own_port() -> None:
     held = ports.Ports([Port("relay", 7070, each=True), Port("one", 1)], 3, own_interfaces=False)
     assert sorted(held.numbers) == ["one", "relay.0", "relay.1", "relay.2"]
     assert len(set(held.numbers.values())) == 4
-    assert all(ports.hold_port(number) is None for number in held.numbers.values())
+    assert all(free_ports.hold_port(number) is None for number in held.numbers.values())
     held.close()
     own = ports.Ports([Port("relay", 7070, each=True)], 2, own_interfaces=True)
     assert own.numbers == {"relay.0": 7070, "relay.1": 7070}
@@ -68,7 +69,7 @@ def test_a_range_of_ports_is_held_for_each_node() -> None:
     held = ports.Ports([Port("range", 9000, count=5, each=True)], 2, own_interfaces=False)
     for first in held.numbers.values():
         assert 20000 <= first <= 32000 - 5
-        assert [ports.hold_port(first + more) for more in range(5)] == [None] * 5
+        assert [free_ports.hold_port(first + more) for more in range(5)] == [None] * 5
     one, two = held.numbers.values()
     assert abs(one - two) >= 5
     held.close()
@@ -80,11 +81,11 @@ def test_ranges_that_are_not_held_do_not_overlap(
     free = ports.Ports([Port("range", 1, count=8)], 1, own_interfaces=False)
     first = free.numbers["range"]
     free.close()
-    monkeypatch.setattr(ports, "_RANGE", range(first, first + 8))
-    monkeypatch.setattr("random.sample", lambda numbers, _: list(numbers))
+    monkeypatch.setattr(free_ports, "_RANGE", range(first, first + 8))
+    monkeypatch.setattr(free_ports, "_drawn", iter)
     found = ports.Ports([Port("range", 1, count=4, each=True, held=False)], 2, own_interfaces=False)
     assert sorted(found.numbers.values()) == [first, first + 4]
-    again = [ports.hold_port(number) for number in range(first, first + 8)]
+    again = [free_ports.hold_port(number) for number in range(first, first + 8)]
     assert None not in again
     for one in again:
         assert one is not None
@@ -97,9 +98,9 @@ def test_a_range_avoids_used_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     free = ports.Ports([Port("range", 1, count=7)], 1, own_interfaces=False)
     first = free.numbers["range"]
     free.close()
-    monkeypatch.setattr(ports, "_RANGE", range(first, first + 7))
-    monkeypatch.setattr("random.sample", lambda numbers, _: list(numbers))
-    used = ports.hold_port(first + 2)
+    monkeypatch.setattr(free_ports, "_RANGE", range(first, first + 7))
+    monkeypatch.setattr(free_ports, "_drawn", iter)
+    used = free_ports.hold_port(first + 2)
     assert used is not None
     expected = [Port("range", 1, count=4), Port("range", 1, count=5)]
     held = ports.Ports(expected[:1], 1, own_interfaces=False)
@@ -110,5 +111,5 @@ def test_a_range_avoids_used_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     used.close()
     assert all(
         one is not None and one.close() is None
-        for one in map(ports.hold_port, range(first, first + 7))
+        for one in map(free_ports.hold_port, range(first, first + 7))
     )

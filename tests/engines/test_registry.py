@@ -14,6 +14,7 @@ from muster.engines.installed import installed_engines
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import RunPlan
+from muster.storage.home import Home
 from support.command import muster, output_of
 from support.plugins import install, install_processes
 
@@ -25,6 +26,9 @@ class Broken(BasicEngine):
     def open(self, context, loop, report): raise NotImplementedError
 """
 
+#: Has no profiles.
+HOME = Home(Path("/nonexistent"))
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -34,10 +38,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     importlib.invalidate_caches()
-    registry._maker.cache_clear()
+    registry._plug_in.cache_clear()
     yield folder
     sys.modules.pop("broken", None)
-    registry._maker.cache_clear()
+    registry._plug_in.cache_clear()
 
 
 def provide(site: Path, package: str, name: str, place: str) -> None:
@@ -46,7 +50,7 @@ def provide(site: Path, package: str, name: str, place: str) -> None:
 
 def problem_of(name: str) -> Problem:
     with pytest.raises(InvalidInput) as error:
-        registry.engine_named(name)
+        registry.engine_named(name, HOME)
     (problem,) = error.value.problems
     assert problem.path == "engine"
     return problem
@@ -55,20 +59,20 @@ def problem_of(name: str) -> Problem:
 def test_the_local_engine_is_built_in_and_needs_no_entry_points(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry._maker.cache_clear()
+    registry._plug_in.cache_clear()
     monkeypatch.setattr(
         registry, "entry_points_of_engines", lambda: pytest.fail("looked for plug-ins")
     )
-    one, two = registry.engine_named("local"), registry.engine_named("local")
+    one, two = registry.local_engine(), registry.local_engine()
     assert isinstance(one, LocalEngine)
     assert one is not two, "an engine has the state of one process"
 
 
 def test_packages_provide_engines(site: Path) -> None:
     install_processes(site)
-    assert registry.engine_names() == ["local", "processes"]
-    assert registry.engine_named("processes").name == "processes"
-    found = {one.name: (one.origin, one.unusable) for one in installed_engines()}
+    assert registry.engine_names(HOME) == ["local", "processes"]
+    assert registry.engine_named("processes", HOME).name == "processes"
+    found = {one.name: (one.origin, one.unusable) for one in installed_engines(HOME)}
     assert found == {"local": ("built in", ""), "processes": ("muster-processes 0.1", "")}
 
 
@@ -79,7 +83,7 @@ def test_an_unknown_name_is_reported_with_the_names_that_exist(site: Path) -> No
         'did you mean "processes"? installed: local, processes',
     )
     assert problem_of("slurm").hint == "installed: local, processes"
-    assert registry.find_engine("slurm") is None
+    assert registry.find_engine("slurm", HOME) is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(site: Path, code: str, reason:
     message = f"'broken' in muster-broken 1.0 cannot be loaded: {reason}"
     assert problem_of("broken")[1:3] == (message, "repair or uninstall it")
     sys.modules.pop("broken", None)
-    (one,) = (one for one in installed_engines() if one.name == "broken")
+    (one,) = (one for one in installed_engines(HOME) if one.name == "broken")
     assert (one.origin, one.engine, one.unusable) == ("muster-broken 1.0", None, message)
 
 
@@ -131,7 +135,7 @@ def test_what_is_not_an_engine_is_refused(site: Path, code: str, faults: list[st
     assert problem.hint == "repair or uninstall it"
     if not rest:
         assert problem.message.endswith(start)
-    assert [one.name for one in installed_engines()] == ["local", "broken"]
+    assert [one.name for one in installed_engines(HOME)] == ["local", "broken"]
 
 
 def test_the_errors_of_a_plug_in_are_sentences(
@@ -144,10 +148,10 @@ def test_the_errors_of_a_plug_in_are_sentences(
         "    def check(self, plan, root, replicas): return self.available()\n"
     )
     provide(site, "muster-broken", "broken", "broken:Broken")
-    (_, one) = installed_engines()
+    (_, one) = installed_engines(HOME)
     says = "{} of 'broken' in muster-broken 1.0 raised OSError('no daemon')"
     assert one.unusable == says.format("available()")
-    engine = registry.engine_named("broken")
+    engine = registry.engine_named("broken", HOME)
     (finding,) = registry.found_by(engine)
     assert (finding.works, finding.says) == (False, says.format("findings()"))
     (problem,) = registry.check(engine, plan_of(), tmp_path, {})
@@ -162,7 +166,7 @@ def test_an_error_of_the_built_in_engine_is_a_defect(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(LocalEngine, "available", fail)
     with pytest.raises(OSError, match="no memory"):
-        installed_engines()
+        installed_engines(HOME)
 
 
 def test_engines_that_cannot_be_used_are_listed_with_the_reason(site: Path) -> None:
@@ -197,6 +201,6 @@ def test_a_name_may_not_be_taken_twice(site: Path) -> None:
 
 def test_a_plug_in_does_not_replace_the_built_in_engine(site: Path) -> None:
     provide(site, "muster-mine", "local", "no.matter:What")
-    assert isinstance(registry.engine_named("local"), LocalEngine)
-    (one,) = installed_engines()
+    assert isinstance(registry.local_engine(), LocalEngine)
+    (one,) = installed_engines(HOME)
     assert one.origin == "built in (the engines of that name in muster-mine 1.0 are not used)"

@@ -1,4 +1,4 @@
-"""The engine of docs/internals/engines.md, installed like a package, through the command line."""
+"""The engine of docs/internals/own-session.md, installed like a package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     install_processes(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    registry._maker.cache_clear()
+    registry._plug_in.cache_clear()
     return folder
 
 

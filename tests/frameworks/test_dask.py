@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from muster.api.streams import Selection
 from muster.cli.runs import show
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
@@ -223,7 +224,7 @@ def test_xgboost_is_as_good_as_on_one_node(client: Client, tmp_path: Path) -> No
     assert not [line for line in records if "INFO" in line], (
         "only the program's own output is shown"
     )
-    chunks = run.log_chunks(run.selection(services=["scheduler"]))
+    chunks = run.log_chunks(Selection(services=["scheduler"]))
     assert any(b"Registering" in c.data or b"Register worker" in c.data for c in chunks)
 
 
@@ -381,3 +382,16 @@ def test_the_example_trains_a_model(client: Client) -> None:
     assert "3 workers: node-0, node-1, node-2" in output
     (accuracy,) = (float(m.split()[-1]) for m in output if m.startswith("test accuracy"))
     assert accuracy > 0.85
+
+
+@needs_dask
+def test_each_replica_of_an_array_is_a_cluster(client: Client) -> None:
+    """None of them is the one at which clients reach the run."""
+    code = "from distributed import Client; print(Client().submit(sum, [1, 2]).result())"
+    job, new = client.job(
+        None, command=["python", "-c", code], framework="dask", array={"a": "1..2"}, parallelism=2
+    )
+    run = client.start(client.prepare_run(job, new_job=new)).wait(120)
+    assert run.state == "SUCCEEDED", run.details
+    lines = [(record.rank, record.message) for record in run.logs(streams=["stdout"])]
+    assert sorted(lines) == [(0, "3"), (1, "3")]

@@ -123,7 +123,7 @@ def test_the_replica_fails_when_its_retries_are_used_up(nodes: int) -> None:
     for used in (1, 2):
         run.end(0, 1)
         assert run.starts() == [0]
-        assert run.status.spent == Spent(retries={"g0/0": used})
+        assert (run.retries(), run.status.spent) == ({"g0/0": used}, Spent())
         assert run.notes("restart")[-1]["why"].endswith(f"; retry {used} of 2")
         run.up(0)
     run.end(0, 1).end_stopping()
@@ -166,9 +166,9 @@ def test_restarting_a_whole_replica_resets_its_retries(
     run = running(policy(shape, (1, 1, None, {"retries": 1}), max_restarts=1, action=action))
     for rank in (0, 2, 4):
         run.end(rank, 1).up(rank)
-    assert run.status.spent.retries == {"g0/0": 1, "g0/1": 1, "g1/0": 1}
+    assert run.retries() == {"g0/0": 1, "g0/1": 1, "g1/0": 1}
     run.end(1, 1)
-    assert run.status.spent.retries == left
+    assert run.retries() == left
     assert run.status.spent.run == 1
 
 
@@ -176,4 +176,5 @@ def test_restarting_the_only_node_of_a_replica_does_not_reset_its_retries() -> N
     shape = (1, 1, None, {"retries": 1})
     run = running(policy(shape, max_restarts=1, action=Action.RESTART_NODE))
     run.end(0, 1).up(0).end(0, 1)
-    assert run.status.spent == Spent(run=1, groups={"g0": 1}, retries={"g0/0": 1})
+    assert run.status.spent == Spent(run=1, groups={"g0": 1})
+    assert run.retries() == {"g0/0": 1}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.lifecycle import counts
+from muster.lifecycle.blocks import BlockList
 from muster.lifecycle.counts import GroupCounts, NodeCounts
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeStatus, Reason
@@ -27,9 +28,11 @@ NODES = (
 
 def test_nodes_are_counted_by_state() -> None:
     counted = counts.count_nodes(policy(*SHAPES), NODES)
-    first = GroupCounts(0, 1, 2, 0, 1, {}, [1, 0], [0, 1], [0, 1])
-    second = GroupCounts(1, 0, 0, 0, 0, {3: 1}, [0], [0], [0])
-    assert counted == NodeCounts([first, second], {3: 1}, 2)
+    none: BlockList[int] = BlockList([])
+    of = (BlockList(each) for each in ([1, 0], [0, 1], [0, 1]))
+    first = GroupCounts(0, 1, 2, 0, 1, {}, *of, none)
+    second = GroupCounts(1, 0, 0, 0, 0, {3: 1}, *(BlockList([0]) for _ in range(3)), none)
+    assert counted == NodeCounts([first, second], {3: 1}, 2, [2], [1])
 
 
 @pytest.mark.parametrize(
@@ -88,11 +91,27 @@ def test_counting_only_changes_equals_counting_all_nodes(
     counted = counts.count_nodes(made, nodes)
     for rank, new in changes:
         before = counted.copy()
-        counted.change(made, rank, nodes[rank], new)
+        counted.change(made, [rank], nodes[rank], new)
         nodes[rank] = new
         assert counted == counts.count_nodes(made, nodes)
-        before.change(made, rank, new, new)
+        before.change(made, [rank], new, new)
         assert before.groups is not counted.groups
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 4), min_size=1), CHANGES), max_size=20))
+def test_counting_nodes_together_equals_counting_them_one_by_one(
+    changes: list[tuple[set[int], NodeStatus]],
+) -> None:
+    made = policy(*SHAPES)
+    nodes = [NodeStatus()] * 5
+    counted = counts.count_nodes(made, nodes)
+    for ranks, new in changes:
+        old = nodes[min(ranks)]
+        alike = [rank for rank in sorted(ranks) if nodes[rank] == old]
+        counted.change(made, alike, old, new)
+        for rank in alike:
+            nodes[rank] = new
+        assert counted == counts.count_nodes(made, nodes)
 
 
 def test_a_copy_shares_nothing_with_the_original() -> None:
@@ -101,7 +120,7 @@ def test_a_copy_shares_nothing_with_the_original() -> None:
     copy = original.copy()
     assert copy == original
     for rank, node in enumerate(NODES):
-        copy.change(made, rank, node, NodeStatus(N.STARTING, next_incarnation=4))
+        copy.change(made, [rank], node, NodeStatus(N.STARTING, next_incarnation=4))
     assert original == counts.count_nodes(made, NODES)
 
 

@@ -198,9 +198,9 @@ def test_rules_marked_before_retries_come_before_retries() -> None:
     run = running(policy((1, 2, None, {"retries": 1}), rules=rules))
     for _ in range(3):
         run.end(1, 3).up(1)
-    assert (run.status.spent.retries, run.status.spent.rules) == ({}, {"free": 3})
+    assert (run.retries(), run.status.spent.rules) == ({}, {"free": 3})
     run.end(0, 1).up(0)
-    assert run.status.spent.retries == {"g0/0": 1}
+    assert run.retries() == {"g0/0": 1}
     run.end(0, 1).end_stopping().up(0, 1)
     assert run.status.attempt == 1
     assert run.notes("restart")[-1]["why"].endswith("; rule otherwise")

@@ -6,6 +6,7 @@ import pytest
 
 from muster.describe.failure import cause_first, one_line
 from muster.lifecycle.failure_details import describe
+from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Reason
 
 WHO = "node-3 (group workers, rank 3)"
@@ -32,6 +33,18 @@ def test_describe(
 ) -> None:
     failure = Failure(3, "workers", reason, code, signal, message, 0.0)
     assert describe(failure) == expected + (f":\n{message}" if message else "")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "where"),
+    [(1, "replica 6 (group workers)"), (2, "replica 3, node 0 (group workers)")],
+)
+def test_nodes_of_an_array_are_called_by_their_replica(nodes: int, where: str) -> None:
+    group = GroupPolicy("workers", 0, 9, nodes, 9, parallelism=2)
+    failure = Failure(6, "workers", Reason.EXIT, 7, 0, "no data", 0.0)
+    assert describe(failure, group) == f"{where} failed with exit code 7:\nno data"
+    inside = where.replace(" (", ", ").removesuffix(")")
+    assert cause_first(describe(failure, group)) == f"no data ({inside}: exit code 7)"
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
@@ -73,3 +86,24 @@ def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
 ) -> None:
     assert cause_first(f"{headline}:\nno data") == f"no data ({inside})"
     assert cause_first(headline) == headline
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "3 of 3 replicas of group workers failed: 0-2",
+        "1,200 of 3,000 replicas of group w failed: 0-9 and 1,190 more; group w allows 9",
+        "all 3 restarts are used up (failure.max_restarts)",
+        "the only restart is used up (failure.max_restarts)",
+        "all 20 retries of group workers are used up",
+        "the only retry of group workers is used up (total_retries)",
+        "group workers allows no retry (total_retries)",
+        "failure.max_restarts allows no restart",
+        "max_restarts of group workers allows no restart",
+        "rule oom",
+    ],
+)
+def test_the_note_of_a_failure_is_not_what_the_program_wrote(note: str) -> None:
+    details = f"{WHO} failed with exit code 2:\nusage: a.py [-h]\na.py: error: no --lr\n{note}"
+    assert one_line(details) == f"{WHO} failed with exit code 2: a.py: error: no --lr"
+    assert cause_first(f"{WHO} failed with exit code 2\n{note}") == f"{WHO} failed with exit code 2"

@@ -46,7 +46,7 @@ def test_restarts(options: dict[str, Any], shape: dict[str, Any], expected: bool
 def test_initial_sizes_and_states() -> None:
     made = policy((1, 2, None), (3, 2, 1, {"desired": 2}), (2, 1, 0))
     assert [group.initial for group in made.groups] == [1, 2, 2]
-    assert [*made.initial_replicas.values()] == [1, 2, 2]
+    assert [*made.replicas_at_once.values()] == [1, 2, 2]
     assert made.initial_size == 8
     states = [node.state for node in made.first_nodes()]
     assert states == [N.PENDING] * 6 + [N.SCALED_DOWN] * 2 + [N.PENDING] * 2

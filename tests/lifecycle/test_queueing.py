@@ -46,9 +46,11 @@ def test_a_run_that_does_not_wait_is_admitted_without_an_entry() -> None:
     assert run.notes("run") == []
 
 
-def test_the_reason_is_logged_once() -> None:
-    run = queued().step(RunQueued("waiting for something else"))
-    assert [entry["details"] for entry in run.notes("run")] == [QUEUED.why]
+def test_each_reason_is_logged_once() -> None:
+    other = RunQueued("waiting for something else")
+    run = queued().step(QUEUED).step(other).step(other)
+    assert [entry["details"] for entry in run.notes("run")] == [QUEUED.why, other.why]
+    assert (run.status.state, run.status.details) == (RunState.QUEUED, other.why)
 
 
 def test_no_clock_runs_while_a_run_is_queued() -> None:

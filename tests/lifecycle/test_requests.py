@@ -261,6 +261,7 @@ def test_a_broken_run_fails_under_any_policy() -> None:
     run = starting(policy((1, 3, None, {"retries": 9}), max_restarts=9)).up(0, 1).end(0)
     run.step(RunBroken("its folder was deleted"))
     assert (run.status.state, run.status.details) == (RunState.FAILED, "its folder was deleted")
+    assert run.status.broken
     assert run.states() == [N.SUCCEEDED, N.STOPPED, N.STOPPED]
     assert [node.finished_at for node in run.status.nodes[1:]] == [run.now, None]
     assert run.effects == ()
@@ -282,6 +283,7 @@ def test_a_cancel_is_final(ending: Any, state: RunState, details: str) -> None:
 def test_an_earlier_failure_remains_the_cause_of_a_broken_run() -> None:
     run = running(policy((1, 2, None))).end(0, 3).step(RunBroken("broken"))
     assert (run.status.state, run.status.exit_code) == (RunState.FAILED, 3)
+    assert not run.status.broken
     assert len(run.notes("stopping")) == 1, "the reason is logged once"
 
 

@@ -89,9 +89,11 @@ def test_without_any_successful_replica_the_run_fails() -> None:
     assert run.status.state is RunState.IN_PROGRESS
     run.end(1, 1)
     assert run.status.state is RunState.FAILED
-    assert run.status.details == "too few replicas succeeded, and no others are left"
-    assert run.status.cause is not None
-    assert run.status.exit_code is None
+    assert run.status.details.splitlines() == [
+        "node-1 (group g0, rank 1) failed with exit code 1",
+        "2 of 2 replicas of group g0 failed: 0-1",
+    ]
+    assert run.status.exit_code == 1
 
 
 def test_failure_of_all_optional_replicas_waits_for_the_others() -> None:

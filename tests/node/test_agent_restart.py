@@ -113,7 +113,7 @@ def test_an_invalid_message_ends_an_agent_without_an_incarnation(
     node.send_line(b'{"type": "restart", "launch": 1}')
     assert node.process.wait(30) == 0
     assert capfd.readouterr().err == (
-        "muster: the supervisor sent an invalid message: LaunchMessage: not an object: 1\n"
+        "muster: the supervisor sent an invalid message: Restart: launch must be an object, not 1\n"
     )
 
 
@@ -131,14 +131,14 @@ def test_a_signal_to_the_agent_ends_the_current_incarnation(restartable: Any) ->
 
 def test_each_incarnation_records_its_start(restartable: Any, tmp_path: Path) -> None:
     node = restartable("cat begun")
-    for incarnation in (0, 7, 12):
+    for incarnation in (0, 12, 7):
         if incarnation:
             node.restart(incarnation)
         node.ended(incarnation)
-    assert node.output() == "0\n7\n12\n"
+    assert node.output() == "0 0\n12 0\n7 0\n"
     node.restart(13, "stop")
     node.expect("ended", 13)
-    assert (tmp_path / "begun").read_text() == "12\n", "nothing was started"
+    assert (tmp_path / "begun").read_text() == "7 0\n", "nothing was started"
 
 
 def test_a_missing_folder_ends_the_agent(restartable: Any, tmp_path: Path) -> None:
@@ -150,6 +150,31 @@ def test_a_missing_folder_ends_the_agent(restartable: Any, tmp_path: Path) -> No
     assert (ended["exit_code"], ended["reason"], ended["kept"]) == (None, "not_started", False)
     assert "work" in ended["message"]
     assert node.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("late", ["stop", "kill", "signal"])
+def test_what_was_meant_for_the_node_before_in_a_slot_does_not_reach_the_next(
+    restartable: Any, late: str
+) -> None:
+    """Another replica of an array has the same number of restarts."""
+    node = restartable("echo $COMMON")
+    node.ended()
+    node.send(late, **({"number": int(signal.SIGTERM)} if late == "signal" else {}))
+    node.restart(0, rank=1)
+    assert node.ended()["exit_code"] == 0
+
+
+def test_an_agent_that_cannot_empty_its_slot_ends_without_a_report(
+    restartable: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = restartable("true")
+    assert node.ended()["kept"]
+    node.restart(1, reuses_slot=True)
+    assert node.process.wait(30) == 0
+    assert node.channel.drain() == [], "another agent can start the node"
+    assert capfd.readouterr().err == (
+        "muster: the slot needs another agent: the slot cannot be emptied\n"
+    )
 
 
 def test_a_ready_file_of_the_previous_incarnation_is_removed(

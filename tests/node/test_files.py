@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.node.files import ensure_fifo, open_or_replace, try_remove_tree
+from muster.node.files import ensure_fifo, is_within, open_or_replace, try_remove_tree
 
 
 def link_to_file(path: Path) -> None:
@@ -92,3 +92,11 @@ def test_what_stays_of_a_folder_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(folder) == ["stays"], "the others are removed"
     assert try_remove_tree(str(folder)) is None and not folder.exists()
     assert try_remove_tree(str(folder)) is None, "there is none"
+
+
+def test_a_path_is_within_a_folder_where_its_links_lead(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "node")
+    assert is_within(str(tmp_path / "link" / "file"), str(tmp_path / "node"))
+    assert not is_within(str(tmp_path / "node-2"), str(tmp_path / "node"))
+    assert not is_within(str(tmp_path / "node"), str(tmp_path / "node"))

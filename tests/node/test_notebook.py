@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,28 @@ def texts(one: dict[str, Any]) -> str:
     return "".join("".join(o.get("text", "")) for o in one["outputs"])
 
 
+SLOW_AFTER_REPLIES = """
+import time
+handlers = get_ipython().kernel.shell_handlers
+handle = handlers["execute_request"]
+async def handle_slowly(*args):
+    await handle(*args)
+    time.sleep(0.5)
+handlers["execute_request"] = handle_slowly
+"""
+
+
+@pytest.mark.parametrize(("last", "expected"), [("6 * 7", 0), ("raise SystemExit(3)", 1)])
+def test_a_kernel_that_still_ends_a_request_is_not_interrupted(
+    tmp_path: Path, last: str, expected: int
+) -> None:
+    book = write(tmp_path / "a.ipynb", cell(SLOW_AFTER_REPLIES), cell(last))
+    code, _out, err = execute(book)
+
+    assert code == expected, err
+    assert "KeyboardInterrupt" not in err
+
+
 def test_a_notebook_runs_and_is_kept(tmp_path: Path) -> None:
     book = write(
         tmp_path / "a.ipynb",
@@ -87,6 +110,20 @@ def test_a_notebook_runs_and_is_kept(tmp_path: Path) -> None:
     assert second["outputs"][0]["data"]["text/plain"] in ("42", ["42"])
     assert (third["outputs"], third["execution_count"]) == ([], None)
     assert (tmp_path / "outputs" / "a.ipynb").stat().st_mode & 0o777 == 0o600
+
+
+def test_errors_of_the_kernel_while_it_shuts_down_are_not_shown(tmp_path: Path) -> None:
+    breaks = """
+        import sys, threading
+        usual = sys.stdout.flush
+        def flush():
+            if threading.current_thread().name == "Control":
+                raise OSError("its socket is closed")
+            usual()
+        sys.stdout.flush = flush
+    """
+    book = write(tmp_path / "a.ipynb", cell(textwrap.dedent(breaks)), cell("print('end')"))
+    assert execute(book) == (0, "end\n", "")
 
 
 def test_a_failed_cell_fails_the_notebook(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.node.roster import hostfile_beside, member, write_hostfile, write_roster
+from muster.node.roster import (
+    hostfile_beside,
+    member,
+    overwrite_roster,
+    write_hostfile,
+    write_roster,
+)
 
 
 @pytest.mark.shows("distributed-jobs/capability-metadata", "distributed-jobs/metadata-fields")
@@ -34,6 +40,18 @@ def test_a_reader_never_sees_a_partial_file(tmp_path: Path) -> None:
         assert len(json.load(old)) == 1
     assert len(json.loads(path.read_text())) == 100
     assert os.listdir(tmp_path) == ["cluster.json"]
+
+
+def test_a_file_that_no_program_reads_is_overwritten(tmp_path: Path) -> None:
+    """Also one that a program has replaced by a link, which is not followed."""
+    path, mine = tmp_path / "cluster.json", tmp_path / "mine"
+    mine.touch()
+    path.symlink_to(mine)
+    for count in (3, 1, 2):
+        members = [member(i, "a", f"slot-{i}", "g", f"id-{i}") for i in range(count)]
+        overwrite_roster(str(path), members)
+        assert json.loads(path.read_text()) == members
+    assert mine.read_text() == ""
 
 
 def test_a_host_file_has_a_line_for_each_node(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
@@ -34,6 +35,28 @@ def received(target: str | Path, stream: bytes) -> list[str]:
     left_out = list[str]()
     transfer.receive(str(target), io.BytesIO(stream), left_out.append)
     return left_out
+
+
+def test_files_are_announced_before_they_are_created(folder: Path, tmp_path: Path) -> None:
+    stream, _ = sent(f"{folder}/.")
+    target, announced = tmp_path / "target", list[str]()
+
+    def wanted(name: str, modified: float) -> bool:
+        assert not os.path.lexists(target / name)
+        announced.append(os.path.normpath(name))
+        assert (modified == 5) == (announced[-1] == "deep/er/file")
+        return True
+
+    transfer.receive(str(target), io.BytesIO(stream), pytest.fail, wanted)
+    assert sorted(announced) == [name for name, kind in tree(target).items() if kind != "/"]
+
+
+def test_files_that_are_not_wanted(folder: Path, tmp_path: Path) -> None:
+    stream, _ = sent(f"{folder}/.")
+    target = tmp_path / "target"
+    transfer.receive(str(target), io.BytesIO(stream), pytest.fail, lambda name, _: "d" in name)
+    kept = {name: kind for name, kind in tree(folder).items() if kind == "/" or "d" in name}
+    assert tree(target) == kept
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -368,3 +391,56 @@ def test_an_ended_program_leaves_no_part(tmp_path: Path, unnamed: bool) -> None:
         program.terminate()
         assert program.wait() == 143
     assert os.listdir(target) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE],
+)
+def test_a_description_that_does_not_fit_into_memory(tmp_path: Path, kind: bytes) -> None:
+    """It is refused before it is read."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 1 << 40
+
+    class Endless(io.RawIOBase):
+        """The header, and then zeros."""
+
+        read_so_far = 0
+
+        def read(self, size: int = -1) -> bytes:
+            head = header.tobuf(tarfile.GNU_FORMAT)[self.read_so_far :][:size]
+            self.read_so_far += size
+            assert self.read_so_far < 1 << 24, "it is read"
+            return head + bytes(size - len(head))
+
+    with pytest.raises(OSError, match=f"the description of a file has {1 << 40} bytes"):
+        transfer.receive(str(tmp_path / "target"), cast("IO[bytes]", Endless()), pytest.fail)
+
+
+def test_descriptions_of_nothing(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1
+    one = header.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")
+    with pytest.raises(OSError, match="no file follows"):
+        transfer.receive(str(tmp_path / "target"), io.BytesIO(one * 5000), pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("described", "why"),
+    [
+        ({"mtime": "nan"}, "invalid member"),
+        ({"mtime": "inf"}, "invalid member"),
+        ({"mtime": "1e19"}, "invalid member"),
+        ({"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, "invalid member|sparse file"),
+        ({"GNU.sparse.size": "50000000000", "GNU.sparse.map": "0,0"}, "sparse file"),
+    ],
+)
+def test_what_no_file_can_have(tmp_path: Path, described: dict[str, str], why: str) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("x")
+        member.pax_headers, member.size = described, 512
+        tar.addfile(member, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    with pytest.raises(OSError, match=why):
+        received(tmp_path / "copy", stream.getvalue())
+    assert sum(path.lstat().st_size for path in tmp_path.iterdir()) <= 512

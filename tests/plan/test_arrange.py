@@ -284,3 +284,57 @@ def test_a_probe_of_nodes_that_only_serve_is_refused() -> None:
     (problem,) = caught.value.problems
     assert problem.path == "node_groups[w].startup_probe"
     arranged(node_groups=[group("all", 3, startup_probe=probe)])
+
+
+def array(name: str = "a", **more: Any) -> Data:
+    return {"name": name, "array": {"lr": "1,2,3"}, **more}
+
+
+@pytest.mark.parametrize("framework", ["generic", "pytorch", "dask", "ray", "mpi"])
+def test_a_framework_sees_one_replica_of_an_array(framework: str) -> None:
+    one = arranged(framework=framework, node_groups=[group("a")])
+    many = arranged(framework=framework, node_groups=[array()])
+    assert many.setup == one.setup
+    assert sizes(many.spec) == {"a": 3}
+
+
+def test_an_array_of_clusters() -> None:
+    one = arranged(framework="pytorch", node_groups=[group("a", 2)])
+    for fields in (array(nodes=2), group("a", 2, replicas=9, parallelism=4)):
+        many = arranged(framework="pytorch", node_groups=[fields])
+        assert many.setup == one.setup
+    assert many.setup.env["WORLD_SIZE"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("framework", "groups", "problem"),
+    [
+        (
+            "dask",
+            [array(nodes=2)],
+            "node_groups[a].nodes: dask's first node has its own role, so each replica can have "
+            "one node (write nodes: 1, or start a run for each parameter set)",
+        ),
+        (
+            "pytorch",
+            [array(), group("b")],
+            "node_groups[b]: with pytorch, each replica of the array a is a cluster of its own "
+            "(leave out group b, or use the framework generic)",
+        ),
+    ],
+)
+def test_arrays_that_are_no_clusters(framework: str, groups: list[Data], problem: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        arranged(framework=framework, node_groups=groups)
+    assert str(error.value) == problem
+
+
+def test_groups_beside_an_array_are_a_cluster_of_their_own() -> None:
+    groups = [group("server", 2), array(nodes=3), group("monitor")]
+    made = arranged(framework="generic", node_groups=groups)
+    assert made.setup.env["WORLD_SIZE"] == "3"
+    assert made.role("a").env["WORLD_SIZE"] == "3"
+    assert made.role("server").env == {}
+    alone = arranged(framework="generic", node_groups=groups[:2])
+    sizes_ = alone.setup.env["WORLD_SIZE"], alone.role("a").env["WORLD_SIZE"]
+    assert sizes_ == ("2", "3")

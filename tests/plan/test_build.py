@@ -10,6 +10,7 @@ from muster.errors import InvalidInput
 from muster.plan.build import mount_variable
 from muster.plan.environment import node_environment
 from muster.plan.model import ArtifactPlan, RunPlan
+from muster.plan.template import Facts
 
 PlanOf = Callable[..., RunPlan]
 
@@ -92,3 +93,51 @@ def test_an_unknown_framework_is_refused(plan_of: PlanOf) -> None:
         InvalidInput, match=r"framework: no framework named .pytroch. .did you mean"
     ):
         plan_of({"command": "x", "framework": "pytroch"})
+
+
+def test_the_clusters_of_a_run(plan_of: PlanOf) -> None:
+    """Each replica of an array is a cluster; the nodes of the other groups are another one."""
+    groups = [
+        {"name": "a", "nodes": 2, "array": {"x": "1,2"}},
+        {"name": "b"},
+        {"name": "c", "replicas": 4, "parallelism": 2},
+        {"name": "d", "nodes": 2},
+    ]
+    plan = plan_of({"name": "demo", "command": ["x"], "node_groups": groups})
+    clusters = [[other.rank for other in plan.cluster(node)] for node in plan.nodes]
+    others = [4, 9, 10]
+    assert clusters == [*([[0, 1]] * 2), others, [5], [6], *([others] * 2)]
+    assert [plan.cluster_size(node) for node in plan.nodes] == [2] * 2 + [3] + [1] * 2 + [3] * 2
+
+
+def test_replicas_of_an_array_take_each_others_slots(plan_of: PlanOf) -> None:
+    groups = [{"name": "a"}, {"name": "b", "nodes": 2, "replicas": 5, "parallelism": 2}]
+    plan = plan_of({"name": "demo", "command": ["x"], "node_groups": groups})
+    assert [node.hostname for node in plan.nodes] == [f"node-{rank}" for rank in range(5)]
+    later = plan.node(8, slot=4)
+    assert (later.rank, later.replica, later.index, later.slot) == (8, 3, 1, 4)
+    assert (later.hostname, later.address) == ("node-8", plan.nodes[4].address)
+    assert [(n.rank, n.slot) for n in plan.cluster(later)] == [(7, 3), (8, 4)]
+    assert (plan.node(8).fqdn, plan.node(8).address) == ("node-8", "")
+
+
+def test_the_ranks_in_a_cluster(plan_of: PlanOf) -> None:
+    group = {"name": "a", "nodes": 2, "array": {"x": "1,2"}}
+    spec = {"name": "demo", "command": ["x"], "processes_per_node": 2, "node_groups": [group]}
+    plan = plan_of(spec)
+    template = "${node.rank} ${group.rank} ${process.rank} ${roster.0.address} ${rank}"
+    nodes = [*plan.nodes, *(plan.node(rank, slot=rank - 2) for rank in (2, 3))]
+    assert [Facts(plan, node, 1, 0, {}).fill(template) for node in nodes] == [
+        "0 0 1 shared-0 0",
+        "1 1 3 shared-0 1",
+        "0 0 1 shared-0 2",
+        "1 1 3 shared-0 3",
+    ]
+    for node, rank in zip(nodes, "0101", strict=True):
+        env = node_environment(plan, node, describe_values(plan, plan.groups[0]))
+        assert (env["NODE_RANK"], env["NODE_COUNT"], env["INITIAL_CLUSTER_SIZE"]) == (
+            rank,
+            "2",
+            "2",
+        )
+        assert env["MUSTER_PARAM_X"] == str(node.replica + 1)

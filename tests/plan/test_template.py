@@ -57,8 +57,8 @@ def plan() -> RunPlan:
 )
 def test_placeholders_are_filled(template: str, value: str) -> None:
     ports = {"master": 29500, "workers.0": 20000, "workers.1": 21000}
-    places = {"memory": "1000"}
-    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports, places=places)
+    values = {"memory": "1000"}
+    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports, values=values)
     assert facts.fill(template) == value
 
 

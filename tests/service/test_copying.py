@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import muster
+from muster.api.node_paths import NodePath, parse_path
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, NotFound
-from muster.service.copying import NodePath, copy, parse_path
+from muster.service.copying import copy
 from support.embedded import embedded
 from support.runs import start_spec, until_ready
 
@@ -112,6 +114,39 @@ def test_copies_from_to_and_between_running_nodes(
         with pytest.raises(InvalidInput, match=message):
             copy(service, source, target, ignore)
     run.cancel()
+
+
+def test_copies_from_to_and_between_nodes_on_other_machines(
+    client: Client, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "mkdir d && echo of $NODE_RANK > d/file && ln -s file d/link; touch up; sleep 1000"
+    probe = {"exec": ["test", "-e", "up"], "period": 0.02}
+    spec = {"command": ["sh", "-c", program], "name": "demo", "nodes": 2, "engine": servers}
+    until_ready(start_spec(client, {**spec, "startup_probe": probe}, tmp_path))
+    service = embedded(client)
+    content = os.urandom(5 << 20)
+    (tmp_path / "large").write_bytes(content)
+    monkeypatch.setattr(sys, "executable", "/missing/python")  # the host's is another one
+    for source, target in (
+        ("last:1:d", "copy"),
+        ("copy/.", "last:0:d"),
+        ("last:0:d/file", "last:1:from 0"),
+        ("last:1:from 0", "back"),
+        ("large", "last:0:d"),
+        ("last:0:d/large", "last:1:d"),
+        ("last:1:d/.", "."),
+    ):
+        assert copy(service, source, target, ignore) == ()
+    assert (tmp_path / "copy" / "link").readlink() == Path("file")
+    assert (tmp_path / "back").read_text() == "of 1\n"
+    assert (tmp_path / "large").read_bytes() == content
+    for source, target, message in (
+        ("last:0:missing", ".", "^last:0:missing: No such file or directory$"),
+        ("copy", "last:0:none/x", "last:0:none/x: .*/none: No such folder$"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            copy(service, source, target, ignore)
 
 
 def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path) -> None:
@@ -224,3 +259,23 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
         ".: the code that the node did not change was deleted with its job",
     )
     assert Path("rest/new").read_text() == "new"
+
+
+def test_a_replica_of_an_array_has_its_files_until_another_uses_them(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two slots have the working directories of the last replica that each has had."""
+    monkeypatch.chdir(tmp_path)
+    Path("main.py").write_text("import os; open('mine', 'w').write(os.environ['MUSTER_REPLICA'])")
+    run = muster.run("main.py", array={"n": range(5)}, parallelism=2).wait(60)
+    assert run.state == "SUCCEEDED", run.logs()
+    kept = []
+    for rank in range(5):
+        try:
+            copy(embedded(client), f"last:{rank}:mine", f"of {rank}", ignore)
+        except InvalidInput as refused:
+            assert "has been reused by another replica; only its outputs are kept" in str(refused)
+        else:
+            assert Path(f"of {rank}").read_text() == str(rank)
+            kept.append(rank)
+    assert len(kept) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from muster.client.client import Client, overrides_from
 from muster.service.embedded import EmbeddedAPI
 from muster.store.records import RunFilter
 from support.embedded import embedded
+from support.faults import until
+from support.runs import supervisor_pid
 
 
 @pytest.fixture
@@ -44,14 +48,30 @@ def test_operations_recover_first(client: Client, expired: str, operation: str) 
     service.close()
 
 
-def test_recovery_happens_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_happens_at_times(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
     monkeypatch.setattr(
         "muster.service.recovery.recover", lambda _store, home, *_: calls.append(home.root)
     )
+    now = 100.0
+    monkeypatch.setattr("muster.service.recovery.time.monotonic", lambda: now)
     service = EmbeddedAPI(embedded(client).home)
     service.runs(RunFilter())
     service.jobs()
     service.recover()
     assert calls == [service.home.root]
+    now += 10
+    service.jobs()
+    assert calls == [service.home.root] * 2
     service.close()
+
+
+@pytest.mark.usefixtures("own_launcher")
+def test_a_process_that_only_looks_recovers_a_run(client: Client) -> None:
+    """A notebook that polls a run whose supervisor was killed."""
+    job, new = client.job(command=["sh", "-c", "exec sleep $((1000 - 1000 * MUSTER_ATTEMPT))"])
+    overrides = overrides_from({"max_restarts": 1})
+    run = client.start(client.prepare_run(job, overrides, new_job=new))
+    until(lambda: run.refresh().state == "IN_PROGRESS")
+    os.kill(supervisor_pid(client, run), signal.SIGKILL)
+    until(lambda: run.refresh().state == "SUCCEEDED")

@@ -20,11 +20,11 @@ from muster.client.following import chunks
 from muster.client.log_records import records
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import InvalidInput, NotFound
+from muster.node.file_watch import Watcher
 from muster.service import follow, run_log
 from muster.service.follow import Follower
 from muster.service.selection import check_attempt
 from muster.storage import log_reader
-from muster.storage.file_watch import Watcher
 from muster.storage.home import Home
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.log_index import LogWriter, StreamInfo
@@ -75,7 +75,9 @@ class Run:
         self._pipe: int | None = None
         self.entries: list[EventRecord] = []
         self.successor: Callable[[], None] = lambda: None
-        self.store = SimpleNamespace(events=SimpleNamespace(since=self._since))
+        record = SimpleNamespace(plan={"groups": []})  # no arrays
+        runs = SimpleNamespace(get=lambda _id: record)
+        self.store = SimpleNamespace(events=SimpleNamespace(since=self._since), runs=runs)
 
     def start(self) -> None:
         self._pipe = open_liveness_pipe(self.home.run_dir(self.id).liveness_pipe)

@@ -15,6 +15,7 @@ from muster.spec.formats.jobset.environment_write import escaped
 from muster.spec.formats.jobset.references import Value, expand, references
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.placeholders import literal, pieces
+from muster.spec.reader import is_manifest
 from muster.spec.wording import Refused
 from muster.storage.ignore_rules import is_ignored, read_rules
 
@@ -68,3 +69,8 @@ def test_an_image_of_many_colons() -> None:
     with pytest.raises(InvalidInput, match="128 characters") as refused:
         read_tag("a:" * N)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * N, " '" * N, "kind :  " * N, "kind" + " " * N])
+def test_braces_and_quotes_that_are_not_closed(text: str) -> None:
+    assert not is_manifest(f"{{kind {text}")

@@ -43,6 +43,12 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "mounts": MOUNTS,
     "startup_probe": PROBE,
     "min_success": st.integers(0, 3),
+    "array": st.sampled_from([{"lr": [0.1, 0.2]}, {"parameters": {"a": "0..3"}, "sample": 2}]),
+    "parallelism": COUNT,
+    "max_failed": st.integers(0, 2),
+    "total_retries": st.integers(0, 2),
+    "early_success": st.sampled_from([[{"count": 1}], [{"replicas": "0"}]]),
+    "only": st.sampled_from(["0", "0-1,3", [2, 1]]),
     "depends_on": st.sampled_from([[], [{"group": "b"}], [{"group": "missing"}]]),
     "max_restarts": st.integers(0, 2),
     "retries": st.integers(0, 2),
@@ -60,6 +66,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
             *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
             "mounts",
             *("startup_probe", "min_success", "ready_timeout", "hang_timeout"),
+            *("replicas", "array", "parallelism", "max_failed", "only", "retries"),
         )
     },
     "startup": st.sampled_from(["parallel", "in_order"]),
@@ -171,6 +178,7 @@ RECORDS: list[tuple[str, dict[str, Any]]] = [
     ("logging", {"directory": "/logs"}),
     ("success", {"when": "any", "others": "wait"}),
     ("checkpoint", {"signal": "SIGUSR2", "grace": 7}),
+    ("array", {"parameters": {"lr": "0.1,0.2"}, "sample": 2, "sample_seed": 7}),
 ]
 
 

@@ -129,6 +129,20 @@ def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> No
             "--set: 'resources..cpus=1' is not PATH=VALUE (as in resources.cpus=2)",
         ),
         (
+            {"arrays": ["password=hunter2,98765,"]},
+            "--array password=***: *** has an empty value at column 15 "
+            '(write "" for an empty text)',
+        ),
+        (
+            {"sets": ["array.password=hunter2,9..3"]},
+            "--set array.password=***: *** is an empty range",
+        ),
+        (
+            {"sets": ["array={password: [hunter2, []]}"]},
+            "--set array=***: parameters.password: a value must be text, a number, true or false, "
+            "not a list (write it as one text)",
+        ),
+        (
             {"sets": ["resources.cpus=lots"]},
             "--set resources.cpus=lots: must be a number, not 'lots'",
         ),
@@ -286,6 +300,40 @@ def test_items_of_the_job_and_of_its_groups() -> None:
     assert [mount.source for mount in two.mounts] == ["/new", "/m1"]
     one, two = changed(GROUPS, "node_groups.two.args[0]=y", "node_groups.one.args[0]=x").node_groups
     assert (one.args, two.args) == (("x", "b"), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "rows"),
+    [
+        ("file=new.csv", "new.csv", '["wd"]\n["9"]'),
+        ("rows=[{wd: 8}]", None, '["wd"]\n["8"]'),
+        ("file=null", None, None),
+        ("rows=null", None, None),
+        ("sample=2", "old.csv", '["lr"]\n["1"]\n["2"]'),
+    ],
+)
+@pytest.mark.parametrize("is_group", [False, True])
+def test_the_sets_of_an_array_are_those_of_its_file(
+    change: str,
+    file: str | None,
+    rows: str | None,
+    is_group: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.csv").write_text("lr\n1\n2\n")
+    (tmp_path / "new.csv").write_text("wd\n9\n")
+    array = {"file": "old.csv", "parameters": {"bs": "4,5"}}
+    data: dict[str, Any] = {"name": "demo", "command": ["true"], "array": array}
+    if is_group:
+        groups = [{"name": "a", "array": data.pop("array")}, {"name": "b"}]
+        data["node_groups"] = groups
+    prefix = "node_groups.a." if is_group else ""
+    found = changed(data, f"{prefix}array.{change}").node_groups[0].array
+    assert found is not None
+    expected = None if file is None else str(tmp_path / file)
+    assert (found.file, found.rows, found.parameters) == (expected, rows, {"bs": "4,5"})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.spec.placeholders import fill, joined, literal, pieces, placeholders
+from muster.spec.placeholders import (
+    fill,
+    fill_parameters,
+    joined,
+    literal,
+    parameters_in,
+    pieces,
+    placeholders,
+)
 
 #: Template -> the filled text.
 FILLED = {
@@ -32,6 +40,30 @@ FILLED = {
 @pytest.mark.parametrize("template", FILLED)
 def test_placeholders_are_filled(template: str) -> None:
     assert fill(template, lambda name: f"<{name}>") == FILLED[template]
+
+
+PARAMETERS = {
+    "${param.lr}": "<lr>",
+    "a${param.Max-steps.x_1}b${rank}": "a<Max-steps.x_1>b${rank}",
+    "$${param.lr} $$${param.lr}": "${param.lr} $<lr>",
+    "$${HOME} ${param.} ${params.lr} $param.lr": "$${HOME} ${param.} ${params.lr} $param.lr",
+}
+
+
+@pytest.mark.parametrize("text", PARAMETERS)
+def test_only_placeholders_of_parameters_are_filled(text: str) -> None:
+    assert fill_parameters(text, lambda name: f"<{name}>") == PARAMETERS[text]
+
+
+def test_the_parameters_in_a_text() -> None:
+    assert parameters_in("${param.a} $${param.b} $$${param.c-d} ${e}") == ["a", "c-d"]
+
+
+@given(st.lists(st.sampled_from(["$", "{", "}", "param.", "a", "B-1", "${param.x}"])))
+def test_parameters_are_placeholders_of_nodes_too(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    of_nodes = [name for name in placeholders(text) if name.startswith("param.")]
+    assert of_nodes == list(dict.fromkeys(f"param.{name}" for name in parameters_in(text)))
 
 
 def test_each_name_is_listed_once() -> None:

@@ -343,8 +343,8 @@ BAD = {
     "minimum of the shorthand": (
         "command: x\nnodes: 4\nmin_success: 3\n",
         [
-            "job.yaml:3: min_success: 3 replicas must succeed, but there is 1 "
-            "(write a group with replicas instead of nodes)"
+            "job.yaml:3: min_success: 3 replicas must succeed, but there is only 1 "
+            "(give replicas, too)"
         ],
     ),
     "empty text": ('artifact: ""\n', ["job.yaml:1: artifact: must not be empty"]),
@@ -353,8 +353,8 @@ BAD = {
     "a manifest of another kind": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
-            "job.yaml:2: kind: no JobSet in this file, but Pod "
-            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
+            "job.yaml:2: kind: no JobSet or Job in this file, but Pod "
+            "(Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields)"
         ],
     ),
 }

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from muster.spec.shell import (
     ignores_arguments,
     is_script,
+    literal_parts,
     needs_shell,
     program_of_script,
+    script_index,
     words_or_script,
 )
 
@@ -35,12 +37,20 @@ PLAIN = {
     "echo {a,b} [": ["echo", "{a,b}", "["],
     "run cd if X=1": ["run", "cd", "if", "X=1"],
     "größe": ["größe"],
+    'p --lr ${param.lr} "x=${param.max-steps}"': [
+        "p",
+        "--lr",
+        "${param.lr}",
+        "x=${param.max-steps}",
+    ],
 }
 
 #: Text, and the script that the shell gets.
 WAIT = "trap 'exit $?' TERM; "
 SHELL = {
     "./solve --rank $RANK": 'exec ./solve --rank $RANK "$@"',
+    "./solve ${param.x} $RANK": 'exec ./solve ${param.x} $RANK "$@"',
+    'p "${param.x} $Y"': 'exec p "${param.x} $Y" "$@"',
     "./solve ${RANK}": 'exec ./solve ${RANK} "$@"',
     'p "$X"': 'exec p "$X" "$@"',
     r'p "\$X"': r'exec p "\$X" "$@"',
@@ -189,3 +199,47 @@ def test_after_a_signal_the_exit_code_is_the_programs(text: str, tmp_path: Path)
         assert process.stdout.readline() == b"up\n"
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(20) == 7
+
+
+@pytest.mark.parametrize(
+    ("command", "index"),
+    [
+        ("sh -c TEXT sh", 2),
+        ("/bin/bash -ec TEXT", 2),
+        ("bash -eu -o pipefail -c TEXT name", 5),
+        ("bash -ceo pipefail TEXT", 3),
+        ("bash -c -e TEXT", 3),
+        ("bash --norc -c -- TEXT", 4),
+        ("sh -c", None),
+        ("sh script.sh -c TEXT", None),
+        ("sh -- -c TEXT", None),
+        ("env -c TEXT", None),
+        ("", None),
+    ],
+)
+def test_where_the_text_of_a_shell_is(command: str, index: int | None) -> None:
+    assert script_index(command.split()) == index
+
+
+QUOTES = "single quotes"
+DOCUMENT = "a here-document whose end is quoted"
+
+
+@pytest.mark.parametrize(
+    ("script", "parts"),
+    [
+        ("a 'b' \"it's\" 'c'", [("b", QUOTES), ("c", QUOTES)]),
+        ("a # don't\nb 'c'", [("c", QUOTES)]),
+        ("a \\' 'b'", [("b", QUOTES)]),
+        ("(a 'b') `a 'c'`", [("b", QUOTES), ("c", QUOTES)]),
+        ("a \"$(b \"$(c 'd')'s\" 'e')'s\" 'f'", [("d", QUOTES), ("e", QUOTES), ("f", QUOTES)]),
+        ("a <<X\nit's\nX\nb 'c'", [("c", QUOTES)]),
+        ("a <<'X' 'b'\nit's\nX\nc 'd'", [("b", QUOTES), ("it's\n", DOCUMENT), ("d", QUOTES)]),
+        ("a <<-\\X\n\tb\n\tX\nc", [("\tb\n", DOCUMENT)]),
+        ("a <<< 'b'\nc 'd'", [("b", QUOTES), ("d", QUOTES)]),
+        ("a $((1 << x))\nb 'c'", [("c", QUOTES)]),
+        ("a 'b", []),
+    ],
+)
+def test_where_a_shell_expands_nothing(script: str, parts: list[tuple[str, str]]) -> None:
+    assert list(literal_parts(script)) == parts

@@ -27,14 +27,14 @@ from muster.spec.unknown import _OTHER_NAMES, _PLACES, unknown_field
         (StartupProbe, "cmd", 'did you mean "exec"?'),
         (
             JobSpec,
-            "replicas",
-            "it belongs to a group: node_groups: [{name: workers, replicas: ...}]",
+            "max_replicas",
+            "it belongs to a group: node_groups: [{name: workers, max_replicas: ...}]",
         ),
         (
             JobSpec,
-            "repliicas",
-            'did you mean "replicas"? it belongs to a group: '
-            "node_groups: [{name: workers, replicas: ...}]",
+            "hostnamme",
+            'did you mean "hostname"? it belongs to a group: '
+            "node_groups: [{name: workers, hostname: ...}]",
         ),
         (JobSpec, "gpus", "it belongs below resources: {gpus: ...}"),
         (JobSpec, "ocpus", 'did you mean "cpus"? it belongs below resources: {cpus: ...}'),
@@ -79,8 +79,8 @@ def test_fields_of_the_job_in_overrides(model: Any, name: str, hint: str) -> Non
 
 
 def test_settings_of_a_run_for_one_group_only() -> None:
-    hint = unknown_field(RunOverrides, "replicas", "replicas").hint
-    assert hint == "it belongs to a group: node_groups.NAME.replicas"
+    hint = unknown_field(RunOverrides, "max_replicas", "max_replicas").hint
+    assert hint == "it belongs to a group: node_groups.NAME.max_replicas"
 
 
 def test_every_known_foreign_field_has_a_hint() -> None:

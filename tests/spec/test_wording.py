@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from muster.errors import Problem
 from muster.spec.decode import decode
 from muster.spec.formats.jobset.schema import check_structure
+from muster.spec.models import Array
 from muster.spec.wording import Refused, close_to, say, short, suggestion
 
 
@@ -41,6 +42,35 @@ def test_suggestions() -> None:
 def test_a_refusal_reads_as_one_sentence() -> None:
     assert str(Refused("it is wrong", "write it right")) == "it is wrong; write it right"
     assert str(Refused("it is wrong")) == "it is wrong"
+
+
+def test_parts_of_a_secret_are_hidden() -> None:
+    problems: list[Problem] = []
+    decode(Array, {"parameters": {"api_token": "hunter2 x=4711,1"}}, problems)
+    (problem,) = problems
+    assert "hunter2" not in str(problem)
+    assert "4711" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ("12345-66666", "*** is one value"),
+        ("12-99", "*** is one value"),
+        ("77,9..3", "*** is an empty range"),
+        ("hunter2 x=4", "*** has a second parameter"),
+        (f"1,{'q' * 70}(", "'***...' has ( without its pair"),
+        ("hunter2,y[", "'***' has [ without its pair"),
+        ("hunter2,", '*** has an empty value at column 9 (write "" for an empty text)'),
+    ],
+)
+def test_neither_a_message_nor_a_hint_has_a_part_of_a_secret(values: str, problem: str) -> None:
+    problems: list[Problem] = []
+    decode(Array, {"parameters": {"password": values}}, problems)
+    (found,) = problems
+    assert str(found).removeprefix("parameters.password: ").startswith(problem)
+    for part in ("12345", "99", "..3", "qqqq", "hunter2", "y["):
+        assert part not in str(found)
 
 
 class Made(Struct):

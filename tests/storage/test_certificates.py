@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from muster.storage.certificates import make_certificates
+from muster.storage.certificates import make_certificates, make_supervisor_certificate
 
 
 class Node(Struct):
@@ -122,3 +122,13 @@ def test_certificates_can_be_replaced(tmp_path: Path) -> None:
         make_certificates(tmp_path / "tls", NODES)
     folder = tmp_path / "tls"
     assert handshake(server(folder), client(folder, folder), "main") == "welcome"
+
+
+def test_the_certificate_of_a_supervisor_is_good_for_its_name_only(tmp_path: Path) -> None:
+    folder = tmp_path / "contact"
+    make_supervisor_certificate(folder, "supervisor.r1")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    assert handshake(serving, client(None, folder), "supervisor.r1") == "welcome"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(serving, client(None, folder), "supervisor.r2")

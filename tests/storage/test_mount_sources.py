@@ -18,6 +18,7 @@ from muster.storage.mount_sources import (
     Named,
     check_sources,
     named_source,
+    nfs_export,
 )
 from muster.storage.protocols import PROTOCOLS
 
@@ -205,10 +206,15 @@ def test_only_credentials_are_hidden(url: str, shown: str) -> None:
     assert redacted(url) == shown
 
 
-@pytest.mark.parametrize("source", ["nfs://host/a", "host:/a"])
-def test_only_root_can_mount_nfs(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    (text,) = texts(source)
-    assert f"{source} can only be mounted by root (mount it yourself" in text
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+@pytest.mark.parametrize(
+    ("source", "export"),
+    [
+        ("nfs://host/a", "host:/a"),
+        ("host:/a/b", "host:/a/b"),
+        ("nfs://host:/a", "host:/a"),
+        ("nfs://[fe80::1]/", "[fe80::1]:/"),
+    ],
+)
+def test_what_an_nfs_source_names(source: str, export: str) -> None:
+    assert nfs_export(source) == export
     assert texts(source) == []

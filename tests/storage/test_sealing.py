@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
@@ -64,6 +64,8 @@ SPECS = st.recursive(
 
 
 @given(data=SPECS)
+@example(data=["-TOKEN", "--TOKEN=0"])
+@example(data=["--TOKEN=0", "x"])
 def test_sealed_data_opens_to_what_it_was_and_shows_what_was_shown(home: Home, data: Any) -> None:
     sealed = seal(home, data)
     as_json = json.loads(json.dumps(data))  # tuples are lists

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.storage import sync
-from muster.storage.mount_sources import SYNC_URL
 from muster.storage.sync import SyncError, main, pull, push
+from muster.storage.sync_process import SYNC_URL
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
@@ -29,8 +28,8 @@ def test_averages_are_weighted_by_time_and_peaks_are_the_most() -> None:
 
 def test_gpus_are_averaged_over_the_time_in_which_they_were_measured() -> None:
     usage = add(NodeUsage(), NOTHING, counters(0.0), 5.0)
-    usage = add(usage, NOTHING, replace(NOTHING, gpus=2.0, gpu_memory=10), 1.0)
-    usage = add(usage, NOTHING, replace(NOTHING, gpus=1.0, gpu_memory=30), 3.0)
+    usage = add(usage, NOTHING, NOTHING._replace(gpus=2.0, gpu_memory=10), 1.0)
+    usage = add(usage, NOTHING, NOTHING._replace(gpus=1.0, gpu_memory=30), 3.0)
     assert (usage.gpu_average, usage.gpu_peak, usage.gpu_memory_peak) == (1.25, 2.0, 30)
     assert "gpu_seconds" not in usage.to_dict()
 

@@ -22,6 +22,7 @@ from muster.store.records import (
     JobRecord,
     Lease,
     LeaseLost,
+    NodeChange,
     NodeRecord,
     RunFilter,
     RunRecord,
@@ -91,6 +92,8 @@ def test_times_of_a_run_are_kept(store: Store) -> None:
     summary = store.runs.summary(made.id)
     assert (summary.created_at, summary.started_at) == (at, at + 1)
     assert store.events.last_time(made.id) == at + 1
+    assert store.events.last(made.id) == len(store.events.since(made.id))
+    assert store.events.last("missing") == 0
     found = store.jobs.find(PROJECT, "train")
     assert (found.created_at, found.updated_at) == (at, at)
     assert store.runs.expired(at + 0.999999) == []
@@ -335,6 +338,21 @@ def test_which_runs_need_a_supervisor(store: Store, state: RunState, canceled: b
 # --- steps
 
 
+def test_a_run_keeps_the_settings_that_it_was_accepted_with(store: Store) -> None:
+    given: dict[str, Any] = {
+        "spec": {"node_groups": [{"name": "workers", "nodes": 2}]},
+        "origins": {"nodes": "override"},
+        "overrides": {"nodes": 2},
+        "plan": {"nodes": [{"rank": 0}]},
+    }
+    made, lease = accept_and_drive(store, job(), **given)
+    other = accept(store, job())
+    store.runs.save(RunStep(lease, {"details": "changed"}, [], [], 2.0))
+    kept = replace(made, details="changed")
+    assert store.runs.get(made.id) == kept
+    assert store.runs.records(PROJECT, RunFilter()) == [other, kept]
+
+
 def test_a_resume_changes_what_its_overrides_change(store: Store) -> None:
     made, lease = accept_and_drive(store, job())
     changes = {
@@ -356,6 +374,30 @@ def test_nodes_of_a_step_replace_those_of_their_rank(store: Store) -> None:
     changed = [node(0, "READY", **more), node(2, "SCALED_DOWN")]
     store.runs.save(RunStep(lease, {}, changed, [], 2.0))
     assert store.runs.nodes(made.id) == [changed[0], node(1), changed[1]]
+
+
+def test_changes_of_a_step_apply_to_their_ranks(store: Store) -> None:
+    made, lease = accept_and_drive(store, job())
+    rows = [node(rank, metrics="{}", incarnation=1) for rank in range(6)]
+    store.runs.save(RunStep(lease, {}, rows, [], 2.0))
+    intent = '{"killed": true}'
+    ended = NodeChange([range(1), range(2, 4)], "FAILED", 3, 1.5, 2.5, 9, 1, intent, "")
+    again = NodeChange([range(4, 5)], "PENDING", None, None, None, 0, 2, "", "")
+    left = NodeChange([range(5, 6)], "SUCCEEDED", 0, 1.5, 2.5, 0, 1, "", '{"a": 1}')
+    changes = [ended, again, left]
+    store.runs.save(RunStep(lease, {}, [], [], 3.0, changes))
+    expected = [each.applied_to(rows[r]) for each in changes for part in each.ranks for r in part]
+    expected.append(rows[1])
+    assert store.runs.nodes(made.id) == sorted(expected, key=lambda one: one.rank)
+    kept = [(one.state, one.incarnation, one.metrics) for one in store.runs.nodes(made.id)]
+    assert kept == [
+        ("FAILED", 1, "{}"),
+        ("PENDING", 1, "{}"),
+        ("FAILED", 1, "{}"),
+        ("FAILED", 1, "{}"),
+        ("PENDING", 2, ""),
+        ("SUCCEEDED", 1, '{"a": 1}'),
+    ]
 
 
 def test_steps_of_several_runs_are_recorded_together_or_not_at_all(store: Store) -> None:
@@ -405,6 +447,12 @@ def test_entries_are_counted(store: Store) -> None:
     assert store.events.count(made.id, "lost") == 3
     assert store.events.count_since_last_node_entry(made.id, "lost") == 2
     assert store.events.count_since_last_node_entry(made.id, "none") == 0
+    store.runs.save(RunStep(lease, {}, [], [("lost", {})], 7.0))
+    counted = [
+        store.events.count_since_last_node_entry(made.id, "lost", after)
+        for after in (0.0, 2.0, 7.0)
+    ]
+    assert counted == [3, 1, 0]
 
 
 def everything(store: Store, run_id: str) -> tuple[Any, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound
 from muster.lifecycle.states import TERMINAL, RunState
 from muster.store.base import Store
-from muster.store.records import Lease, RunFilter, RunRecord, RunStep
-from support.store_records import OWNER, PROJECT, accept, accept_and_drive, job
+from muster.store.records import Lease, NodeFilter, RunFilter, RunRecord, RunStep
+from support.store_records import OWNER, PROJECT, accept, accept_and_drive, job, node
 
 
 def enter(store: Store, state: str = "ACCEPTED") -> RunRecord:
@@ -103,6 +105,55 @@ def test_runs_are_filtered_by_tag(
         accept(store, job(run_id, id=run_id, tags=own), id=run_id, tags=own, state="FAILED")
     assert [run.id for run in store.runs.listing(PROJECT, RunFilter(tags=tags))] == found
     assert [job.id for job in store.jobs.listing(PROJECT, tags=tags)] == found
+
+
+def test_some_nodes_are_selected(store: Store) -> None:
+    states = ("SUCCEEDED", "FAILED", "STOPPED", "PENDING", "RUNNING", "SCALED_DOWN")
+    nodes = [node(rank, state) for rank, state in enumerate(states)]
+    nodes[2] = replace(nodes[2], started_at=2.0)
+    nodes += [node(6, "STOPPED"), node(7, "PENDING", incarnation=1)]
+    made = accept(store, job(), nodes)
+
+    def ranks(**chosen: Any) -> list[int]:
+        return [each.rank for each in store.runs.nodes(made.id, NodeFilter(**chosen))]
+
+    assert ranks(started=True) == [0, 1, 2, 4, 7]
+    assert [each.rank for each in nodes if each.has_started] == [0, 1, 2, 4, 7]
+    assert ranks(states=["FAILED", "RUNNING"]) == [1, 4]
+    assert ranks(limit=2) == [0, 1]
+    assert ranks(limit=2, last=True) == [6, 7]
+    assert ranks(limit=2, last=True, started=True) == [4, 7]
+    assert ranks(limit=0) == ranks(limit=0, last=True) == []
+    assert ranks(ranks=[9, 3, 1]) == [1, 3]
+    assert ranks(after=5, limit=1) == [6]
+    assert ranks(before=3, limit=2, last=True) == [1, 2]
+    assert ranks(ranks=range(2, 5)) == [2, 3, 4]
+    assert ranks(ranks=range(3, 3)) == ranks(groups=["other"]) == []
+    assert ranks(groups=[nodes[0].group, "other"]) == [*range(8)]
+
+
+def test_replicas_that_have_started_are_counted_by_their_states(store: Store) -> None:
+    states = (
+        "SUCCEEDED",
+        "SUCCEEDED",
+        "STOPPED",
+        "FAILED",
+        "FAILED",
+        "STOPPED",
+        "RUNNING",
+        "READY",
+    )
+    nodes = [
+        node(rank, state, group="w", replica=rank // 2, index=rank % 2, started_at=2.0)
+        for rank, state in enumerate(states)
+    ]
+    nodes += [node(8, "STOPPED", group="w", replica=4, index=0)]
+    nodes += [node(9, "RUNNING", group="other", replica=0, index=0)]
+    made = accept(store, job(), nodes)
+    counted = {"SUCCEEDED": 1, "FAILED,STOPPED": 2, "READY,RUNNING": 1}
+    assert store.runs.replica_states(made.id, "w", 2) == counted
+    assert store.runs.replica_states(made.id, "other", 1) == {"RUNNING": 1}
+    assert store.runs.replica_states("missing", "w", 1) == {}
 
 
 def test_an_empty_list_of_states_selects_no_runs(store: Store) -> None:

@@ -22,7 +22,12 @@ from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.messages import decode_launch
 command, launch = json.loads(sys.argv[2])
-run_agent(Channel(socket.socket(fileno=int(sys.argv[1]))), command, decode_launch(launch))
+
+def renew(launch):
+    raise OSError("the slot cannot be emptied")
+
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+run_agent(channel, command, decode_launch(launch), renew)
 """
 
 #: A message as JSON; the exit report of an `ended` message is merged into it.
@@ -52,6 +57,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "cwd": str(folder),
         "folder": str(folder),
         "address": "127.0.0.1",
+        "hostname": "node-0",
         "incarnation": incarnation,
         "keep": False,
         "grace_period": 0.2,
@@ -66,6 +72,9 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "absent": [],
         "services_timeout": 600,
         "contained": False,
+        "rank": 0,
+        "of_array": False,
+        "reuses_slot": False,
         **changes,
     }
 

@@ -1,43 +1,98 @@
-"""Runs whose supervisor is killed at a chosen point."""
+"""Runs whose supervisors are killed at chosen points."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
-#: Starts a run whose supervisor dies at point N: before and after each record, after each effect.
-SUBMIT = """
+from muster.client.client import Client
+from muster.lifecycle.replay import replay
+
+#: Where a supervisor dies: before and after each record and each effect; before a round of its
+#: loop, in which it hears of what has happened, and sends what the effects have made ready; or
+#: before and after it records that the run is at rest.
+Places = Literal["steps", "rounds", "end"]
+
+#: Has the supervisors that the program starts die at point N.
+_DEADLY = """
 import os, sys
 from muster.client.client import Client
 from muster.control.drive import DrivenRun
 from muster.control.launcher import Launcher
 from muster.control.ledger import StoreLedger
+from muster.engines.loop import EventLoop
 
-left = [int(sys.argv[1])]
+places, left, target = sys.argv[1], [int(sys.argv[2])], sys.argv[3]
 
 def count_down():
     left[0] -= 1
     if left[0] == 0:
         os._exit(9)  # like SIGKILL, which the first process of a namespace cannot send to itself
 
-def deadly(function):
+def deadly(function, after):
     def call(*args):
         count_down()
         result = function(*args)
-        count_down()
+        if after:
+            count_down()
         return result
     return call
 
-StoreLedger.record = deadly(StoreLedger.record)
-DrivenRun._carry_out = deadly(DrivenRun._carry_out)
+if places == "steps":
+    StoreLedger.record = deadly(StoreLedger.record, True)
+    DrivenRun._carry_out = deadly(DrivenRun._carry_out, True)
+elif places == "end":
+    record, deadly_record = StoreLedger.record, deadly(StoreLedger.record, True)
+    def record_step(ledger, step):
+        return (deadly_record if step.after.state.at_rest else record)(ledger, step)
+    StoreLedger.record = record_step
+else:
+    EventLoop.run_once = deadly(EventLoop.run_once, False)
 client = Client(launcher=Launcher.fork())
-job, new = client.job(sys.argv[2])
+"""
+#: Starts a run of a job file. Prints its id.
+_SUBMIT = """
+job, new = client.job(target)
 print(client.start(client.prepare_run(job, new_job=new)).id)
 """
+#: Starts the next supervisor of a run that has none. Prints its id.
+_RECOVER = "print(client.run(target).id)\n"
 
 
-def submit(point: int, job: Path) -> str:
+def submit(point: int, job: Path, places: Places = "steps") -> str:
     """Start a run of a job file whose supervisor dies at the point; return its id."""
-    argv = [sys.executable, "-c", SUBMIT, str(point), str(job)]
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return _run(_SUBMIT, places, point, str(job))
+
+
+def recover(point: int, run: str, places: Places = "steps") -> None:
+    """Start the next supervisor of a run that has none; it dies at the point, or the command that
+    starts it does."""
+    _run(_RECOVER, places, point, run, codes=(0, KILLED))
+
+
+#: The exit code of a process that has died at its point.
+KILLED = 9
+
+
+def _run(what: str, places: Places, point: int, target: str, codes: Sequence[int] = (0,)) -> str:
+    argv = [sys.executable, "-c", _DEADLY + what, places, str(point), target]
+    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, text=True)
+    assert done.returncode in codes, done.returncode
+    return done.stdout.strip()
+
+
+def check_log(client: Client, run_id: str) -> None:
+    """The state of the run can be rebuilt from its event log."""
+    run = client.run(run_id)
+    entries = list(run.events())
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    replayed = replay((entry.kind, entry.data) for entry in entries)
+    assert (replayed.state, replayed.details, replayed.attempt) == (
+        run.state,
+        run.details,
+        run.attempt,
+    )
+    assert [replayed.nodes[node.rank][0] for node in run.nodes] == [n.state for n in run.nodes]

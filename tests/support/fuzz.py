@@ -258,7 +258,7 @@ def _explain(target: str, home: Home) -> None:
         context_of(home), job, RunOverrides(), new_job=True, notes=notes_for(target)
     )
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        explain.describe(prepared.plan, limits_of(prepared.plan))
+        explain.describe(prepared.plan, limits_of(home, prepared.plan))
 
 
 def folder_for(path: Path) -> tuple[Path, Home]:

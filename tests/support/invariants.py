@@ -18,7 +18,7 @@ from muster.lifecycle.effects import (
 )
 from muster.lifecycle.events import Event, NodeReady, NodeStarted, SupervisorLost
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
-from muster.lifecycle.ranks import format_ranks
+from muster.lifecycle.ranks import format_ranks, parse_ranks
 from muster.lifecycle.replay import replay
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeRef, NodeStatus, RunStatus
@@ -68,7 +68,8 @@ class InvariantChecker:
                 not_running = (NodeState.PENDING, NodeState.STARTING)
                 assert new.state in (*not_running, NodeState.STOPPED, NodeState.SCALED_DOWN)
             elif old.state.ended:
-                assert new == old, "an ended node does not change"
+                kept = replace(old, retries=new.retries)  # of its replica
+                assert new == kept, "an ended node does not change"
 
     def _replicas(self, after: RunStatus) -> None:
         """Replicas are desired as a whole; nodes of others do not run or are stopping."""
@@ -76,6 +77,12 @@ class InvariantChecker:
             for replica in range(group.replicas):
                 ranks = group.replica_ranks(replica)
                 assert len({after.nodes[rank].scaled_down for rank in ranks}) == 1
+            active = [
+                replica
+                for replica in range(group.replicas)
+                if any(after.nodes[rank].alive for rank in group.replica_ranks(replica))
+            ]
+            assert group.parallelism is None or len(active) <= group.parallelism
         for node in after.nodes:
             assert not node.scaling_down or (node.leaving and node.next_incarnation is not None)
 
@@ -193,7 +200,8 @@ class InvariantChecker:
             if group.max_restarts is not None:
                 assert spent.groups.get(group.name, 0) <= group.max_restarts
             for replica in range(group.replicas):
-                assert spent.retries.get(f"{group.name}/{replica}", 0) <= group.retries
+                first = group.replica_ranks(replica)[0]
+                assert after.nodes[first].retries <= group.retries
         for rule in policy.rules:
             if rule.max_restarts is not None:
                 assert spent.rules.get(rule.name, 0) <= rule.max_restarts
@@ -217,6 +225,9 @@ class InvariantChecker:
             for group in self.policy.groups:
                 for replica in range(group.replicas):
                     states = {after.nodes[rank].state for rank in group.replica_ranks(replica)}
+                    if group.is_array and NodeState.FAILED in states:
+                        assert all(state.ended for state in states), "it has failed for good"
+                        continue
                     assert len(states) == 1
                     assert states <= {NodeState.SUCCEEDED, NodeState.PENDING, NodeState.SCALED_DOWN}
             return
@@ -226,9 +237,17 @@ class InvariantChecker:
         if after.state is RunState.SUCCEEDED:
             required = [self.policy.groups[index] for index in self.policy.success.groups]
             if self.policy.success.any_replica:
-                assert any(succeeded(after, group) for group in required)
+                assert any(
+                    succeeded(after, group)
+                    if group.parallelism is None
+                    else is_complete(after, group)
+                    for group in required
+                )
             else:
-                assert all(succeeded(after, group) >= least(after, group) for group in required)
+                assert all(
+                    succeeded(after, group) >= least(after, group) or succeeded_early(after, group)
+                    for group in required
+                )
 
 
 class RunningNode:
@@ -240,12 +259,14 @@ def members(status: RunStatus, group: GroupPolicy) -> list[NodeStatus]:
 
 
 def is_up(status: RunStatus, group: GroupPolicy) -> bool:
-    return all(
-        node.scaled_down
-        or node.state.ended
-        or (node.state is NodeState.READY and node.next_incarnation is None)
-        for node in members(status, group)
+    desired = [node for node in members(status, group) if not node.scaled_down]
+    up = sum(
+        node.state.ended or (node.state is NodeState.READY and node.next_incarnation is None)
+        for node in desired
     )
+    if group.parallelism is None:
+        return up == len(desired)
+    return up >= min(len(desired), group.parallelism * group.nodes)
 
 
 def succeeded(status: RunStatus, group: GroupPolicy) -> int:
@@ -257,7 +278,25 @@ def succeeded(status: RunStatus, group: GroupPolicy) -> int:
 
 def is_complete(status: RunStatus, group: GroupPolicy) -> bool:
     ended = all(node.scaled_down or node.state.ended for node in members(status, group))
-    return ended and succeeded(status, group) >= least(status, group)
+    return ended and (
+        succeeded(status, group) >= least(status, group) or succeeded_early(status, group)
+    )
+
+
+def succeeded_early(status: RunStatus, group: GroupPolicy) -> bool:
+    """Kubernetes: successPolicy.rules of a Job."""
+    done = {
+        replica
+        for replica in range(group.replicas)
+        if all(status.nodes[r].state is NodeState.SUCCEEDED for r in group.replica_ranks(replica))
+    }
+    for rule in group.early_success:
+        chosen = (
+            set(range(group.replicas)) if rule.replicas is None else {*parse_ranks(rule.replicas)}
+        )
+        if len(done & chosen) >= (len(chosen) if rule.count is None else rule.count):
+            return True
+    return False
 
 
 def least(status: RunStatus, group: GroupPolicy) -> int:

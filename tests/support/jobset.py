@@ -1,4 +1,4 @@
-"""JobSet manifests: written and read for tests, and run by hand.
+"""Manifests of JobSets and Jobs: written and read for tests, and run by hand.
 
 Jobs have the names that JobSet gives them, without the JobSet's own name: `b-1` is the second Job
 of the replicated Job b. A Job is a replica of one or more nodes.
@@ -17,6 +17,7 @@ from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.formats.documents import Manifest, documents
+from muster.spec.formats.jobset.plain_job_read import read_job
 from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
@@ -64,8 +65,9 @@ def rules(*listed: dict[str, Any], most: int = 0, **more: Any) -> dict[str, Any]
 
 
 def read(manifest: dict[str, Any]) -> Manifest:
+    """Read the manifest of a JobSet or Job."""
     (document,) = documents(json.dumps(manifest, indent=1), "jobset.yaml")
-    return read_jobset(document)
+    return read_job(document) if manifest["kind"] == "Job" else read_jobset(document)
 
 
 def plan_of(manifest: dict[str, Any]) -> RunPlan:

@@ -50,9 +50,11 @@ class SharedLauncher(Launcher):
         engine: str,
         held: tuple[int, int],
         submission: Submission,
+        *,
+        shared: bool = False,
     ) -> int:
         try:
-            return super().start(home, run, engine, held, submission)
+            return super().start(home, run, engine, held, submission, shared=shared)
         except BaseException:
             self.end()
             raise

@@ -8,9 +8,10 @@ no order, and checks after each change that nothing was lost.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 from threading import RLock
 from typing import Any, Literal, TypeVar
@@ -33,6 +34,8 @@ from muster.store.records import (
     LeaseHeld,
     LeaseLost,
     NewEntry,
+    NodeChange,
+    NodeFilter,
     NodeRecord,
     PendingRequests,
     RunFilter,
@@ -121,7 +124,19 @@ class State(Struct):
         for record in records:
             NodeState(record.state)
             row = _row(record, _NODE_TIMES)
-            self.nodes.setdefault(run_id, {})[str(record.rank)] = row
+            rows = self.nodes.setdefault(run_id, {})
+            before = rows.get(str(record.rank))
+            if before and not record.metrics and before["incarnation"] == record.incarnation:
+                row["metrics"] = before["metrics"]
+            rows[str(record.rank)] = row
+
+    def change_nodes(self, run_id: str, changes: Iterable[NodeChange]) -> None:
+        """Change nodes of a run, each of which must have a record."""
+        rows = self.nodes.get(run_id, {})
+        for change in changes:
+            for rank in chain.from_iterable(change.ranks):
+                before = convert(_timed(rows[str(rank)], _NODE_TIMES), NodeRecord)
+                self.set_nodes(run_id, [change.applied_to(before)])
 
     def insert_job(self, job: JobRecord) -> JobRecord:
         """See `Jobs.insert`."""
@@ -335,13 +350,40 @@ class MemoryRuns:
         """See `Runs.summary`."""
         return _summary(self._store.read().run(run_id))
 
-    def nodes(self, run_id: str) -> list[NodeRecord]:
+    def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
         """See `Runs.nodes`."""
         rows = self._store.read().nodes.get(run_id, {}).values()
-        return sorted(
+        found = sorted(
             (convert(_timed(row, _NODE_TIMES), NodeRecord) for row in rows),
             key=lambda node: node.rank,
         )
+        if chosen is None:
+            return found
+        found = [
+            node
+            for node in found
+            if node.rank > chosen.after
+            and (chosen.before is None or node.rank < chosen.before)
+            and (chosen.ranks is None or node.rank in chosen.ranks)
+            and (chosen.groups is None or node.group in chosen.groups)
+            and (chosen.states is None or node.state in chosen.states)
+            and (node.has_started or not chosen.started)
+        ]
+        if chosen.limit is None:
+            return found
+        return found[max(len(found) - chosen.limit, 0) :] if chosen.last else found[: chosen.limit]
+
+    def node_states(self, run_id: str) -> dict[str, int]:
+        """See `Runs.node_states`."""
+        return dict(Counter(str(node.state) for node in self.nodes(run_id)))
+
+    def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
+        """See `Runs.replica_states`."""
+        states: dict[int, set[str]] = {}
+        for node in self.nodes(run_id):
+            if node.group == group and node.has_started:
+                states.setdefault(node.replica, set()).add(str(node.state))
+        return dict(Counter(",".join(sorted(each)) for each in states.values()))
 
     def save(self, *steps: RunStep) -> None:
         """See `Runs.save`."""
@@ -356,6 +398,7 @@ class MemoryRuns:
         RunState(changes.get("state", row["state"]))
         row.update({name: _column(name, value) for name, value in changes.items()})
         state.set_nodes(lease.run_id, step.nodes)
+        state.change_nodes(lease.run_id, step.node_changes)
         state.append(lease.run_id, step.entries, step.now)
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
@@ -499,12 +542,17 @@ class MemoryEvents:
         """See `Events.count`."""
         return sum(row["kind"] == kind for row in self._log(run_id))
 
-    def count_since_last_node_entry(self, run_id: str, kind: str) -> int:
+    def count_since_last_node_entry(self, run_id: str, kind: str, after: float = 0.0) -> int:
         """See `Events.count_since_last_node_entry`."""
         counted = 0
         for row in self._log(run_id):
-            counted = 0 if row["kind"] == "nodes" else counted + (row["kind"] == kind)
+            counts = row["kind"] == kind and row["time"] > micros(after)
+            counted = 0 if row["kind"] == "nodes" else counted + counts
         return counted
+
+    def last(self, run_id: str) -> int:
+        """See `Events.last`."""
+        return max((row["seq"] for row in self._log(run_id)), default=0)
 
     def last_time(self, run_id: str, kind: str | None = None) -> float:
         """See `Events.last_time`."""

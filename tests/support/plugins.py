@@ -40,5 +40,16 @@ def install(
 
 
 def install_processes(site: Path) -> None:
+    """Install the engine of docs/internals/own-session.md."""
+    install_from("internals/own-session.md", site, "processes", '"""`engine: processes`')
+
+
+def install_folders(site: Path) -> None:
     """Install the engine of docs/internals/engines.md."""
-    install_from("internals/engines.md", site, "processes", '"""`engine: processes`')
+    install_from("internals/engines.md", site, "folders", '"""`engine: folders`')
+
+
+def install_servers(site: Path) -> None:
+    """Install the engines of `support.remote_engine` and `support.dialed_engine`."""
+    servers, dialed = "support.remote_engine:Servers", "support.dialed_engine:Dialed"
+    install(site, "muster-servers", "1", {"muster.engines": {"servers": servers, "dialed": dialed}})

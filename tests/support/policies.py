@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from muster.lifecycle.policy import (
@@ -9,6 +11,8 @@ from muster.lifecycle.policy import (
     Backoff,
     Checkpoint,
     Dependency,
+    EarlySuccess,
+    GroupFailure,
     GroupPolicy,
     Policy,
     Rule,
@@ -28,6 +32,7 @@ def groups(draw: st.DrawFn, *, in_order: bool) -> tuple[GroupPolicy, ...]:
     rank = 0
     for number in range(draw(st.integers(1, 3))):
         replicas, nodes = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (0, 1)]))
+        array = draw(arrays(replicas)) if draw(st.sampled_from([False, False, True])) else {}
         before = [] if in_order else list(range(number))
         needed = draw(st.lists(st.sampled_from(before), unique=True)) if before else []
         group = GroupPolicy(
@@ -41,11 +46,27 @@ def groups(draw: st.DrawFn, *, in_order: bool) -> tuple[GroupPolicy, ...]:
             retries=draw(st.sampled_from([0, 0, 1, 2])),
             timeout=draw(TIMES),
             ready_timeout=draw(TIMES),
-            desired=draw(st.sampled_from([None, None, 1])) if replicas > 1 else None,
+            desired=draw(st.sampled_from([None, None, 1])) if replicas > 1 and not array else None,
+            **array,
         )
         made.append(group)
         rank += group.size
     return tuple(made)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, replicas: int) -> dict[str, Any]:
+    """The settings of an array."""
+    some = st.sampled_from
+    chosen = st.sampled_from([None, None, *(f"0-{n}" for n in range(replicas))])
+    early = [(), (), (EarlySuccess(count=1),), (EarlySuccess("0"), EarlySuccess(count=2))]
+    return {
+        "parallelism": draw(st.integers(1, 2)),
+        "only": draw(chosen),
+        "max_failed": draw(some([None, 0, 1, 3])),
+        "total_retries": draw(some([None, None, 1, 2])),
+        "early_success": draw(some(early)) if replicas else (),
+    }
 
 
 @st.composite
@@ -60,6 +81,7 @@ def rules(draw: st.DrawFn, number: int) -> Rule:
         counted=draw(st.booleans()),
         max_restarts=draw(some([None, 0, 1, 2])),
         before_retries=draw(some([False, False, True])),
+        group_failed=draw(some([(), (), (GroupFailure.MIN_SUCCESS,), tuple(GroupFailure)])),
     )
 
 
@@ -77,7 +99,7 @@ def policies(draw: st.DrawFn) -> Policy:
         grace_period=draw(st.sampled_from([0.0, 3.0, 10.0])),
         attempt_timeout=draw(st.sampled_from([None, None, 40.0])),
         max_restarts=draw(st.integers(0, 4)),
-        action=draw(st.sampled_from([action for action in Action if action is not Action.FAIL])),
+        action=draw(st.sampled_from([action for action in Action if action.startswith("restart")])),
         rules=tuple(draw(rules(number)) for number in range(draw(st.integers(0, 2)))),
         strategy=draw(st.sampled_from(Strategy)),
         backoff=draw(

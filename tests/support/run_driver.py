@@ -104,6 +104,16 @@ class RunDriver:
         """Ranks that the last step stops."""
         return [r.rank for e in self.effects if isinstance(e, StopNodes) for r in e.nodes]
 
+    def retries(self) -> dict[str, int]:
+        """The retries that replicas have used, of those that have used any, by `group/replica`."""
+        nodes = self.status.nodes
+        used = {
+            f"{group.name}/{replica}": nodes[group.replica_ranks(replica)[0]].retries
+            for group in self.policy.groups
+            for replica in range(group.replicas)
+        }
+        return {replica: count for replica, count in used.items() if count}
+
     def notes(self, kind: str) -> list[dict[str, Any]]:
         """Data of all log entries of a kind so far."""
         return [dict(entry.data) for entry in self.log if entry.kind == kind]

@@ -1,114 +1,72 @@
-"""A session of an engine in its own process, as in a supervisor, driven by a test."""
+"""Sessions of engines that a test drives as a controller does: `support.session_host` has them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
+from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import NodeRef
+from muster.node.processes import children
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from support.faults import until
+from support.node_servers import server_pid_if_any
 
-#: Carries out the calls on its standard input and prints the events, one per line.
-HOST = """
-    import json, os, sys
-    from pathlib import Path
-    import msgspec
-    from muster.engines.base import RunContext
-    from muster.engines.loop import EventLoop, RunLoop
-    from muster.engines.registry import engine_named
-    from muster.lifecycle.events import SessionClosed
-    from muster.lifecycle.status import NodeRef
-    from muster.plan.model import RunPlan
-    from muster.storage.home import Home
-
-    kind, folder, plan, keep = sys.argv[1:]
-    home = Home(Path(folder))
-    engine = engine_named(kind.partition("-")[0])
-    engine.prepare_parent(plain=kind == "local-plain")
-    printed, printing = os.pipe()
-    child = os.fork()
-    if child:
-        print(child, flush=True)
-        os.write(printing, b"!")
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
-    os.read(printed, 1)
-    engine.prepare_supervisor()
-    plan = RunPlan.from_json(json.loads(plan))
-    context = RunContext(plan, home, dict(os.environ), sys.executable, keep == "keep")
-    loop = EventLoop()
-    closed = []
-
-    def report(events):
-        for event in events:
-            if isinstance(event, SessionClosed):
-                closed.append(event)
-                continue
-            name = type(event).__name__
-            print(json.dumps({"event": name, **msgspec.to_builtins(event)}), flush=True)
-
-    def fail(error):
-        raise error
-
-    print("ready", flush=True)
-    session = engine.open(context, RunLoop(loop, fail), report)
-    pending, connected = b"", True
-
-    def call(ready):
-        global pending, connected
-        data = os.read(0, 65536)
-        if not data:
-            connected = False
-            calls.close()
-        pending += data
-        *lines, pending = pending.split(b"\\n")
-        for line in lines:
-            name, before, refs, after = json.loads(line)
-            getattr(session, name)(*before, [NodeRef(*ref) for ref in refs], *after)
-
-    calls = loop.add(call)
-    calls.watch(0)
-    while connected:
-        loop.run_once()
-    session.close()
-    session.close()
-    while not closed:
-        loop.run_once()
-    assert len(closed) == 1
-    session.finish_logs()
-"""
-
+#: The program of the process that has the session.
+_HOST = Path(__file__).parent / "session_host.py"
 Event = dict[str, Any]
 
+#: The engine to test instead, from another package; "" for those of Muster.
+_PLUG_IN = os.environ.get("CONTRACT_ENGINE", "")
+#: Where it has the files of a node, below MUSTER_HOME, if its nodes outlive a session.
+_PLUG_IN_FOLDER = os.environ.get("CONTRACT_FOLDER", "hosts/{run_id}-{rank}")
+#: An engine's name, and how it is prepared.
+KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
+#: Those whose nodes have namespaces.
+NAMESPACES = ("local-namespaces", "local-shared")
+#: Those whose nodes outlive the session.
+DETACHED = ("servers", "dialed", "hosts", _PLUG_IN)
+SIMULATED = ("simulated", "simulated-agents")
+#: Those whose nodes are real, and all.
+REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts"]
+ALL_KINDS = [*REAL_KINDS, *(() if _PLUG_IN else SIMULATED)]
 
-class Session:
-    """The remote end of a session, driven as by its controller; `pid` is the session's process."""
 
-    def __init__(self, kind: str, home: Path, plan: RunPlan, *, keep: bool = False) -> None:
-        self.home, self.plan, self.engine = home, plan, kind.partition("-")[0]
-        argv = [sys.executable, "-c", textwrap.dedent(HOST), kind, str(home)]
-        self.process = subprocess.Popen(
-            [*argv, json.dumps(plan.to_json()), "keep" if keep else ""],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        assert self.process.stdout is not None
-        self.pid = int(self.process.stdout.readline())
-        assert self.process.stdout.readline() == "ready\n"
+def engine_of(kind: str) -> str:
+    """The name of the engine of a kind."""
+    return "local" if kind.startswith("local-") else kind
+
+
+class DrivenSession(ABC):
+    """A session that a test drives as a controller does. Its nodes are real or simulated."""
+
+    def __init__(self) -> None:
+        #: The incarnations that have not ended, and how they are, as a controller has recorded it.
+        self.recorded: dict[NodeRef, NodeState] = {}
+        self._newest: dict[int, int] = {}  # rank -> incarnation
 
     # --- calls
 
     def start(self, *ranks: int, incarnation: int = 0, attempt: int = 0) -> None:
+        for rank in ranks:
+            if incarnation > self._newest.get(rank, -1):
+                self._newest[rank] = incarnation
+                self.recorded.setdefault(NodeRef(rank, incarnation), NodeState.STARTING)
         self._call("start", ranks, incarnation, before=[attempt])
+
+    def records_a_start(self, rank: int) -> None:
+        """Record a start that is not called: the controller is killed before."""
+        self.recorded[NodeRef(rank, 0)] = NodeState.STARTING
 
     def stop(self, *ranks: int, incarnation: int = 0) -> None:
         self._call("stop", ranks, incarnation)
@@ -122,22 +80,39 @@ class Session:
     def signal(self, number: int, *ranks: int, incarnation: int = 0) -> None:
         self._call("signal", ranks, incarnation, after=[number])
 
+    @abstractmethod
     def _call(
         self, name: str, ranks: Iterable[int], incarnation: int, before: Any = (), after: Any = ()
-    ) -> None:
-        assert self.process.stdin is not None
-        refs = [[rank, incarnation] for rank in ranks]
-        self.process.stdin.write(json.dumps([name, before, refs, after]) + "\n")
-        self.process.stdin.flush()
+    ) -> None: ...
+
+    @abstractmethod
+    def lose(self, rank: int) -> None:
+        """Have a node end as if its machine had lost power."""
+
+    @abstractmethod
+    def replaced(self) -> DrivenSession:
+        """Kill the process of the session, and open the next one, which attaches to the nodes."""
+
+    @abstractmethod
+    def close(self) -> int:
+        """End the session. No unread events may be left. Returns its exit code."""
 
     # --- events
 
     def event(self) -> Event:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the session ended"
-        event: Event = json.loads(line)
+        """The next event. Fails if the session may not report it."""
+        event = self._next()
+        assert "wrong" not in event, event
+        state = _STATES.get(event["event"])
+        ref = NodeRef(event.get("rank", -1), event.get("incarnation", -1))
+        if state is not None:
+            self.recorded[ref] = state
+        elif event["event"] == "NodeEnded":
+            self.recorded.pop(ref, None)
         return event
+
+    @abstractmethod
+    def _next(self) -> Event: ...
 
     def until(self, kind: str, *ranks: int, incarnation: int = 0) -> dict[int, Event]:
         """Events until one of this kind has arrived for this incarnation of each of these ranks."""
@@ -148,33 +123,164 @@ class Session:
                 continue
             assert event["incarnation"] == incarnation, event
             if event["event"] == kind:
-                assert event["rank"] not in found, "an event is reported once"
                 found[event["rank"]] = event
-            assert event["event"] in (kind, "NodeStarted", "NodeReady"), event
+            assert event["event"] in (kind, "NodeLocated", "NodeStarted", "NodeReady"), event
         return found
 
     def ended(self, *ranks: int, incarnation: int = 0) -> dict[int, Event]:
         return self.until("NodeEnded", *ranks, incarnation=incarnation)
 
+    def ended_after_all(self, *ranks: int, incarnation: int = 0) -> dict[int, Event]:
+        """As `ended`, whatever else has happened to these nodes, and to others, before."""
+        found: dict[int, Event] = {}
+        while set(found) != set(ranks):
+            event = self.event()
+            ref = event.get("rank"), event.get("incarnation")
+            if event["event"] == "NodeEnded" and ref in {(rank, incarnation) for rank in ranks}:
+                found[event["rank"]] = event
+        return found
+
     def ready(self, *ranks: int, incarnation: int = 0) -> None:
         self.until("NodeReady", *ranks, incarnation=incarnation)
 
-    def close(self) -> int:
-        """End the session. No unread events may be left."""
-        assert self.process.stdin is not None
+    def up(self, *ranks: int, incarnation: int = 0) -> None:
+        """Return when these nodes are ready, and their programs (`support.programs`) listen to
+        signals."""
+        self.ready(*ranks, incarnation=incarnation)
+
+
+_STATES = {
+    "NodeQueued": NodeState.QUEUED,
+    "NodeScheduled": NodeState.STARTING,
+    "NodeStarted": NodeState.RUNNING,
+    "NodeReady": NodeState.READY,
+}
+
+
+class Session(DrivenSession):
+    """A session with real nodes, in a process of its own; `pid` is that process."""
+
+    def __init__(
+        self, kind: str, home: Path, plan: RunPlan, *, keep: bool = False, turn: int = 1
+    ) -> None:
+        super().__init__()
+        self.home, self.plan, self.engine = home, plan, engine_of(kind)
+        self._kind, self._keep, self._turn = kind, keep, turn
+        self._others = 1 if kind == "local-shared" else 0  # nodes of other runs
+        self._open()
+
+    def _open(self) -> None:
+        alive = [[*ref, state] for ref, state in self.recorded.items()]
+        keep = "keep" if self._keep else ""
+        words = [json.dumps(self.plan.to_json()), keep, json.dumps(alive), str(self._turn)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(_HOST), self._kind, str(self.home), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
         assert self.process.stdout is not None
+        self.pid = int(self.process.stdout.readline())
+        self._unread: list[str] = []
+        while (line := self.process.stdout.readline()) != "ready\n":
+            assert line, "the session could not be opened"
+            self._unread.append(line)  # reported while it was opened
+
+    def _call(
+        self, name: str, ranks: Iterable[int], incarnation: int, before: Any = (), after: Any = ()
+    ) -> None:
+        assert self.process.stdin is not None
+        refs = [[rank, incarnation] for rank in ranks]
+        self.process.stdin.write(json.dumps([name, before, refs, after]) + "\n")
+        self.process.stdin.flush()
+
+    def _next(self) -> Event:
+        assert self.process.stdout is not None
+        line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
+        assert line, "the session ended"
+        event: Event = json.loads(line)
+        return event
+
+    def up(self, *ranks: int, incarnation: int = 0) -> None:
+        """See `DrivenSession.up`."""
+        super().up(*ranks, incarnation=incarnation)
+        for rank in ranks:
+            self.wait_for_output(f"up {incarnation}\n", rank)
+
+    def lose(self, rank: int) -> None:
+        """See `DrivenSession.lose`. rank: that of the node in the order of starts."""
+        os.kill(self.agents()[rank], signal.SIGKILL)
+
+    def replaced(self) -> Session:
+        """See `DrivenSession.replaced`."""
+        self._kill()
+        self._turn += 1
+        self._open()
+        return self
+
+    def leave(self) -> None:
+        """Have the session leave its nodes (`DetachedSession.leave`), and its process end."""
+        self._call("leave", (), 0)
+        assert self._read_rest() == "", "no event is left"
+
+    def close(self) -> int:
+        """See `DrivenSession.close`."""
+        assert self.process.stdin is not None
         self.process.stdin.close()
-        rest = self.process.stdout.read()
+        assert self._read_rest() == "", "no event is left"
+        return self.process.wait(60)
+
+    def _read_rest(self) -> str:
+        """What the process prints until it ends."""
+        assert self.process.stdout is not None
+        rest = "".join([*self._unread, self.process.stdout.read()])
         self.process.stdout.close()
-        code = self.process.wait(60)
-        assert rest == "", "no event is left"
-        return code
+        return rest
+
+    def _kill(self) -> str:
+        """Kill the process. Returns what was not read of it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            os.kill(self.pid, signal.SIGKILL)
+            self.process.wait(30)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        return "" if self.process.stdout.closed else self._read_rest()
+
+    def abandon(self) -> None:
+        """End everything of the session that a test has left. Fails if it has reported what it may
+        not."""
+        rest = self._kill()
+        for server in self.servers():
+            os.kill(server, signal.SIGKILL)  # its agent ends the node
+        assert '"wrong":' not in rest, rest
 
     # --- observation
+
+    def servers(self) -> list[int]:
+        """The pids of the servers of nodes that outlive a session, by rank."""
+        folders = [self.host_folder(node.rank) for node in self.plan.nodes]
+        found = [server_pid_if_any(folder) for folder in folders if folder.is_dir()]
+        return [pid for pid in found if pid is not None]
 
     @property
     def folder(self) -> Path:
         return self.home / "runs" / self.plan.run_id
+
+    @property
+    def cluster_file(self) -> Path:
+        """The cluster metadata file of the node of rank 0."""
+        of_host = self.host_folder(0) / "cluster" / "cluster.json"
+        return of_host if self.engine in DETACHED else self.folder / "cluster.json"
+
+    def host_folder(self, rank: int) -> Path:
+        """The folder of the server of a node that outlives a session."""
+        if self.engine in ("servers", "dialed"):  # see `support.remote_engine`
+            return self.folder / "hosts" / str(rank)
+        name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
+        return self.home / name  # for `hosts`, see `support.ssh_hosts`
 
     def output(self, rank: int = 0, stream: str = "out", attempt: int = 0) -> str:
         return (self.folder / f"logs/{attempt}/workers-{rank}.{stream}").read_text()
@@ -193,8 +299,10 @@ class Session:
 
     def agents(self) -> list[int]:
         """The pids of the nodes' agents, in the order they were started."""
+        if self.engine in DETACHED:
+            return [agent for server in self.servers() for agent in children(server)]
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return [int(pid) for pid in text.split()]
+        return [int(pid) for pid in text.split()][self._others :]
 
 
 def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
@@ -211,11 +319,16 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
         command=("sh", "-c", command),
         args=(),
         env=more.pop("env", {}),
-        framework_env={"RANK": "${process.rank}", "HEAD": "${roster.0.address}"},
+        framework_env={
+            "RANK": "${process.rank}",
+            "HEAD": "${roster.0.address}",
+            **more.pop("framework_env", {}),
+        },
         resources=more.pop("resources", ResourcePlan()),
         probe=more.pop("probe", None),
         hang_timeout=more.pop("hang_timeout", None),
         role=more.pop("role", RoleSetup()),
+        mounts=more.pop("mounts", ()),
     )
     policy = Policy(
         groups=(GroupPolicy("workers", 0, 1, nodes, 1),),

@@ -9,9 +9,11 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import pyte
@@ -123,3 +125,10 @@ class Terminal:
         self.raw += data
         self.screen.feed(data.decode(errors="replace"))
         return bool(data)
+
+
+def on_terminal(*words: str, cwd: Path, columns: int = 80, **env: str) -> Terminal:
+    """Start a `muster` command on a terminal."""
+    environ = {**os.environ, "TERM": "xterm", "PYTHONUTF8": "1", **env}
+    argv = [sys.executable, "-m", "muster", *words]
+    return Terminal(argv, env=environ, columns=columns, cwd=str(cwd))

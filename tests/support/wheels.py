@@ -23,3 +23,28 @@ def wheel(folder: Path, name: str, version: str, code: str, needs: str = "") -> 
         for one, text in files.items():
             archive.writestr(one, text)
     return path
+
+
+#: The build of a package that takes its time: it says who it is, and waits for a file.
+_SLOW = """
+import os, shutil, time
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    open({started!r}, "w").write(str(os.getpid()))
+    while not os.path.exists({go!r}):
+        time.sleep(0.02)
+    return os.path.basename(shutil.copy({wheel!r}, folder))
+"""
+_PROJECT = """
+build-system = {requires = [], build-backend = "backend", backend-path = ["."]}
+project = {name = "slow", version = "1.0"}
+"""
+
+
+def slow_package(folder: Path, name: str, started: Path, go: Path) -> Path:
+    """The source of a package whose build writes its pid to a file, and waits for another one."""
+    source = folder / name
+    source.mkdir()
+    names = {"started": str(started), "go": str(go), "wheel": str(wheel(folder, name, "1.0", ""))}
+    (source / "backend.py").write_text(_SLOW.format(**names))
+    (source / "pyproject.toml").write_text(_PROJECT.replace("slow", name))
+    return source

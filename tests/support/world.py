@@ -32,7 +32,7 @@ _WORLD = """
     netlink = Netlink()
     netlink.up(1)
     netlink.add_address(1, internet, 32)
-    netlink.add_bridge("wire")
+    netlink.add_bridge("wire", bytes([2] * 5 + [1]))
     netlink.add_veth("far", socket.if_nametoindex("wire"), "near", os.getpid(), bytes([2] * 6))
     near = socket.if_nametoindex("near")
     netlink.up(near)

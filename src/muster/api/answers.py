@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -32,12 +32,14 @@ class Stacks(Struct, frozen=True):
 
 
 class PlanLimits(Struct, frozen=True):
-    """What the nodes of a planned run would get."""
+    """What the nodes of a planned run would get from their engine."""
 
     #: Group -> what each of its nodes gets, as a phrase; without groups that have no limits.
     limits: Mapping[str, str]
     #: Group -> how many bytes of memory each of its nodes should use.
     memory: Mapping[str, int]
+    #: What the engine does that others do differently: sentences.
+    engine: Sequence[str] = ()
 
 
 class DiskItem(Struct, frozen=True):

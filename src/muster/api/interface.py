@@ -28,6 +28,8 @@ from muster.api.answers import (
 from muster.api.node_access import NodeAccess
 from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
+from muster.api.replica_table import ReplicaTable, TableQuery
+from muster.api.retry import Retry
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
 from muster.caller import Caller
@@ -42,6 +44,7 @@ from muster.store.records import (
     EventRecord,
     JobEventRecord,
     JobRecord,
+    NodeFilter,
     NodeRecord,
     RunFilter,
     RunRecord,
@@ -181,8 +184,8 @@ class MusterAPI(Protocol):
     def check_framework(
         self, plan: RunPlan, environ: Mapping[str, str] | None = None
     ) -> FrameworkCheck:
-        """Look for the packages that the framework of a planned run needs. environ: as for
-        `start`."""
+        """Look for the packages that the framework of a planned run needs, if its nodes have those
+        of this machine. environ: as for `start`."""
         ...
 
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
@@ -233,8 +236,20 @@ class MusterAPI(Protocol):
         """As `runs`, with all that is stored of each run. Raises CorruptRecord."""
         ...
 
-    def nodes(self, run_id: str) -> list[NodeRecord]:
-        """The run's nodes, in rank order, with those of replicas that are scaled down."""
+    def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
+        """The run's nodes, in rank order, with those of replicas that are scaled down. Those of an
+        array are not among them before they start. chosen: None for all."""
+        ...
+
+    def shown_nodes(self, run_id: str) -> list[NodeRecord]:
+        """The nodes that lists show, in rank order: all, but of arrays those that are alive, and
+        the first that failed. Raises CorruptRecord."""
+        ...
+
+    def replica_table(self, run_ids: Sequence[str], query: TableQuery) -> ReplicaTable:
+        """The replicas of runs: those of their arrays, or of all groups if they have none. A
+        replica that another of the runs has retried since is left out. Raises InvalidInput for a
+        column or a state that there is not."""
         ...
 
     def restarts(self, run_id: str) -> int:
@@ -314,6 +329,13 @@ class MusterAPI(Protocol):
         InvalidInput if it is not suspended, or cannot be resumed with these overrides."""
         ...
 
+    def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
+        """Prepare a new run of the same Job, with the same overrides, of replicas of an array: they
+        keep their numbers and parameters. With `update_code`, the Job may be a new version, to be
+        recorded or discarded. Raises InvalidInput if the run has no array or is in progress, none
+        of its replicas is chosen, its Job is deleted, or its code cannot be read."""
+        ...
+
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         """Request another number of replicas of a group; a suspended run applies it when it is
         resumed. Raises InvalidInput if the group cannot have it, or the run is ending."""
@@ -328,6 +350,10 @@ class MusterAPI(Protocol):
 
     def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
         """The run's event log after entry number `after`. Raises CorruptRecord."""
+        ...
+
+    def last_event(self, run_id: str) -> int:
+        """The number of the newest entry of the run's event log; 0 if there is none."""
         ...
 
     def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:

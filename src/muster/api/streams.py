@@ -32,7 +32,7 @@ class Selection(Struct, frozen=True):
     streams: Collection[str] | None = None
     #: Only this many of the lines that are present at the start.
     tail: int | None = None
-    #: None = the newest attempt and, when following, those after it.
+    #: None = the newest attempt (of an array, all) and, when following, those after it.
     attempt: int | Literal["all"] | None = None
     #: Only lines recorded at this moment (epoch seconds) or later.
     since: float | None = None
@@ -76,7 +76,7 @@ class LogChunk(Struct, frozen=True, tag=True):
     data: bytes
     #: The attempt that wrote them.
     attempt: int
-    #: Of a message of Muster: the kind of its event; else "".
+    #: Of a message of Muster: the kind of its event, or `queued` if nodes wait; else "".
     kind: str = ""
 
 

@@ -1,5 +1,6 @@
 """What the nodes of runs use, and how to add it up."""
 
-from muster.storage.usage import NOTHING, Counters, NodeUsage, add
+from muster.node.counters import Counters
+from muster.storage.usage import NOTHING, NodeUsage, add
 
 __all__ = ["NOTHING", "Counters", "NodeUsage", "add"]

@@ -20,11 +20,11 @@ from muster.bootstrap.roster import Roster
 from muster.engines.base import RunContext
 from muster.engines.launch import NodePaths, NodeStart, launch_message
 from muster.engines.logs import NodeOutputs
-from muster.engines.machine import count_cpus, count_memory
 from muster.node import messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.launch_message import LaunchMessage
+from muster.node.machine import count_cpus, count_memory
 from muster.node.processes import INHERITED
 from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.arrange import Arranged
@@ -204,8 +204,9 @@ class AgentProcess:
                     elif isinstance(message, messages.Ready):
                         self.ready = True
                     elif isinstance(message, messages.Ended):
-                        code, number, _, text, _ = message.report
-                        return NodeExit(code, text, stopped, self.ready, number, time.time())
+                        report = message.report
+                        how = (report.exit_code, report.message, stopped, self.ready, report.signal)
+                        return NodeExit(*how, time.time())
                 if self._channel.closed:
                     invalid = self._channel.invalid
                     ended = f"sent an invalid message: {invalid}" if invalid else "was killed"

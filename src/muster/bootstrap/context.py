@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from muster.bootstrap.agent_process import AgentProcess, StopReason, launch_of
 from muster.bootstrap.job import GROUPS, arranged_job
-from muster.bootstrap.network import ReservedPorts, own_address
+from muster.bootstrap.network import ReservedPorts
 from muster.bootstrap.outcome import policy_of, required_ranks
 from muster.bootstrap.parameters import Parameters
 from muster.bootstrap.roster import Member, Roster
@@ -21,6 +21,7 @@ from muster.bootstrap.workdir import WorkDir
 from muster.errors import EngineError
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import Policy
+from muster.node.machine import own_address
 from muster.plan.arrange import Arranged
 
 #: The exit code of a node that was ended by SIGTERM.

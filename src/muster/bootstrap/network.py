@@ -1,42 +1,19 @@
-"""The address of this node and the ports it listens on."""
+"""The interface of this node and the ports it listens on."""
 
 from __future__ import annotations
 
-import fcntl
 import socket
-import struct
 from collections.abc import Callable, Iterable
 
-from muster.engines.ports import hold_free_ports, hold_ports
+from muster.engines.ports import hold_free_ports
 from muster.frameworks.base import Port
-
-#: TEST-NET-1, reserved for documentation. Connecting a datagram socket sends no packet.
-_REMOTE = ("192.0.2.1", 9)
-_SIOCGIFADDR = 0x8915
-
-
-def own_address() -> str:
-    """The source address of packets to other machines; without a route, that of the host name."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_REMOTE)
-            return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostbyname(socket.gethostname())
+from muster.node.free_ports import hold_ports
+from muster.node.machine import interfaces
 
 
 def interface_of(address: str) -> str | None:
     """The network interface with this address; None for the loopback or an unknown address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(query.fileno(), _SIOCGIFADDR, request)
-            except OSError:
-                continue  # the interface has no address
-            if socket.inet_ntoa(answer[20:24]) == address and name != "lo":
-                return name
-    return None
+    return next((name for name, found in interfaces() if found == address), None)
 
 
 class ReservedPorts:

@@ -16,7 +16,6 @@ from muster.bootstrap.context import TERMINATED, Context
 from muster.bootstrap.exit_reports import write_exit
 from muster.bootstrap.heartbeats import FailureDetector, Heartbeat, has_flag
 from muster.bootstrap.main_config import differences, with_main_settings
-from muster.bootstrap.network import own_address
 from muster.bootstrap.parameters import Parameters
 from muster.bootstrap.rendezvous import Joining
 from muster.bootstrap.roster import Member, Roster
@@ -29,6 +28,7 @@ from muster.bootstrap.stop_file import (
 )
 from muster.bootstrap.workdir import HEARTBEAT, WorkDir
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED, EngineError
+from muster.node.machine import own_address
 
 #: Seconds that a failed node waits for the main node's stop file, which names the first cause. The
 #: main node first finds out which of the other nodes are alive.

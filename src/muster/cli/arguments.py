@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from muster.cli import completion_values as values
 from muster.cli.formats import NAMES, choose, choose_json, split_formats
+
+if TYPE_CHECKING:
+    from muster.client.run import JobRun
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,10 +33,6 @@ class Count(click.IntRange):
             most = "" if self.max is None else f" to {self.max:g}"
             text = f"must be a whole number from {self.min:g}{most}, not {value!r}"
             self.fail(text, param, ctx)
-
-
-#: More nodes than any run has: a mistyped range must not fill the memory.
-_MAX_RANK = 1_000_000
 
 
 class _Run(click.types.StringParamType):
@@ -74,20 +73,83 @@ def ranks_option() -> Decorator:
         "ranks",
         multiple=True,
         metavar="N,N-N",
-        callback=_ranks,
+        callback=_numbers("rank"),
         shell_complete=values.ranks,
         help="Only nodes with these ranks: 0, or 0,2-5.",
     )
 
 
-def rank_option() -> Decorator:
-    """--rank for one node: the parameter `rank` is None if not given."""
+def replicas_option() -> Decorator:
+    """--replica: the parameter `replicas` is a tuple of numbers, empty if not given."""
     return click.option(
+        "--replica",
+        "replicas",
+        multiple=True,
+        metavar="N,N-N",
+        callback=_numbers("replica number"),
+        help="Only these replicas of an array: 17, or 3,17,40-42.",
+    )
+
+
+def chosen_ranks(
+    run: JobRun, ranks: tuple[int, ...], replicas: tuple[int, ...], groups: tuple[str, ...]
+) -> Collection[int]:
+    """The ranks that --rank or --replica name; empty if neither is given. Raises UsageError if both
+    are, InvalidInput for replicas that there are not."""
+    if replicas and ranks:
+        raise click.UsageError("--rank and --replica exclude each other")
+    if not replicas:
+        return ranks
+    from muster.cli.flags import as_flags
+
+    with as_flags("replica"):
+        return run.replica_ranks(replicas, groups)
+
+
+def node_options() -> Decorator:
+    """--rank, --replica and --node for one node: each parameter is None if not given."""
+    rank = click.option(
         "--rank",
         type=Count(min=0),
         metavar="N",
         help="Rank of the node; required if the run has several.",
     )
+    replica = click.option(
+        "--replica",
+        type=Count(min=0),
+        metavar="N",
+        help="Of an array: the node's replica, in place of --rank.",
+    )
+    node = click.option(
+        "--node",
+        type=Count(min=0),
+        metavar="N",
+        help="With --replica: the node in it, from 0; required if it has several.",
+    )
+    return lambda function: rank(replica(node(function)))
+
+
+def chosen_rank(run: JobRun, rank: int | None, replica: int | None, node: int | None) -> int | None:
+    """The rank that --rank, or --replica and --node, name; None if none is given. Raises
+    UsageError, and InvalidInput for what the run does not have."""
+    if replica is None:
+        if node is not None:
+            raise click.UsageError("--node is the number of a node in a replica; add --replica N")
+        return rank
+    if rank is not None:
+        raise click.UsageError("--rank and --replica exclude each other")
+    from muster.cli.flags import as_flags
+    from muster.errors import InvalidInput, Problem
+
+    with as_flags("replica"):
+        ranks = run.replica_ranks([replica], several="name its node with --rank")
+    if node is None and len(ranks) > 1:
+        text = f"replica {replica} of {run.name} has {len(ranks)} nodes"
+        raise InvalidInput(Problem("--replica", text, "name one with --node"))
+    if node is not None and node >= len(ranks):
+        text = f"replica {replica} of {run.name} has no node {node}"
+        raise InvalidInput(Problem("--node", text, f"its nodes are 0 to {len(ranks) - 1}"))
+    return ranks[node or 0]
 
 
 def groups_option() -> Decorator:
@@ -102,22 +164,26 @@ def groups_option() -> Decorator:
     )
 
 
-def _ranks(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
-    ranks = (rank for text in texts for part in text.split(",") for rank in _range(part.strip()))
-    return tuple(dict.fromkeys(ranks))
+def _numbers(
+    noun: str,
+) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[int, ...]]:
+    """A callback that reads `3` and `3,17,40-42`. noun: what one of them is, for errors."""
 
+    def read(
+        _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+    ) -> tuple[int, ...]:
+        if not texts:
+            return ()
+        from muster.spec.replica_numbers import MOST_LISTED, parse_numbers
+        from muster.spec.wording import Refused
 
-def _range(text: str) -> range:
-    """The ranks of `3` or `2-5`. Raises BadParameter."""
-    first, dash, last = text.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise click.BadParameter(f"{text!r} is not a rank; write 0 or 0,2-5")
-    start, end = int(first), int(last or first)
-    if end < start:
-        raise click.BadParameter(f"{text} is an empty range; write {end}-{start}")
-    if end >= _MAX_RANK:
-        raise click.BadParameter(f"a rank is less than {_MAX_RANK:,}, not {end}")
-    return range(start, end + 1)
+        try:
+            parts = parse_numbers(",".join(texts), noun, MOST_LISTED)
+        except Refused as error:
+            raise click.BadParameter(str(error)) from None
+        return tuple(number for part in parts for number in part)
+
+    return read
 
 
 def _metavar(word: str, options: Mapping[str, Any]) -> str:

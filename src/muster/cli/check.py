@@ -13,6 +13,7 @@ from muster.cli.streams import optional_output
 from muster.cli.terminal import echo, style
 from muster.describe.words import plural
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED
+from muster.interrupt import exit_when_terminated
 
 
 @click.command(
@@ -43,11 +44,12 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     from muster.client.check import check as check_run
     from muster.client.client import Client
 
+    exit_when_terminated()  # its run is to end with it
     client = Client()
     prepared = prepare_from(client, ctx.meta["after"], **options)
     if prepared.new_job:
         client.api.discard(prepared.job)
-    report = check_run(client, prepared)
+    report = check_run(client, prepared, lambda why: echo(why, err=True, wrap=True))
     with optional_output():
         if as_json:
             print_json({**to_builtins(report), "ok": report.ok})

@@ -78,6 +78,16 @@ def states(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[Com
     return _matching([(name, "") for name in names if name.upper() != "NEEDS_ATTENTION"], typed)
 
 
+def replica_states(
+    _ctx: click.Context, _param: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """States of replicas, in upper or lower case as typed so far."""
+    from muster.describe.replicas import STATES
+
+    lower = typed.islower() or not typed
+    return _matching([(state.lower() if lower else state, "") for state in STATES], typed)
+
+
 def frameworks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Frameworks, with what they are."""
     from muster.frameworks.registry import framework_names
@@ -87,7 +97,7 @@ def frameworks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list
 
 def engines(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Engines."""
-    from muster.engines.registry import engine_names
+    from muster.service.engines import engine_names
 
     return _matching([(name, "") for name in engine_names()], typed)
 

@@ -30,9 +30,9 @@ from muster.errors import InvalidInput, Problem
 def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
     """Convert a spec to a JobSet manifest, or back.
 
-    A spec becomes a JobSet manifest. A JobSet manifest, a folder of manifests, or ADS's YAML
-    becomes a spec. FILE#NAME selects one of several JobSets; - is standard input. Fields that the
-    output format cannot express are listed on stderr.
+    A spec becomes a JobSet manifest. The manifest of a JobSet or Job, a folder of manifests, or
+    ADS's YAML becomes a spec. FILE#NAME selects one of several; - is standard input. Fields that
+    the output format cannot express are listed on stderr.
 
     \b
     muster convert job.yaml > jobset.yaml

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 #: Seconds after a Ctrl-C in which a second one cancels.
 _TIME_TO_CANCEL = 5.0
+#: Seconds after which a signal that had no effect is sent again.
+_AGAIN = 0.01
 _EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
 
@@ -50,6 +52,19 @@ def detach_on_signals(runs: Sequence[JobRun]) -> None:
         ctrl_c = _CtrlC(runs)
         signal.signal(signal.SIGINT, ctrl_c.pressed)
         signal.signal(signal.SIGALRM, ctrl_c.time_is_up)
+    sys.unraisablehook = _raise_again
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what a signal handler raises while a destructor or a callback runs, such as that
+    of the lock of an import. The signal is sent again, when that is over."""
+    if not isinstance(lost.exc_value, Detached):
+        sys.__unraisablehook__(lost)
+        return
+    main, number = threading.main_thread().ident or 0, lost.exc_value.number
+    again = threading.Timer(_AGAIN, signal.pthread_kill, (main, number))
+    again.daemon = True
+    again.start()
 
 
 class _CtrlC:

@@ -6,8 +6,9 @@ import click
 from msgspec.structs import asdict
 
 from muster.cli.arguments import json_option
+from muster.cli.findings import print_findings
 from muster.cli.output import print_json, print_table
-from muster.cli.terminal import echo, style
+from muster.cli.terminal import echo
 
 
 @click.command()
@@ -29,11 +30,7 @@ def doctor(as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in (*findings, *(each.finding() for each in software))])
         return
-    for finding in findings:
-        mark = style("yes", "green") if finding.works else style("no ", "yellow")
-        echo(f"{mark} {finding.name}: {finding.says}", wrap=True, hang=4)
-        if finding.advice:
-            echo(f"    for more: {finding.advice}", wrap=True)
+    print_findings(findings)
     echo()
     rows = [(one.used_for, one.name, one.shown_version, one.where or "-") for one in software]
     print_table(("FOR", "NAME", "VERSION", "WHERE, OR HOW TO INSTALL"), rows)

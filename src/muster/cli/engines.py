@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
+from muster.cli.completion_values import engines as engine_names
+from muster.cli.findings import print_findings
 from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo
+from muster.errors import EXIT_RUN_FAILED
 
 if TYPE_CHECKING:
     from muster.engines.installed import InstalledEngine
@@ -17,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def engines() -> None:
-    """List engines: where nodes can run.
+    """List and add engines: where nodes can run.
 
-    Jobs choose one with `engine: NAME`, runs also with `--engine NAME`. Other packages can provide
-    engines.
+    Jobs choose one with `engine: NAME`, runs also with `--engine NAME`. `local` is there from the
+    start; `add` describes other machines. Other packages can provide engines, too.
     """
 
 
@@ -32,9 +37,9 @@ def list_engines(as_json: bool) -> None:
     \b
     muster engines list
     """
-    from muster.engines.installed import installed_engines
+    from muster.service.engines import installed
 
-    found = installed_engines()
+    found = installed()
     if as_json:
         print_json([_data(one) for one in found])
         return
@@ -45,12 +50,121 @@ def list_engines(as_json: bool) -> None:
         echo(_described(one), wrap=True)
 
 
+@engines.group(cls=Group)
+def add() -> None:
+    """Add an engine: say where else nodes can run.
+
+    What is added is written to a file, which can be edited: MUSTER_HOME/engines/NAME.toml.
+    """
+
+
+def _name_option(kind: str) -> Callable[[Any], Any]:
+    help_text = f"The engine's name, as for `muster run --engine NAME`. Default: {kind}."
+    return click.option("--name", default=kind, metavar="NAME", help=help_text)
+
+
+@add.command()
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="[USER@]HOST[:PORT]",
+    help="A machine that `ssh` reaches without a password. May be repeated.",
+)
+@_name_option("hosts")
+@click.option(
+    "--gpus",
+    type=click.IntRange(0, 1024),
+    help="How many GPUs of each machine runs may use. Default: all that are found there.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1024),
+    help="How many nodes each machine without GPUs runs at a time. Default: 1.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python of the machines that runs jobs, with their packages. Default: python3.",
+)
+@click.option(
+    "--folder",
+    metavar="PATH",
+    help="Where nodes have their files on the machines. Default: ~/.local/state/muster-nodes.",
+)
+@click.option("--ssh-config", metavar="FILE", help="A configuration of ssh, as for `ssh -F`.")
+@click.option(
+    "--isolation-timeout",
+    metavar="DURATION",
+    help="Time without contact after which a machine ends its nodes, so that they can be "
+    "replaced. Default: never; a run waits until it can be reached again.",
+)
+@click.option("--replace", is_flag=True, help="Replace an engine of this name.")
+@click.pass_context
+def hosts(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
+    """Add machines that OpenSSH reaches.
+
+    Nothing has to be installed there but Python 3.9 or newer and what the jobs import. Two people
+    whose runs use the same machine, or the same GPUs, take turns.
+
+    \b
+    muster engines add hosts --host ana@gpu1 --host gpu2:2222 --gpus 8
+    """
+    from muster.service.engines import add as add_engine
+
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    if (config := given.get("ssh_config")) is not None:
+        given["ssh_config"] = os.path.abspath(os.path.expanduser(config))
+    file = add_engine(name, "hosts", given, replace=replace)
+    echo(f"engine {name} is described in {file}", err=True)
+    _print_findings(ctx, name)
+
+
+@engines.command()
+@click.argument("name", shell_complete=engine_names)
+@click.pass_context
+def check(ctx: click.Context, name: str) -> None:
+    """Check what an engine needs, such as that its machines can be reached.
+
+    Exits with 1 if something does not work. `muster check` also tries a job's framework there.
+
+    \b
+    muster engines check hosts
+    """
+    _print_findings(ctx, name)
+
+
+@engines.command()
+@click.argument("name", shell_complete=engine_names)
+@click.option("--force", is_flag=True, help="Also if runs use it, which cannot continue then.")
+def remove(name: str, force: bool) -> None:
+    """Remove an engine that was added. Not while runs use it.
+
+    \b
+    muster engines remove hosts
+    """
+    from muster.service.engines import remove as remove_engine
+
+    echo(f"removed {remove_engine(name, force=force)}", err=True)
+
+
+def _print_findings(ctx: click.Context, name: str) -> None:
+    """Print what an engine finds, and exit with 1 if something does not work."""
+    from muster.service.engines import check as check_engine
+
+    findings = check_engine(name)
+    print_findings(findings)
+    if not all(one.works for one in findings):
+        ctx.exit(EXIT_RUN_FAILED)
+
+
 def _described(one: InstalledEngine) -> str:
     """What the engine can do and cannot do, as two lines at most, or why it cannot be used."""
     from muster.engines.capabilities import PHRASES
 
     if one.engine is None:
-        return one.unusable  # names it
+        return one.unusable
     if one.unusable:
         return f"{one.name} cannot be used here: {one.unusable}"
     lines = []

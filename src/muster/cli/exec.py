@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.arguments import rank_option, run_argument
+from muster.cli.arguments import chosen_rank, node_options, run_argument
 from muster.cli.flags import as_flags
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
@@ -44,7 +44,7 @@ class _WithCommand(click.Command):
 
 @click.command(cls=_WithCommand)
 @run_argument()
-@rank_option()
+@node_options()
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
 @click.option(
     "-i", "--interactive", is_flag=True, help="No effect: the command always has standard input."
@@ -55,6 +55,8 @@ def exec(  # the command's name
     ctx: click.Context,
     run_name: str,
     rank: int | None,
+    replica: int | None,
+    node: int | None,
     tty: bool,
     interactive: bool,
     command: tuple[str, ...],
@@ -72,6 +74,7 @@ def exec(  # the command's name
     \b
     muster exec train-3 --rank 1 -- nvidia-smi
     muster exec train-3 --rank 0 -it -- python -i
+    muster exec sweep-1 --replica 17 -- cat /proc/self/limits
     echo 'env | sort' | muster exec train-3 -- sh
     """
     from muster.api.node_access import NodeCommand
@@ -79,15 +82,17 @@ def exec(  # the command's name
     if tty and not os.isatty(0):
         hint = "leave it out: the command reads standard input also without a terminal"
         raise InvalidInput(Problem("-t", "standard input is not a terminal", hint))
-    client, run, node = _find(run_name, rank)
-    ctx.exit(_run(client, run, node, NodeCommand(command, terminal=tty)))
+    client, run, found = _find(run_name, rank, replica, node)
+    ctx.exit(_run(client, run, found, NodeCommand(command, terminal=tty)))
 
 
 @click.command()
 @run_argument()
-@rank_option()
+@node_options()
 @click.pass_context
-def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
+def shell(
+    ctx: click.Context, run_name: str, rank: int | None, replica: int | None, node: int | None
+) -> None:
     """Open a shell inside a running node.
 
     The shell is $SHELL, else bash, else sh. It has the node's files, network, environment and
@@ -95,23 +100,29 @@ def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
 
     \b
     muster shell train-3 --rank 1
+    muster shell sweep-1 --replica 17
     """
     from muster.api.node_access import NodeCommand
 
-    client, run, node = _find(run_name, rank)
-    prompt = {"PS1": rf"node-{node.rank} ({run.name}):\w\$ "}
+    client, run, found = _find(run_name, rank, replica, node)
+    name = f"node-{found.rank}" if replica is None else f"replica-{replica}"
+    prompt = {"PS1": rf"{name} ({run.name}):\w\$ "}
     command = NodeCommand(("/bin/sh", "-c", _SHELL), env=prompt, terminal=os.isatty(0))
-    greeting = f"node-{node.rank} of {run.name}; `exit` or Ctrl-D leaves it"
-    ctx.exit(_run(client, run, node, command, greeting if command.terminal else ""))
+    greeting = f"{name} of {run.name}; `exit` or Ctrl-D leaves it"
+    ctx.exit(_run(client, run, found, command, greeting if command.terminal else ""))
 
 
-def _find(run_name: str, rank: int | None) -> tuple[Client, RunSummary, NodeRecord]:
+def _find(
+    run_name: str, rank: int | None, replica: int | None, node: int | None
+) -> tuple[Client, RunSummary, NodeRecord]:
     """The client, the run and the node."""
     from muster.client.client import Client
 
     client = Client()
     run = client.api.find_run(run_name)
-    with as_flags("rank"):
+    if replica is not None or node is not None:
+        rank = chosen_rank(client.run(run.id), rank, replica, node)
+    with as_flags("rank", "replica"):
         return client, run, client.node_access.find(run.id, rank)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -15,9 +16,9 @@ from muster.cli.output import print_json, print_table
 from muster.cli.run import options_of_run, prepare_all
 from muster.cli.run import run as _run
 from muster.cli.terminal import echo
-from muster.describe.plan import plan_lines
+from muster.describe.plan import plan_lines, with_described_addresses
 from muster.describe.settings import changes
-from muster.plan.model import RunPlan
+from muster.plan.model import NodePlan, RunPlan
 
 
 @click.command(
@@ -38,7 +39,7 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 
 def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> None:
-    """Print the plan of the run that the options of `muster run` describe, or of each JobSet.
+    """Print the plan of the run that the options of `muster run` describe, or of each job.
 
     after: the words after `--`. Nothing is stored. Raises InvalidInput.
     """
@@ -46,7 +47,7 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
 
     client = Client()
     data = []
-    for prepared in prepare_all(client, after, options):
+    for prepared in prepare_all(client, after, {**options, "yes": True}):  # nothing starts
         modules = _packed_modules(prepared, client.api.packed_files(prepared))
         if prepared.new_job:
             client.api.discard(prepared.job)
@@ -63,19 +64,34 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
 
 def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
-    for line in plan_lines(plan, limits.limits, limits.memory, first):
+    plan = with_described_addresses(plan)
+    for line in plan_lines(plan, limits.limits, limits.memory, limits.engine, first):
         echo(line)
     echo()
-    started = [not node.scaled_down for node in plan.policy.first_nodes()]
-    rows = [
-        (str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes if started[n.rank]
-    ]
+    listed = {g.name: g.numbers[0][0] for g in plan.policy.groups if g.is_array and g.initial}
+    nodes = sorted(_listed(plan, listed), key=attrgetter("rank"))
+    rows = [(str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in nodes]
     print_table(
         ("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"),
         rows,
         drop=("NODE ID", "GROUP"),
         shorten={"NAME": 16, "GROUP": 12},
     )
+    for name, number in listed.items():
+        echo(f"only replica {number} of group {name} is listed; the others have the same nodes")
+
+
+def _listed(plan: RunPlan, replicas: Mapping[str, int]) -> Iterator[NodePlan]:
+    """The nodes that are to run; of an array, those of one replica. replicas: array -> which."""
+    first = plan.policy.first_nodes()
+    for node in plan.nodes:
+        if not (plan.group(node.group).is_array or first[node.rank].scaled_down):
+            yield node
+    for group in plan.policy.groups:
+        if group.name in replicas:
+            slot = plan.slots(plan.group(group.name)).start
+            for index, rank in enumerate(group.replica_ranks(replicas[group.name])):
+                yield plan.node(rank, slot + index)
 
 
 def _packed_modules(prepared: PreparedRun, files: Sequence[str]) -> list[str]:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from muster.api.prepared import PreparedRun
     from muster.cli.run_status import RunStatus
     from muster.client.run import JobRun
+    from muster.plan.model import RunPlan
 
 #: Lines of a failed program that the summary repeats: all of them are in the output above it.
 _CAUSE_LINES = 6
+#: Failed replicas of an array that it names.
+_FAILED = 10
 
 
 def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
@@ -33,8 +36,11 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     from muster.cli.streams import OutputLost, ReaderGone, end_by_sigpipe, optional_output
 
     groups = {group.name: group.size for group in prepared.plan.groups}
-    _print_name(run, prepared.plan.policy.initial_size)
-    gc.enable()  # main() disables it for a fast start; from here on the command may run for days
+    _print_name(run, _size(prepared.plan))
+    # main() disables it for a fast start; from here the command may run for days. Looking at what
+    # is loaded by now would find no garbage, and copy the pages shared with the launcher
+    gc.freeze()
+    gc.enable()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
         if not as_json:
@@ -43,6 +49,7 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
         with _live_status(run, prepared, to) as status:
             printer = Printer(
                 groups,
+                arrays=run.arrays(),
                 processes=prepared.plan.processes_per_node,
                 to=to,
                 messages="separate",
@@ -72,7 +79,7 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     if as_json:
         with optional_output():
             print_json(run.to_dict())
-    return exit_code_of(run.state)
+    return exit_code_of(run)
 
 
 @contextlib.contextmanager
@@ -90,9 +97,20 @@ def _live_status(run: JobRun, prepared: PreparedRun, to: int) -> Iterator[RunSta
         yield RunStatus(run, area, max_restarts=prepared.plan.policy.max_restarts)
 
 
-def _print_name(run: JobRun, nodes: int) -> None:
+def _size(plan: RunPlan) -> str:
+    """How large a run is: `4 nodes`, `100 replicas, 8 at once`."""
+    policy = plan.policy
+    if not (plan.has_arrays and len(policy.groups) == 1):
+        return plural(policy.initial_size, "node")
+    (group,) = policy.groups
+    of = f" of {plural(group.nodes, 'node')}" if group.nodes > 1 else ""
+    some = f", {group.at_once:,} at once" if group.at_once < group.initial else ""
+    return f"{group.initial:,} replica{'s' * (group.initial != 1)}{of}{some}"
+
+
+def _print_name(run: JobRun, size: str) -> None:
     """Print what the run is called before anything else: every other command needs it."""
-    starts = f"starts {plural(nodes, 'node')}"
+    starts = f"starts {size}"
     if run.state == "QUEUED":
         starts = f"is QUEUED, {run.details} (Ctrl-C detaches)"
     echo(f"{style(run.name, 'bold')} {starts}", err=True)
@@ -126,7 +144,30 @@ def _print_summary(run: JobRun) -> None:
     sys.stdout.flush()
     seconds = run.seconds
     took = f" in {ran(seconds, run.suspended_seconds)}" if seconds is not None else ""
-    head = f"{run.name} {state(run.state)}{took}, {plural(run.node_count, 'node')}"
-    echo(head, err=True)
+    size = "" if run.has_array else f", {plural(run.node_count, 'node')}"
+    echo(f"{run.name} {state(run.state)}{took}{size}", err=True)
     for line in [*cause_lines(run.details, _CAUSE_LINES), *filter(None, [run.hint])]:
         echo(f"  {line}", err=True)
+    if run.has_array:
+        _print_array(run)
+
+
+def _print_array(run: JobRun) -> None:
+    """Print how the replicas of an array ended, and what to do next."""
+    from muster.cli.run_details import retry_of
+
+    table, states = run.table(states=["failed"], limit=_FAILED), run.replica_states
+    if not (run.details_name_failed and states.keys() <= {"SUCCEEDED", "FAILED"}):
+        echo(f"  {run.progress()}", err=True)
+    failed = states.get("FAILED", 0)
+    if failed and not run.details_name_failed:
+        from muster.lifecycle.ranks import shortened_ranks
+
+        numbers = shortened_ranks([row["replica"] for row in table.rows], _FAILED, failed)
+        echo(f"  failed: {'replica' if failed == 1 else 'replicas'} {numbers}", err=True)
+    hints = [f"runs table {run.name}"]
+    if run.state == "SUSPENDED":
+        hints.append(f"runs resume {run.name}")
+    elif retry := retry_of(run):
+        hints.append(retry)
+    echo(f"  next: {', '.join(f'`muster {hint}`' for hint in hints)}", err=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class CommandWithProgram(click.Command):
@@ -93,12 +94,80 @@ _OPTIONS = (
         "--engine",
         metavar="NAME",
         shell_complete=values.engines,
-        help="Where nodes run: local (default) or a plug-in; `muster engines list`.",
+        help="Where nodes run: local (default), or another one of `muster engines list`.",
     ),
     click.option(
         "--processes-per-node", type=int, metavar="N", help="Processes on each node. Default: 1."
     ),
 )
+
+
+#: Options of arrays: many replicas of a program, each with its own parameters.
+_ARRAY_OPTIONS = (
+    click.option(
+        "--array",
+        "-a",
+        "arrays",
+        multiple=True,
+        metavar="NAME=VALUES|FILE",
+        shell_complete=values.files,
+        help="Run the program for each value: lr=0.1,0.01 or seed=0..99; several: for each "
+        "combination. FILE: CSV or JSON lines of parameter sets; -: standard input.",
+    ),
+    click.option(
+        "--sample", type=int, metavar="N", help="Only N sets of the array, drawn at random."
+    ),
+    click.option(
+        "--sample-seed", type=int, metavar="N", help="Seed of the sample. Default: the job's, or 0."
+    ),
+    click.option(
+        "--replicas", type=int, metavar="N", help="Run N replicas, without parameters for each."
+    ),
+    click.option(
+        "--parallelism",
+        type=int,
+        metavar="N",
+        help="Replicas that run at once. Default: as many as fit with --array, otherwise all.",
+    ),
+    click.option(
+        "--max-failed",
+        type=int,
+        metavar="N",
+        help="Stop the other replicas when more than N have failed.",
+    ),
+    click.option(
+        "--retries", type=int, metavar="N", help="Times a failed node is started again. Default: 0."
+    ),
+    click.option("--only", metavar="N,N-N", help="Only these replicas of the array: 3,17,40-42."),
+)
+
+
+def array_options(function: F) -> F:
+    """Add the options in _ARRAY_OPTIONS to a command."""
+    for option in reversed(_ARRAY_OPTIONS):
+        function = option(function)
+    return function
+
+
+def large_array_option(function: F) -> F:
+    """Add --yes to a command."""
+    text = "Do not ask before an array of more than 100,000 sets."
+    return click.option("--yes", is_flag=True, help=text)(function)
+
+
+def confirmed(prepare: Callable[[bool], T], *, yes: bool) -> T:
+    """What `prepare` returns for its parameter `large_array`: False, or True once the user has
+    confirmed it. Raises InvalidInput without a terminal."""
+    from muster.errors import LargeArray
+
+    try:
+        return prepare(yes)
+    except LargeArray as error:
+        from muster.cli.confirm import confirm
+
+        question = f"run {error.sets:,} replicas, one for each parameter set"
+        confirm(question, declined="nothing was started")
+    return prepare(True)
 
 
 #: Options for fields of a job that a run may also override.
@@ -142,11 +211,16 @@ def command_and_changes(
     an option. Raises InvalidInput.
     """
     from muster.client.target import takes_command
+    from muster.errors import InvalidInput, Problem
     from muster.spec.override_flags import changes_from_flags
     from muster.spec.override_models import FLAGS
 
+    if target == "-" and "-" in options.get("arrays", ()):
+        hint = "give a file, such as --array sets.csv"
+        raise InvalidInput(Problem("--array -", "standard input is TARGET already", hint))
     is_command = bool(after) and takes_command(target, options["entrypoint"], options["env"])
-    names = {"nodes", "env", "env_files", "mounts", "sets", "tags", *FLAGS} - {*ALSO_OF_JOBS}
+    lists = ("nodes", "env", "env_files", "mounts", "sets", "tags", "arrays")
+    names = {*lists, "sample", "sample_seed", *FLAGS} - {*ALSO_OF_JOBS}
     given = {name: value for name, value in options.items() if name in names}
     args = None if is_command or target is None else after
     changes = changes_from_flags(**given, **more, args=args, environ=os.environ)

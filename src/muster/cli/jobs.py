@@ -11,7 +11,15 @@ from muster.cli import completion_values as values
 from muster.cli.arguments import Count, change_options, job_argument, json_option
 from muster.cli.command_hints import Group
 from muster.cli.formats import output_format
-from muster.cli.job_options import CommandWithProgram, command_and_changes, job_fields, job_options
+from muster.cli.job_options import (
+    CommandWithProgram,
+    array_options,
+    command_and_changes,
+    confirmed,
+    job_fields,
+    job_options,
+    large_array_option,
+)
 from muster.cli.output import ago, print_cells, print_json
 from muster.cli.terminal import echo, echo_notes
 from muster.describe.words import plural
@@ -34,7 +42,9 @@ def jobs() -> None:
 @click.option("--description", metavar="TEXT", help="Description of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the job and its runs.")
 @click.option("--nodes", "-n", multiple=True, metavar="N", help="Number of nodes.")
+@array_options
 @change_options
+@large_array_option
 @click.option(
     "--new", is_flag=True, help="Create a new job, even if one with the same content exists."
 )
@@ -77,13 +87,18 @@ def _prepare(
     client: Client, target: str | None, after: list[str] | None, options: dict[str, Any]
 ) -> PreparedRun:
     command, changes = command_and_changes(target, after, options)
-    return client.prepare_job(
-        target,
-        command=command,
-        new=options["new"],
-        changes=changes,
-        description=options["description"],
-        **job_fields(options),
+    fields = job_fields(options)
+    return confirmed(
+        lambda large_array: client.prepare_job(
+            target,
+            command=command,
+            new=options["new"],
+            changes=changes,
+            large_array=large_array,
+            description=options["description"],
+            **fields,
+        ),
+        yes=options["yes"],
     )
 
 

@@ -40,7 +40,9 @@ def can_be_live(output: int) -> bool:
 class LiveArea:
     """The live lines on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: int = 3) -> None:
+        """part: it takes at most 1/part of the terminal."""
+        self._part = part
         self._drawn: list[int] = []  # the cells of each line on the screen
         self._color = use_color(True)
         self._mark = symbol("…", "...", err=True)
@@ -59,7 +61,7 @@ class LiveArea:
     @property
     def room(self) -> int:
         """How many lines may be drawn."""
-        return max(_size().lines // 3, 1)
+        return max(_size().lines // self._part - (self._part == 1), 1)
 
     def draw(self, lines: Sequence[Sequence[Piece]]) -> None:
         """Show these lines instead of the present ones."""

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 _SERVICE = "muster"
 #: Kinds of messages that the summary at the run's end does not repeat.
 _NOT_IN_SUMMARY = frozenset(
-    {"restart", "scaled", "supervisor_lost", "cancel_requested", "suspend_requested"}
+    {
+        "queued",
+        "scheduled",
+        "unreachable",
+        "reachable",
+        "restart",
+        "scaled",
+        "supervisor_lost",
+        "supervisor_replaced",
+        "cancel_requested",
+        "suspend_requested",
+    }
 )
 #: Colours of the prefixes, one per node, by rank. Red marks stderr.
 _COLORS = (
@@ -39,11 +50,17 @@ _COLORS = (
 )
 
 
+#: Prefixes that are kept: an array has as many as it has replicas.
+_MAX_PREFIXES = 10_000
+
+
 class Printer:
     """Write chunks of whole lines to a file descriptor, in bulk.
 
-    groups: nodes by group name, in order; they determine the width of the prefix. processes: per
-    node; with more than one, the prefix names the process. to: the descriptor.
+    groups: nodes by group name, in order; they determine the width of the prefix. arrays: group ->
+    its first rank, and nodes per replica; the prefix of their lines names the replica, and the node
+    if a replica has several. processes: per node; with more than one, the prefix names the process.
+    to: the descriptor.
     messages: where to print Muster's own messages. "inline": all of them, between the programs'
     lines; "separate": on stderr, and only those that the run's summary does not repeat; "none":
     nowhere. stamp: what to print before a line, from its time in nanoseconds. printed: called
@@ -57,6 +74,7 @@ class Printer:
         self,
         groups: Mapping[str, int],
         *,
+        arrays: Mapping[str, tuple[int, int]] | None = None,
         processes: int = 1,
         to: int = 1,
         messages: Literal["inline", "separate", "none"] = "none",
@@ -71,11 +89,12 @@ class Printer:
         self._color = use_color(self._tty)
         nodes = sum(groups.values())
         self._processes = processes
+        self._arrays = arrays or {}
         deepest = len(str(nodes - 1)) + (1 + len(str(processes - 1)) if processes > 1 else 0)
         self._width = max((len(name) for name in groups), default=0) + 1 + deepest
         if messages == "inline":
             self._width = max(self._width, len(_SERVICE))
-        self._prefixes: dict[int, bytes] = {}
+        self._prefixes: dict[int | StreamInfo, bytes] = {}
 
     def print(self, chunks: Iterable[LogChunk]) -> None:
         """Print chunks until there are no more. Where output of another attempt follows, a line on
@@ -93,7 +112,7 @@ class Printer:
 
     def _print(self, chunk: LogChunk) -> None:
         if chunk.kind and self._messages == "separate":
-            if chunk.kind in _NOT_IN_SUMMARY:
+            if chunk.kind in _NOT_IN_SUMMARY or (chunk.kind == "failure" and self._arrays):
                 echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
             return
         stamp = self._stamp(chunk.time_ns) if self._stamp is not None else b""
@@ -104,15 +123,20 @@ class Printer:
         return harmless(data) if self._tty else data
 
     def _prefix(self, stream: StreamInfo) -> bytes:
-        prefix = self._prefixes.get(stream.number)
+        # a stream of an array changes hands: its number says not whose it is
+        key = stream.number if stream.group not in self._arrays else stream
+        prefix = self._prefixes.get(key)
         if prefix is None:
-            name = _SERVICE if stream.rank is None else f"{stream.group}/{stream.rank}"
+            name = _SERVICE if stream.rank is None else writer_name(stream, self._arrays)
             if self._processes > 1 and stream.local_rank is not None:
                 name += f".{stream.local_rank}"
             name += f" {stream.service}" * bool(stream.service)
             # both streams of a service are in one file
             mark = "!" if stream.stream == "stderr" and not stream.service else "|"
-            prefix = self._prefixes[stream.number] = self._styled(name, mark, stream.rank).encode()
+            prefix = self._styled(name, mark, stream.rank).encode()
+            if len(self._prefixes) >= _MAX_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[key] = prefix
         return prefix
 
     def _styled(self, name: str, mark: str, rank: int | None) -> str:
@@ -131,6 +155,17 @@ class Printer:
         view = memoryview(data)
         while view:
             view = view[write(self._to, view) :]
+
+
+def writer_name(stream: StreamInfo, arrays: Mapping[str, tuple[int, int]]) -> str:
+    """The node that writes a stream: `workers/3`; of an array its replica, and the node in it if
+    there are several: `workers/17`, `workers/17/1`. arrays: see `Printer`."""
+    rank = stream.rank or 0
+    if stream.group not in arrays:
+        return f"{stream.group}/{rank}"
+    first, nodes = arrays[stream.group]
+    replica, index = divmod(rank - first, nodes)
+    return f"{stream.group}/{replica}" + (f"/{index}" if nodes > 1 else "")
 
 
 def prefixed(data: bytes, prefix: bytes) -> bytes:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from muster.cli.arguments import Count, groups_option, json_option, ranks_option, run_argument
+from muster.cli.arguments import (
+    Count,
+    chosen_ranks,
+    groups_option,
+    json_option,
+    ranks_option,
+    replicas_option,
+    run_argument,
+)
 
 if TYPE_CHECKING:
     from muster.api.streams import LogChunk
@@ -30,9 +38,10 @@ def _attempt(
     "--attempt",
     callback=_attempt,
     metavar="N",
-    help="An attempt's number, or all. Default: the newest.",
+    help="An attempt's number, or all. Default: the newest; of an array, all.",
 )
 @ranks_option()
+@replicas_option()
 @groups_option()
 @click.option(
     "--stream",
@@ -71,12 +80,14 @@ def logs(
 ) -> None:
     """Show the output of a run's nodes, and Muster's messages.
 
-    Shows the newest attempt, in chronological order, unless --attempt selects another. --follow
-    continues through later attempts; all options except --tail also apply to new lines.
+    Shows the newest attempt (of an array, all attempts) in chronological order, unless --attempt
+    selects another. --follow continues through later attempts; all options except --tail also apply
+    to new lines.
 
     \b
     muster logs last -f
     muster logs train-3 --rank 0,2-5 --stderr --tail 100
+    muster logs sweep-1 --replica 17
     muster logs train-3 --since 10m --grep 'loss=(nan|inf)' -t
     """
     from muster.api.streams import Selection
@@ -88,7 +99,8 @@ def logs(
     run = Client().run(run_name)
     streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
     selection = Selection(
-        ranks=options["ranks"] or None,
+        ranks=chosen_ranks(run, *(options[name] for name in ("ranks", "replicas", "groups")))
+        or None,
         groups=options["groups"] or None,
         streams=streams or None,
         tail=options["tail"],
@@ -103,6 +115,7 @@ def logs(
     else:
         printer = Printer(
             run.group_sizes(),
+            arrays=run.arrays(),
             processes=run.processes_per_node,
             messages="inline" if selection.with_messages else "none",
             stamp=_stamp(utc=utc) if timestamps or utc else None,

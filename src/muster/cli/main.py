@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import warnings
@@ -54,10 +53,14 @@ _COMMANDS = {
     "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),
     "prune": ("muster.cli.prune", "Delete old runs and unused files."),
     "env": ("muster.cli.env", "List and delete environments installed for runs."),
-    "engines": ("muster.cli.engines", "List engines: where nodes can run."),
+    "engines": ("muster.cli.engines", "List and add engines: where nodes can run."),
     "shapes": ("muster.cli.shapes", "List shapes: named sizes of nodes."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
+    "node-program": (
+        "muster.cli.node_program:node_program",
+        "Print the program of nodes, for machines without Muster.",
+    ),
     "ports": ("muster.cli.ports", "Show the ports a framework needs, or firewall rules."),
     "completion": ("muster.cli.completion", "Print the completion script of a shell."),
 }
@@ -150,7 +153,6 @@ def main() -> None:
     leave_at_once()
     _open_closed_streams()
     guard()
-    gc.disable()  # collecting fresh imports takes a tenth of the time to the first node
     code = _run()
     sys.stderr.flush()
     os._exit(code)  # shutting down the interpreter takes longer than some jobs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.arguments import Count, rank_option, run_argument
+from muster.cli.arguments import Count, chosen_rank, node_options, run_argument
 from muster.cli.flags import as_flags
 from muster.cli.terminal import echo, warn
 from muster.errors import InvalidInput, Problem
@@ -26,33 +26,44 @@ _Port = Count(min=1, max=65535)
 @click.option(
     "--port", type=_Port, metavar="N", help="Open this port of a node instead of the dashboard."
 )
-@rank_option()
+@node_options()
 @click.option("--local-port", type=_Port, metavar="N", help="Local port to listen on.")
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
 def open_(
     run_name: str,
     port: int | None,
     rank: int | None,
+    replica: int | None,
+    node: int | None,
     local_port: int | None,
     no_browser: bool,
 ) -> None:
     """Open a run's dashboard (Dask, Ray, Spark), or a node's port.
 
-    Prints the URL, and opens it in a browser if there is a display. With --local-port, or if the
-    nodes have a network of their own, the port is forwarded from this machine's loopback interface
-    until Ctrl-C.
+    Prints the URL, and opens it in a browser if there is a display. With --local-port, if the nodes
+    have a network of their own, or if the port of a node on another machine cannot be reached from
+    here, the port is forwarded from this machine's loopback interface until Ctrl-C.
 
     \b
     muster open dask-1
     muster open train-3 --port 6006 --rank 0
+    muster open sweep-1 --port 6006 --replica 17
     """
     from muster.client.client import Client
 
     client = Client()
     run = client.api.find_run(run_name)
+    if replica is not None or node is not None:
+        rank = chosen_rank(client.run(run.id), rank, replica, node)
+    if rank is not None and port is None:
+        option = f"--rank {rank}" if replica is None else f"--replica {replica}"
+        hint = f"muster open {run.name} --port 6006 {option}"
+        raise InvalidInput(Problem(option.split(maxsplit=1)[0], "needs --port", hint))
     node_port = _node_port(client, run, port, rank)
-    if local_port is None and client.run(run.id).network == "shared":
-        _show(_direct_url(node_port), browser=not no_browser)
+    direct = local_port is None and client.run(run.id).network == "shared"
+    url = _direct_url(node_port) if direct else None
+    if url is not None:
+        _show(url, browser=not no_browser)
     else:
         _forward(client, run, node_port, local_port, browser=not no_browser)
 
@@ -62,21 +73,21 @@ def _node_port(client: Client, run: RunSummary, port: int | None, rank: int | No
     from muster.client import reach
 
     if port is not None:
-        with as_flags("rank"):
+        with as_flags("rank", "replica"):
             return reach.NodePort(client.node_access.find(run.id, rank), port)
-    if rank is not None:
-        hint = f"muster open {run.name} --port 6006 --rank {rank}"
-        raise InvalidInput(Problem("--rank", "needs --port", hint))
     client.node_access.check_in_progress(run.id)  # otherwise it has no dashboard
     return reach.dashboard(run, client.api.nodes(run.id), client.api.endpoints(run.id))
 
 
-def _direct_url(node_port: NodePort) -> str:
-    """The URL of a node on this machine's network."""
+def _direct_url(node_port: NodePort) -> str | None:
+    """The URL of a node that is reached from here: it is on this machine's network, or accepts
+    connections from here; None if neither is the case."""
     from muster.client.reach import answering_host
 
     host = answering_host(node_port)
     if host is None:
+        if node_port.node.host:
+            return None
         warn(f"nothing listens on port {node_port.port} of node-{node_port.node.rank} yet")
     return node_port.url(host or node_port.node.address)
 

@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.cli import completion_values as values
-from muster.cli.arguments import groups_option, json_option, ranks_option, run_argument
+from muster.cli.arguments import (
+    chosen_ranks,
+    groups_option,
+    json_option,
+    ranks_option,
+    replicas_option,
+    run_argument,
+)
 from muster.cli.terminal import echo
 from muster.describe.words import plural
 
 if TYPE_CHECKING:
     from muster.client.outputs import Outputs
+    from muster.client.run import JobRun
 
 
 @click.command()
 @run_argument()
 @ranks_option()
+@replicas_option()
 @groups_option()
 @click.option(
     "--to",
@@ -32,6 +41,7 @@ def outputs(
     ctx: click.Context,
     run_name: str,
     ranks: tuple[int, ...],
+    replicas: tuple[int, ...],
     groups: tuple[str, ...],
     to: str | None,
     force: bool,
@@ -46,15 +56,17 @@ def outputs(
     \b
     muster outputs last
     muster outputs train-3 --rank 0 --to results
+    muster outputs sweep-1 --replica 17
     """
     from muster.client.client import Client
 
     if force and to is None:
         raise click.UsageError("--force overwrites what --to DIR copies; add --to DIR")
     run = Client().run(run_name)
-    found = run.outputs(ranks=ranks or None, groups=groups or None)
+    chosen = chosen_ranks(run, ranks, replicas, groups)
+    found = run.outputs(ranks=chosen or None, groups=groups or None)
     if not found:
-        _report_none(run.name, selected=bool(ranks or groups))
+        _report_none(run, selected=bool(chosen or groups))
     if to is not None:
         ctx.exit(0 if _copy(found, to, force=force, as_json=as_json) else 1)
     elif as_json:
@@ -65,8 +77,10 @@ def outputs(
         _print(found)
 
 
-def _report_none(run: str, *, selected: bool) -> None:
-    echo(f"{run} has no outputs{' of these nodes' if selected else ''}", err=True)
+def _report_none(run: JobRun, *, selected: bool) -> None:
+    echo(f"{run.name} has no outputs{' of these nodes' if selected else ''}", err=True)
+    if not run.done:
+        echo("those of nodes on other machines come when the nodes end or restart", err=True)
     echo('to keep a file, write it to the directory "$MUSTER_OUTPUTS" in the program', err=True)
 
 

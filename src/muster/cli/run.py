@@ -12,9 +12,12 @@ from muster.cli.arguments import change_options, json_option
 from muster.cli.job_options import (
     ALSO_OF_JOBS,
     CommandWithProgram,
+    array_options,
     command_and_changes,
+    confirmed,
     job_fields,
     job_options,
+    large_array_option,
 )
 from muster.cli.terminal import echo, echo_notes
 from muster.cli.unread_input import note_unread_input
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     help="Number of nodes; with GROUP=, in each replica of that group.",
 )
 @job_options
+@array_options
 @change_options
 @click.option(
     "--suspend", is_flag=True, help="Submit the run suspended; `muster runs resume` starts it."
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fail if other runs hold GPUs, memory or CPUs that this run needs. Default: wait.",
 )
+@large_array_option
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print the plan; start nothing.")
 @json_option("Print the run as JSON; its output goes to stderr.", short=False)
@@ -57,9 +62,9 @@ if TYPE_CHECKING:
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
-    TARGET is a spec file, a JobSet manifest or ADS's YAML (- reads it from standard input), a
-    script, a notebook, a folder, an archive, a git repository, or the name of an existing job
-    (`muster jobs list`).
+    TARGET is a spec file, the manifest of a JobSet or Job, or ADS's YAML (- reads it from standard
+    input), a script, a notebook, a folder, an archive, a git repository, or the name of an existing
+    job (`muster jobs list`).
 
     The words after -- are arguments of the program. With a folder, archive or repository and no
     --entrypoint, they are a command that runs in a copy of that code. Without TARGET, they are a
@@ -70,6 +75,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run examples/pytorch-digits/job.yaml
     muster run train.py --nodes 4 --framework pytorch -- --epochs 3
     muster run --nodes 2 -- hostname
+    muster run train.py --array lr=0.1,0.01 --array seed=0..99 --parallelism 4
     muster run job.yaml --env-file .env --tag team=vision --dry-run
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
@@ -82,31 +88,61 @@ def run(ctx: click.Context, /, **options: Any) -> None:
         from muster.cli.explain import explain_runs
 
         return explain_runs(ctx.meta["after"], **options)
-    # fork before other imports: the launcher's process stays small and starts up in parallel
+    client = client_with_launcher()
+    prepared_runs = prepare_all(client, ctx.meta["after"], options)
+    code = start_and_follow(
+        client,
+        prepared_runs,
+        queue=not options["no_wait"],
+        detach=options["detach"],
+        as_json=options["as_json"],
+        reads_input=str(options["target"]).startswith("-") or "-" in options["arrays"],
+    )
+    ctx.exit(code)
+
+
+def client_with_launcher() -> Client:
+    """A client that starts runs with a process of its own."""
+    # fork before other imports: the launcher stays small, and starts in parallel
     launcher = Launcher.fork()
-    from muster.cli import detach, follow
     from muster.client.client import Client
 
-    client = Client(launcher=launcher)
-    prepared_runs = prepare_all(client, ctx.meta["after"], options)
+    return Client(launcher=launcher)
+
+
+def start_and_follow(
+    client: Client,
+    prepared_runs: list[PreparedRun],
+    *,
+    queue: bool = True,
+    detach: bool,
+    as_json: bool,
+    reads_input: bool = False,
+) -> int:
+    """Start runs and follow one after the other. Returns the exit code. detach: print their ids
+    instead. reads_input: the command has read its standard input."""
+    from muster.cli import detach as detaching
+
     # until the run's name is printed, a Ctrl-C would leave a run that the user does not know of
-    signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
-    runs = _start(client, prepared_runs, queue=not options["no_wait"])
+    signal.pthread_sigmask(signal.SIG_BLOCK, detaching.DETACH_SIGNALS)
+    runs = _start(client, prepared_runs, queue=queue)
+    from muster.cli import follow  # while the supervisor starts
+
     code = 0
-    if not str(options["target"]).startswith("-"):
+    if not reads_input:
         note_unread_input()
     try:
-        detach.detach_on_signals([run for run, _ in runs])
+        detaching.detach_on_signals([run for run, _ in runs])
         for started, prepared in runs:
             echo_notes(prepared.notes)
-            if options["detach"] or started.state == "SUSPENDED":
-                _print_detached(started, as_json=options["as_json"])
+            if detach or started.state == "SUSPENDED":
+                _print_detached(started, as_json=as_json)
             else:
-                code = follow.follow(started, prepared, as_json=options["as_json"]) or code
-        signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
-    except detach.Detached as detached:
-        code = detach.detach([run for run, _ in runs], detached.number)
-    ctx.exit(code)
+                code = follow.follow(started, prepared, as_json=as_json) or code
+        signal.pthread_sigmask(signal.SIG_BLOCK, detaching.DETACH_SIGNALS)
+    except detaching.Detached as detached:
+        code = detaching.detach([run for run, _ in runs], detached.number)
+    return code
 
 
 #: Options that only `muster run` has, and those that other commands accept without effect.
@@ -131,7 +167,7 @@ def options_of_run() -> list[click.Parameter]:
 def prepare_all(
     client: Client, after: list[str] | None, options: dict[str, Any]
 ) -> list[PreparedRun]:
-    """Check and plan a run of TARGET, or of each JobSet in it, before any of them starts."""
+    """Check and plan a run of TARGET, or of each job in it, before any of them starts."""
     from muster.client.target import single_targets
 
     targets = single_targets(options["target"], options["entrypoint"])
@@ -144,7 +180,12 @@ def prepare_from(client: Client, after: list[str] | None, **options: Any) -> Pre
     more = {name: options[name] for name in ALSO_OF_JOBS}
     more["framework_options"] = fields["framework_options"]
     command, changes = command_and_changes(target, after, options, **more)
-    return client.prepare(target, changes, command=command, new=options["new"], **fields)
+    return confirmed(
+        lambda large_array: client.prepare(
+            target, changes, command=command, new=options["new"], large_array=large_array, **fields
+        ),
+        yes=options["yes"],
+    )
 
 
 def _start(

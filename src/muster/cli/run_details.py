@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from muster.cli.output import node_cells, print_cells, print_table, state
@@ -28,14 +28,24 @@ def print_run(run: JobRun, *, every: bool) -> None:
     every: all settings, whole messages, and where everything is.
     """
     _print_head(run, most=_ALL if every else _CAUSE_LINES)
-    echo()
+    nodes = run.shown_nodes
+    if nodes:
+        echo()
+    header = ["RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"]
+    if any(node.host for node in nodes):
+        header.insert(3, "HOST")
+    if run.has_array:
+        header[:1] = ["REPLICA", *(["NODE"] if any(node.index for node in nodes) else [])]
     print_cells(
-        ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"),
-        [node_cells(node) for node in run.nodes],
-        drop=("ADDRESS", "READY", "GROUP"),
+        header,
+        [
+            {**node_cells(node), "REPLICA": str(node.replica), "NODE": str(node.index)}
+            for node in nodes
+        ],
+        drop=("ADDRESS", "READY", "GROUP", "HOST"),
         shorten={"NAME": 16, "GROUP": 12},
     )
-    _print_usage(run)
+    _print_usage(run, {node.rank for node in nodes} if run.has_array else None)
     _print_settings(run, every=every)
     if every:
         by = f", started by {run.created_by}" if run.created_by else ""
@@ -43,15 +53,30 @@ def print_run(run: JobRun, *, every: bool) -> None:
         for key, value in run.tags.items():
             echo(f"tag {key}={value}")
         echo(f"logs in {run.log_folder()}")
-    _print_outputs(run)
+    if not run.has_array:  # there may be very many
+        _print_outputs(run)
     echo(
         f"\nnext: {', '.join(f'`muster {words}`' for words in _next(run, every=every))}", wrap=True
     )
 
 
+def retry_of(run: JobRun) -> str:
+    """The command that retries replicas of an array; "" if there are none, or several arrays."""
+    if not run.done or len(run.arrays()) != 1:
+        return ""
+    states = run.replica_states
+    if run.state != "SUCCEEDED" and states.keys() & {"STOPPED", "NOT_STARTED"}:
+        return f"runs retry {run.name} --unfinished"
+    return f"runs retry {run.name} --failed" if states.get("FAILED") else ""
+
+
 def _next(run: JobRun, *, every: bool) -> Iterator[str]:
     """Commands that are useful in the run's state."""
     name = run.name
+    if run.has_array:
+        yield f"runs table {name}"
+        if retry := retry_of(run):
+            yield retry
     match run.state:
         case "ACCEPTED" | "QUEUED" | "IN_PROGRESS":
             yield from (f"logs {name} --follow", f"cancel {name}")
@@ -67,8 +92,9 @@ def _next(run: JobRun, *, every: bool) -> Iterator[str]:
         yield f"status {name} --all"
 
 
-def _print_usage(run: JobRun) -> None:
-    usage = run.usage
+def _print_usage(run: JobRun, ranks: Collection[int] | None) -> None:
+    """ranks: of these nodes; None = of all."""
+    usage = {rank: used for rank, used in run.usage.items() if ranks is None or rank in ranks}
     if not any(used.memory_average for used in usage.values()):
         return  # there is next to nothing to show
     gpus = any(used.gpu_average is not None for used in usage.values())

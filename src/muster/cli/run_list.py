@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from muster.cli.formats import output_format
 from muster.cli.output import ago, print_cells, state
 from muster.client.run_cells import run_cells
+from muster.lifecycle.states import NodeState, RunState
+from muster.store.records import NodeFilter
 
 if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
     from muster.store.records import RunSummary
 
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 _NOT_LISTED = ("ran_before", "running_since", "attempt")
 
 
-def print_runs(runs: Sequence[RunSummary]) -> None:
+def print_runs(runs: Sequence[RunSummary], api: MusterAPI) -> None:
     """Print a table. The NAME and BY columns are left out where they would say nothing, unless
     the format is `wide`."""
     wide = output_format() == "wide"
@@ -36,15 +39,23 @@ def print_runs(runs: Sequence[RunSummary]) -> None:
             "TIME",
             "DETAILS",
         ],
-        [_cells(run) for run in runs],
+        [_cells(run, run.details or _waits_for(run, api)) for run in runs],
         drop=("BY", "ID", "NAME", "STARTED", "NODES"),
         shorten={"DETAILS": 40, "RUN": 16},
     )
 
 
-def _cells(run: RunSummary) -> dict[str, str]:
+def _waits_for(run: RunSummary, api: MusterAPI) -> str:
+    """What the first node waits for that is in a queue; "" if none is."""
+    if run.state not in (RunState.ACCEPTED, RunState.IN_PROGRESS):
+        return ""
+    queued = api.nodes(run.id, NodeFilter(states=(NodeState.QUEUED,), limit=1))
+    return "".join(f"waiting for {node.waits_for}" for node in queued if node.waits_for)
+
+
+def _cells(run: RunSummary, details: str) -> dict[str, str]:
     return {
-        **run_cells(run, seconds=run.seconds(time.time()), details=run.details),
+        **run_cells(run, seconds=run.seconds(time.time()), details=details),
         "NAME": run.display_name or "-",
         "STATE": state(str(run.state)),
         "STARTED": "-" if run.started_at is None else ago(run.started_at),

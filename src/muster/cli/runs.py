@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli import completion_values as values
-from muster.cli.arguments import Count, change_options, json_option, run_argument
+from muster.cli.arguments import (
+    Count,
+    change_options,
+    json_option,
+    replicas_option,
+    run_argument,
+)
 from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
 from muster.cli.formats import output_format
@@ -120,7 +126,7 @@ def list_runs(
         chosen = states or job or tags or since or before
         echo("no such runs" if chosen else "no runs", err=True)
         return
-    print_runs(found)
+    print_runs(found, client.api)
     if more:
         older = f"older: `muster ps --before {found[-1].name}`; all: `--all`"
         echo(f"showing {plural(limit, 'run')}; {older}", err=True)
@@ -269,7 +275,7 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
             codes.append(EXIT_CANCELED)
             continue
         ended.append(run)
-        codes.append(exit_code_of(run.state))
+        codes.append(exit_code_of(run))
         if not as_json:
             with optional_output():
                 echo(f"{run.name} {state(run.state)}")
@@ -349,6 +355,112 @@ def _refuse_if_not_suspendable(found: list[JobRun]) -> None:
     problems = [problem for run in found if (problem := run.suspend_problem()) is not None]
     if problems:
         raise InvalidInput(*problems)
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help="Sort by replica, state, time, exit, a parameter or a metric; -COLUMN: descending.",
+)
+@click.option("--reverse", is_flag=True, help="Sort in descending order.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    shell_complete=values.replica_states,
+    help="Only replicas in this state.",
+)
+@replicas_option()
+@click.option(
+    "--limit",
+    type=Count(min=0),
+    metavar="N",
+    help="Maximum to show (0 = all). Default: 50 in the table; all as JSON, YAML or CSV.",
+)
+@click.option(
+    "--all",
+    "-a",
+    "include_not_started",
+    is_flag=True,
+    help="Also replicas that have not started.",
+)
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Keep the table up to date until the runs have ended; with --json, print a record per "
+    "line as soon as a replica has ended.",
+)
+@json_option()
+def table(run_name: tuple[str, ...], **options: Any) -> None:
+    """Show the replicas of runs with their parameters and results.
+
+    One row per replica: its parameters, state, exit code, time, and what its program wrote to
+    metrics.json, in $MUSTER_OUTPUTS or in its working directory if that is the node's own (of a
+    command, only with --copy). Given a run and its retries, or runs of some of its
+    replicas (--only), the table shows each replica's newest result.
+
+    \b
+    muster runs table last --sort -accuracy --limit 10
+    muster runs table sweep-1 --state failed
+    muster runs table sweep-1 sweep-2 --csv > results.csv
+    """
+    from muster.cli.replica_table import show_table
+
+    show_table(_find(run_name), **options)
+
+
+@runs.command()
+@run_argument()
+@click.option("--failed", is_flag=True, help="Replicas that have failed. The default.")
+@click.option("--unfinished", is_flag=True, help="All replicas that have not succeeded.")
+@click.option("--only", metavar="N,N-N", help="These replicas: 3,17,40-42.")
+@click.option(
+    "--update-code",
+    is_flag=True,
+    help="Run the job's file, folder or repository as it is now, not as it was.",
+)
+@click.option("--detach", "-d", is_flag=True, help="Print the new run's id and return at once.")
+@json_option("Print the run as JSON; its output goes to stderr.")
+@click.pass_context
+def retry(
+    ctx: click.Context,
+    run_name: str,
+    failed: bool,
+    unfinished: bool,
+    only: str | None,
+    update_code: bool,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Retry the failed replicas of an array.
+
+    Starts a new run of the same job with the same settings, and follows it as `muster run` does.
+    Replicas keep their numbers and their parameters. With --update-code, a program that was mended
+    runs; without it, the same code runs again.
+
+    \b
+    muster runs retry sweep-1 --failed
+    muster runs retry sweep-1 --failed --update-code
+    muster runs retry sweep-1 --only 3,17,40-42
+    """
+    if failed + unfinished + (only is not None) > 1:
+        raise click.UsageError("--failed, --unfinished and --only exclude each other")
+    from muster.api.retry import Retry
+    from muster.cli.flags import as_flags
+    from muster.cli.run import client_with_launcher, start_and_follow
+
+    client = client_with_launcher()
+    found = client.run(run_name)
+    chosen = Retry("unfinished" if unfinished else "failed", only, update_code)
+    with as_flags("only"):
+        prepared = client.api.prepare_retry(found.id, chosen)
+    ctx.exit(start_and_follow(client, [prepared], detach=detach, as_json=as_json))
 
 
 @runs.command()

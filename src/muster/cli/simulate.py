@@ -10,6 +10,7 @@ import click
 
 from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
+from muster.cli.job_options import array_options
 from muster.client.filters import duration_of
 from muster.errors import InvalidInput, Problem
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     metavar="[GROUP=]N",
     help="Number of nodes; with GROUP=, in each replica of that group.",
 )
+@array_options
 @click.option(
     "--mtbf",
     required=True,
@@ -117,9 +119,9 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
     from muster.cli.simulate_output import print_forecasts, simulation_progress, to_json
     from muster.forecast.compare import forecast, variants
 
-    policy = _policy(target, nodes, options["max_restarts"])
+    policy = _policy(target, nodes, options)
     world = _world(options)
-    _check_size(policy.size, world, options)
+    _check_size(policy.size_at_once, world, options)
     alternatives = variants(policy, world)
     workers = min(os.cpu_count() or 1, 8, options["runs"])
     with simulation_progress() as progress:
@@ -152,14 +154,22 @@ def _check_size(nodes: int, world: Assumptions, options: dict[str, Any]) -> None
     raise InvalidInput(Problem(f"--mtbf {options['mtbf']}", text, "use fewer --runs or --hours"))
 
 
-def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Policy:
+#: Options that `muster run` has, too, and that change the policy.
+_OF_RUN = (
+    *("arrays", "sample", "sample_seed", "replicas", "parallelism", "max_failed", "retries"),
+    *("only", "max_restarts"),
+)
+
+
+def _policy(target: str, nodes: tuple[str, ...], options: dict[str, Any]) -> Policy:
     """The policy of the run that `muster run` with the same arguments would start."""
     from muster.client.client import Client
     from muster.client.target import spec_for
     from muster.forecast.compare import initial_policy
     from muster.plan.arrange import arrange
     from muster.plan.policy import build_policy
-    from muster.spec.override_flags import overrides_from_flags
+    from muster.spec.override_flags import changes_from_flags
+    from muster.spec.partial_overrides import with_items
     from muster.spec.resolve import resolve
 
     if os.path.exists(target) or Path(target).suffix in (".yaml", ".yml", ".json"):
@@ -167,7 +177,9 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     else:
         api = Client().api
         spec = api.job_spec(api.job(target).id)
-    overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
+    given = {name: options[name] for name in _OF_RUN}
+    changes = with_items(changes_from_flags(nodes=nodes, **given), spec)
+    overrides = changes.require_valid()
     arranged = arrange(resolve(spec, overrides).spec)
     return initial_policy(build_policy(arranged, seed=0, in_place=True))
 

@@ -72,13 +72,18 @@ def print_forecasts(policy: Policy, found: Sequence[Forecast], seed: int) -> Non
 
 
 def _print_heading(policy: Policy, specified: Forecast, seed: int) -> None:
-    assumptions, nodes = specified.variant.assumptions, policy.size
+    assumptions, nodes = specified.variant.assumptions, policy.size_at_once
     interval = _duration_text(assumptions.mtbf / nodes)
     echo(
         f"{nodes:,} node{'s' if nodes > 1 else ''} for {_duration_text(assumptions.horizon)}; "
         f"each fails every {_duration_text(assumptions.mtbf)} on average, "
         f"so one node fails every {interval}"
     )
+    for group in policy.groups:
+        if group.is_array:
+            each = f" of {group.nodes} nodes" if group.nodes > 1 else ""
+            at_once = f"{group.at_once:,} at once"
+            echo(f"group {group.name}: {group.replicas:,} replicas{each}, {at_once}")
     plural = "s" if policy.max_restarts > 1 else ""
     budget = f"{policy.max_restarts:,} restart{plural}" if policy.max_restarts else "no restart"
     echo(
@@ -153,7 +158,7 @@ def _print_alternatives(found: Sequence[Forecast]) -> None:
     rows = [_row(specified, None), *(_row(f, specified) for f in sorted(others, key=_by_goodput))]
     header = ("ALTERNATIVE", "GOODPUT", "", "RESTARTS", "FAILED")
     print_table(header, rows, shorten={"ALTERNATIVE": 24})
-    best = min(found, key=_by_goodput)
+    best = min((specified, *others), key=_by_goodput)
     if best is specified:
         echo("\nno alternative is better than the job as specified")
     else:
@@ -185,7 +190,7 @@ def _duration_text(seconds: float) -> str:
 def to_json(policy: Policy, found: Sequence[Forecast]) -> dict[str, Any]:
     """Forecasts as JSON; times in seconds, `uses` in node-seconds per run."""
     return {
-        "nodes": policy.size,
+        "nodes": policy.size_at_once,
         "variants": [
             {
                 "name": f.variant.name,

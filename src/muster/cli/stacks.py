@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import click
 
-from muster.cli.arguments import json_option, ranks_option, run_argument
+from muster.cli.arguments import (
+    json_option,
+    ranks_option,
+    replicas_option,
+    run_argument,
+)
 from muster.cli.flags import as_flags
 from muster.cli.terminal import echo, warn
 from muster.describe.words import plural
@@ -13,11 +18,17 @@ from muster.describe.words import plural
 @click.command()
 @run_argument()
 @ranks_option()
+@replicas_option()
 @click.option("--threads", is_flag=True, help="Show all threads, not only main threads.")
 @json_option()
 @click.pass_context
 def stacks(
-    ctx: click.Context, run_name: str, ranks: tuple[int, ...], threads: bool, as_json: bool
+    ctx: click.Context,
+    run_name: str,
+    ranks: tuple[int, ...],
+    replicas: tuple[int, ...],
+    threads: bool,
+    as_json: bool,
 ) -> None:
     """Show the Python stacks of a run's nodes.
 
@@ -28,15 +39,22 @@ def stacks(
     \b
     muster stacks train-3
     muster stacks train-3 --rank 0,2-3 --threads
+    muster stacks sweep-1 --replica 17
     """
     from muster.cli.output import print_json
     from muster.client.client import Client
     from muster.describe.stacks import group, lines
 
-    api = Client().api
-    run = api.find_run(run_name)
-    with as_flags("rank"):
-        read = api.stacks(run.id, ranks)
+    client = Client()
+    run = client.api.find_run(run_name)
+    with as_flags("rank", "replica"):
+        chosen = ranks
+        if replicas:
+            if ranks:
+                raise click.UsageError("--rank and --replica exclude each other")
+            found_run = client.run(run.id)
+            chosen = tuple(found_run.replica_ranks(replicas, several="name nodes with --rank"))
+        read = client.api.stacks(run.id, chosen)
     found, problems = read.threads, read.problems
     for problem in problems:
         warn(problem)

@@ -137,12 +137,9 @@ class _View:
         self._sort = sort
         self._run = None if run_name is None else client.api.find_run(run_name)
         self._names: dict[str, str] = {}
-        self._groups: dict[int, str] = {}
+        self._groups: dict[int, str] = {}  # by rank, of the nodes that were shown
         #: Name -> why the newest sample lacks it, of the runs in progress.
         self.unread: dict[str, str] = {}
-        if self._run is not None:
-            nodes = client.api.nodes(self._run.id)
-            self._groups = {node.rank: node.group for node in nodes}
 
     def sample(self, *, ended_is_empty: bool = False) -> Sample:
         """The counters now. Raises InvalidInput if the run is not in progress."""
@@ -195,10 +192,10 @@ class _View:
         """The rows of the table. A node that has started meanwhile has used nothing before."""
         rows = []
         if self._run is not None:
+            self._find_groups(self._run.id, {rank for _, rank in now})
             for key, counters in sorted(now.items()):
-                rows.append(
-                    _row(str(key[1]), self._groups[key[1]], [(key, counters)], before, seconds)
-                )
+                group = self._groups.get(key[1], "-")
+                rows.append(_row(str(key[1]), group, [(key, counters)], before, seconds))
         else:
             for run_id in dict.fromkeys(run_id for run_id, _ in now):
                 own = [(key, counters) for key, counters in now.items() if key[0] == run_id]
@@ -206,6 +203,14 @@ class _View:
         if self._sort is not None:
             rows.sort(key=lambda row: _sort_key(row, str(self._sort)), reverse=True)
         return rows
+
+    def _find_groups(self, run_id: str, ranks: set[int]) -> None:
+        """Learn the groups of nodes; those of an array start one after another."""
+        if new := ranks - self._groups.keys():
+            from muster.store.records import NodeFilter
+
+            nodes = self._client.api.nodes(run_id, NodeFilter(ranks=[*new]))
+            self._groups |= {node.rank: node.group for node in nodes}
 
     def data(self, row: Row) -> dict[str, Any]:
         """A row as JSON-ready data."""

@@ -43,6 +43,7 @@ def run(
     display_name: str | None = None,
     copy: bool = False,
     new: bool = False,
+    large_array: bool = False,
     queue: bool = True,
     home: str | Path | None = None,
     **overrides: Any,
@@ -58,10 +59,12 @@ def run(
     target is a Job or a spec file, only framework_options, engine, processes_per_node and network
     can be given; they override its settings in this run.
     new: create a new Job, even if one with the same content exists.
+    large_array: allow an array of more than 100,000 parameter sets.
     queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in state
     QUEUED. With False, raise InvalidInput instead.
     overrides: env, args, nodes, resources, node_groups, run_name, tags and the other settings that
-    a run may change: RunOverrides in docs/reference/spec.md.
+    a run may change: RunOverrides in docs/reference/spec.md. An array runs the program for each
+    combination of values: `array={"lr": [0.1, 0.01], "seed": range(100)}, parallelism=4`.
 
     Raises InvalidInput with every problem found, before anything starts.
     """
@@ -90,7 +93,9 @@ def run(
         "framework_options": framework_options,
     }
     changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
-    prepared = client.prepare(target, changes, command=command, new=new, **fields)
+    prepared = client.prepare(
+        target, changes, command=command, new=new, large_array=large_array, **fields
+    )
     return client.start(prepared, queue=queue)
 
 
@@ -138,13 +143,15 @@ def create_job(
     command: str | Sequence[str] | None = None,
     copy: bool = False,
     new: bool = False,
+    large_array: bool = False,
     home: str | Path | None = None,
     **fields: Any,
 ) -> Job:
     """Create the Job of a spec file, code, a repository or a command; nothing starts.
 
     target, command and copy as for `run`. fields: fields of the spec, unless the target is a spec
-    file. new: create a new Job, even if one with the same content exists.
+    file. new: create a new Job, even if one with the same content exists. large_array: as for
+    `run`.
 
     Raises InvalidInput with every problem that a run of the Job would have.
     """
@@ -153,7 +160,9 @@ def create_job(
     client = client_of(home)
     if command or copy:
         fields = {**place_of_command(target, copy=copy), **fields}
-    prepared = client.prepare_job(target, command=command, new=new, **fields)
+    prepared = client.prepare_job(
+        target, command=command, new=new, large_array=large_array, **fields
+    )
     return Job(client, client.create(prepared))
 
 

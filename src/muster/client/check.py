@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -16,7 +17,10 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.client.urls import UrlChecks, urls_of
 from muster.describe.words import plural
+from muster.frameworks.packages import python_of
 from muster.interrupt import Delivered, Held
+from muster.lifecycle.states import RunState
+from muster.plan.model import RunPlan
 from muster.spec.kinds import classify_source
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
@@ -27,8 +31,12 @@ _MAX_SKEW = 1.0
 #: Name of the check's Job. No user's Job has this name, so the check never adds a version to one.
 NAME = "muster-check"
 _CHECKS = ("framework", "address", "names", "ports", "clocks", "folders", "disk")
+#: What a node says of names that nothing gives to nodes.
+_UNKNOWN = re.compile(r"[^ ;]+ is not known(; [^ ;]+ is not known)*")
 #: The number of unreachable ports that are listed one by one.
 _MAX_LISTED = 8
+#: Signals that end a check early, and with it its run.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Line(Struct, frozen=True):
@@ -55,23 +63,31 @@ class Report(Struct, frozen=True):
         return all(line.ok for line in self.lines)
 
 
-def check(client: Client, prepared: PreparedRun) -> Report:
+def check(
+    client: Client, prepared: PreparedRun, waits: Callable[[str], object] = lambda _: None
+) -> Report:
     """Start the nodes of a prepared run with a program that checks them, and report the results.
 
-    The URLs in the job are checked meanwhile, from this machine. Raises InvalidInput, EngineError.
+    The URLs in the job are checked meanwhile, from this machine. waits: gets what the nodes are
+    waiting for if they cannot start, as a phrase, and again when that changes. Raises InvalidInput,
+    EngineError.
     """
     job = client.api.prepare_job(_check_spec(prepared.spec))
     with UrlChecks(urls_of(prepared)) as url_checks:
-        with Held(signal.SIGINT):  # Ctrl-C comes while the answers are awaited, or after the cancel
+        with Held(*_ENDING):  # they come while the answers are awaited, or after the cancel
             run = client.start(client.prepare_run(job.record, new_job=job.new))
+            why = "the check was interrupted"
             try:
-                with Delivered(signal.SIGINT):
-                    answers = _answers(run, len(run.nodes))
+                with Delivered(*_ENDING):
+                    answers = _answers(run, len(run.nodes), waits)
+                why = "its nodes were checked"
             finally:
                 ended = run.refresh().details
-                run.cancel("its nodes were checked")
+                run.cancel(why)
         run.wait()
         urls = url_checks.results()
+    if any(node.host for node in run.refresh().nodes):
+        _judge_elsewhere(answers, prepared.plan)
     lines = (*_lines(answers, prepared.spec.framework), *_url_lines(urls))
     if not any(line.what == "framework" for line in lines):
         lines = (*_package_lines(client, prepared), *lines)
@@ -85,6 +101,20 @@ def check(client: Client, prepared: PreparedRun) -> Report:
         run.delete()  # a run that found problems is kept for inspection
         client.api.delete_unused_job(run.job_id)
     return report
+
+
+def _judge_elsewhere(answers: Mapping[int, Mapping[str, Any]], plan: RunPlan) -> None:
+    """Change what nodes on other machines have found. Nothing gives nodes names there, so programs
+    use addresses; and which packages there are, only the machines know."""
+    programs = [group for group in plan.groups if group.role.program]
+    pythons = [python_of(group.command, plan.file_of(group)) for group in programs]
+    own = all(python is not None and "/" not in python for python in pythons)
+    for one in (one for node in answers.values() for one in node["found"]):
+        if one["what"] == "packages" and own:
+            one["what"] = "framework"
+        elif one["what"] == "names" and not one["ok"] and _UNKNOWN.fullmatch(one["text"]):
+            text = "machines do not know the nodes by names: programs use addresses"
+            one.update(ok=True, text=text)
 
 
 def _package_lines(client: Client, prepared: PreparedRun) -> Iterator[Line]:
@@ -143,16 +173,30 @@ def _mounts(mounts: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     return [mount for mount in mounts if classify_source(mount["source"]) != "url"]
 
 
-def _answers(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
+def _answers(run: JobRun, nodes: int, waits: Callable[[str], object]) -> dict[int, dict[str, Any]]:
     """The answer of each node, by rank, once all have answered or the run has ended."""
     answers: dict[int, dict[str, Any]] = {}
-    for record in run.logs(follow=True, streams=["stdout"]):
+    told: set[str] = set()
+    for record in run.logs(follow=True, streams=["stdout", "service"]):
+        if record.stream == "service":  # something has happened to the run
+            for why in _waits_for(run.refresh()):
+                if why not in told:
+                    told.add(why)
+                    waits(why)
+            continue
         answer = _answer(record.message)
         if answer is not None and record.rank is not None:
             answers[record.rank] = answer
         if len(answers) == nodes:
             break
     return dict(sorted(answers.items()))
+
+
+def _waits_for(run: JobRun) -> list[str]:
+    """What a run waits for that others use, or its nodes."""
+    if run.state == RunState.QUEUED:
+        return [run.details]
+    return [f"waiting for {node.waits_for}" for node in run.nodes if node.waits_for]
 
 
 def _answer(line: str) -> dict[str, Any] | None:
@@ -197,7 +241,8 @@ def _line(what: str, answers: Mapping[int, Mapping[str, Any]], framework: str) -
 def _success_texts(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
     """The texts of a check without problems."""
     if what == "address":
-        yield f"{plural(len(found), 'node')}, each with its own address"
+        each = "each " if len(found) > 1 else ""
+        yield f"{plural(len(found), 'node')}, {each}with its own address"
     elif what == "ports":
         yield from _reachable_ports(found)
     else:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from muster.client.connect import connect
-from muster.client.run import JobRun
 from muster.errors import InvalidInput, Problem
 from muster.store.names import NoSuchVersion, SameName
-from muster.store.records import JobRecord, RunFilter, RunSummary
+from muster.store.records import JobRecord, RunFilter, RunRecord, RunSummary
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from muster.api.interface import MusterAPI
     from muster.api.node_access import NodeAccess
     from muster.api.prepared import PreparedRun
+    from muster.client.run import JobRun
     from muster.client.table import Table
     from muster.control.launcher import Launcher
     from muster.spec.models import JobSpec
@@ -113,11 +113,13 @@ class Client:
         *,
         command: str | Sequence[str] | None = None,
         new: bool = False,
+        large_array: bool = False,
         **fields: Any,
     ) -> PreparedRun:
         """Find or create the Job of a target, and prepare a run of it. Nothing is recorded.
 
-        new: create a new Job even if one has the same content. fields: settings of the Job.
+        new: create a new Job even if one has the same content. large_array: allow an array of more
+        than 100,000 sets, which raises LargeArray otherwise. fields: settings of the Job.
         Raises InvalidInput with the problems of every stage.
         """
         from muster.client.target import notes_for, problems_of_job_fields
@@ -132,6 +134,8 @@ class Client:
             written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
             raise InvalidInput(*self.api.review(written, changes))
+        if not large_array:
+            check_array_size(None if known is not None else written.spec, changes.overrides)
         notes = (*notes_for(target, fields.get("entrypoint")), *unknown_shape)
         try:
             job, spec, is_new = self._find_or_prepare(known, written.spec, new=new)
@@ -196,6 +200,7 @@ class Client:
         command: str | Sequence[str] | None = None,
         new: bool = False,
         changes: Changes | None = None,
+        large_array: bool = False,
         **fields: Any,
     ) -> PreparedRun:
         """Check a new Job of a spec file, code, a git repository or a command by preparing a run.
@@ -218,7 +223,10 @@ class Client:
             problems=(*changes.problems, *problems), broken=changes.broken, flags=changes.flags
         )
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self.prepare(target, wrong, command=command, new=new, **{**fields, **given})
+        fields |= given
+        return self.prepare(
+            target, wrong, command=command, new=new, large_array=large_array, **fields
+        )
 
     @_accepts_draft
     def create(self, prepared: PreparedRun) -> JobRecord:
@@ -268,7 +276,7 @@ class Client:
         queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in
         state QUEUED. With False, raise InvalidInput instead.
         """
-        return JobRun(self.api, self.api.start(prepared, environ, queue=queue))
+        return self._run(self.api.start(prepared, environ, queue=queue))
 
     def draft_for(self, *args: Any, **options: Any) -> PreparedRun:
         """Deprecated name of `prepare`."""
@@ -287,7 +295,12 @@ class Client:
 
     def run(self, text: str) -> JobRun:
         """The run with this name, id or id prefix, or `last`."""
-        return JobRun(self.api, self.api.run(text))
+        return self._run(self.api.run(text))
+
+    def _run(self, record: RunRecord) -> JobRun:
+        from muster.client.run import JobRun  # while the supervisor of a run starts
+
+        return JobRun(self.api, record)
 
     def runs(
         self,
@@ -308,7 +321,7 @@ class Client:
         from muster.client.table import Table
 
         chosen = self._run_filter(states, job, since, tags, limit, before)
-        return Table(JobRun(self.api, each) for each in self.api.run_records(chosen))
+        return Table(self._run(each) for each in self.api.run_records(chosen))
 
     def summaries(
         self,
@@ -350,6 +363,8 @@ class Client:
         """The place of a run in lists. Raises InvalidInput."""
         if isinstance(run, RunSummary):
             return run.position
+        from muster.client.run import JobRun
+
         if isinstance(run, JobRun):
             run = run.id
         if isinstance(run, str):
@@ -392,6 +407,26 @@ def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec
     from muster.spec.kinds import holds_files
 
     return replace(written, spec=spec) if holds_files(spec) else written
+
+
+def check_array_size(spec: JobSpec | None, overrides: RunOverrides) -> None:
+    """Raises LargeArray for more parameter sets than one starts on purpose.
+
+    spec: that of a new Job; None: an array of the Job itself was allowed before.
+    """
+    arrays = [overrides.array, *(group.array for group in overrides.node_groups.values())]
+    if spec is not None:
+        arrays += [spec.array, *(group.array for group in spec.node_groups)]
+    sizes = [array.size for array in arrays if array is not None]
+    if not sizes:
+        return
+    from muster.errors import LargeArray
+    from muster.spec.arrays import MANY_SETS, MAX_SETS
+
+    if MANY_SETS < max(sizes) <= MAX_SETS:  # more are refused in any case
+        text = f"{max(sizes):,} parameter sets, one replica for each"
+        hint = "pass large_array=True to start them all, or a sample"
+        raise LargeArray(Problem("array", text, hint), sets=max(sizes))
 
 
 def _warn_renamed(old: str, new: str) -> None:

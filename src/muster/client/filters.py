@@ -4,7 +4,7 @@ Python."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -40,6 +40,20 @@ def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
             raise InvalidInput(Problem(field, f"no state named {name!r}", hint))
         states.append(state)
     return states or None
+
+
+def numbers_in(field: str, given: Collection[int] | str | int | None) -> list[int] | None:
+    """Numbers of replicas: a list or text such as `3,17,40-42`. Raises InvalidInput."""
+    if given is None:
+        return None
+    from muster.spec.replica_numbers import MOST_LISTED, parse_numbers
+
+    texts = [given] if isinstance(given, (str, int)) else given
+    try:
+        spans = parse_numbers(",".join(map(str, texts)), limit=MOST_LISTED) if texts else ()
+    except Refused as error:
+        raise InvalidInput(Problem(field, error.message, error.hint)) from None
+    return [number for span in spans for number in span]
 
 
 def duration_of(field: str, value: object) -> float:

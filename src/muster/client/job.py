@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client, check_array_size, overrides_from
 from muster.client.run import JobRun
 from muster.describe.times import json_ready, minute, moment, rfc3339
 from muster.store.records import JobRecord
@@ -138,12 +138,16 @@ class Job:
         shown: dict[str, Any] = hidden(write_spec(spec_from_json(hidden(self._record.spec))))
         return shown
 
-    def run(self, **overrides: Any) -> JobRun:
+    def run(self, *, large_array: bool = False, **overrides: Any) -> JobRun:
         """Start a run. overrides: fields of RunOverrides (docs/reference/spec.md).
 
-        Raises InvalidInput, also if the Job is deleted.
+        large_array: allow an array of more than 100,000 parameter sets. Raises InvalidInput, also
+        if the Job is deleted.
         """
-        return self._client.start(self._client.prepare_run(self._record, overrides_from(overrides)))
+        changes = overrides_from(overrides)
+        if not large_array:
+            check_array_size(None, changes)
+        return self._client.start(self._client.prepare_run(self._record, changes))
 
     def runs(self) -> Table[JobRun]:
         """Its runs, newest first."""

@@ -32,6 +32,14 @@ class Node(Struct, frozen=True):
     exit_code: int | None
     started_at: datetime | None
     finished_at: datetime | None
+    unreachable_since: datetime | None = None
+    """Since when it cannot be reached: its processes may run or not."""
+    unreachable_why: str = ""
+    """Why it cannot be reached; empty if it can."""
+    waits_for: str = ""
+    """What it waits for while it is QUEUED."""
+    host: str = ""
+    """The machine that it is on, if that is not this one."""
 
     def to_dict(self) -> dict[str, Any]:
         """The node as JSON-ready data; times as RFC 3339 text."""
@@ -47,10 +55,15 @@ class Node(Struct, frozen=True):
             "GROUP": self.group,
             "NAME": self.fqdn,
             "STATE": "RUNNING" if runs else self.state,
-            "READY": ("yes" if self.state == NodeState.READY else "no") if runs else "-",
+            "READY": self._ready() if runs or self.unreachable_since else "-",
             "EXIT": "-" if self.exit_code is None else str(self.exit_code),
             "TIME": "-" if (seconds := self.seconds) is None else span(seconds),
         }
+
+    def _ready(self) -> str:
+        if self.unreachable_since is not None:
+            return "unreachable"
+        return "yes" if self.state == NodeState.READY else "no"
 
     @property
     def seconds(self) -> float | None:
@@ -61,9 +74,12 @@ class Node(Struct, frozen=True):
 
     def __str__(self) -> str:
         cells = self._cells()
-        ready = {"yes": ", ready", "no": ", not ready", "-": ""}[cells["READY"]]
+        ready = {"yes": ", ready", "no": ", not ready", "-": ""}
+        note = ready.get(cells["READY"], f", cannot be reached ({self.unreachable_why})")
+        if self.waits_for:
+            note = f" ({self.waits_for}){note}"
         took = "" if self.seconds is None else f" after {cells['TIME']}"
-        return f"{self.fqdn} ({self.group}) is {cells['STATE']}{ready}{took}"
+        return f"{self.fqdn} ({self.group}) is {cells['STATE']}{note}{took}"
 
     def _repr_html_(self) -> str:
         from muster.client.html import table
@@ -80,9 +96,13 @@ def node_from(record: NodeRecord) -> Node:
         index=record.index,
         node_id=record.node_id,
         fqdn=record.fqdn,
-        address=record.address,
+        address=record.known_address,
         state=str(record.state),
         exit_code=record.exit_code,
         started_at=optional_moment(record.started_at),
         finished_at=optional_moment(record.finished_at),
+        unreachable_since=optional_moment(record.unreachable_since),
+        unreachable_why=record.unreachable_why,
+        waits_for=record.waits_for,
+        host=record.host,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.html import card, lines
 from muster.describe.failure import one_line
+from muster.describe.replicas import ENDED, progress
 from muster.describe.times import span
 from muster.errors import MusterError
 from muster.lifecycle.states import NodeState
@@ -68,21 +69,32 @@ class Shown:
     """A run's progress at one moment, as text and as HTML."""
 
     def __init__(self, run: JobRun) -> None:
-        nodes = run.nodes
-        states = Counter(node._cells()["STATE"] for node in nodes)
-        self.total = len(nodes)
-        self.reached = sum(node.state in _REACHED for node in nodes)
-        ready = sum(node.state == NodeState.READY for node in nodes)
         restarts = run.restarts
         self._name, self._state = run.name, run.state
         self._facts = {
-            "nodes": ", ".join(f"{count} {state}" for state, count in states.items()),
-            "ready": f"{ready} of {states['RUNNING']}" if states["RUNNING"] else "",
+            **(self._of_array(run) if run.has_array else self._of_nodes(run)),
             "time": "" if run.seconds is None else span(run.seconds),
             "restarts": str(restarts) if restarts else "",
             "details": one_line(run.details),
         }
         self.output = "\n".join(latest_lines(run))
+
+    def _of_array(self, run: JobRun) -> dict[str, str]:
+        states = run.replica_states
+        self.total = sum(states.values())
+        self.reached = sum(states.get(state, 0) for state in ENDED)
+        return {"replicas": progress(states, self.total)}
+
+    def _of_nodes(self, run: JobRun) -> dict[str, str]:
+        nodes = run.nodes
+        states = Counter(node._cells()["STATE"] for node in nodes)
+        self.total = len(nodes)
+        self.reached = sum(node.state in _REACHED for node in nodes)
+        ready = sum(node.state == NodeState.READY for node in nodes)
+        return {
+            "nodes": ", ".join(f"{count} {state}" for state, count in states.items()),
+            "ready": f"{ready} of {states['RUNNING']}" if states["RUNNING"] else "",
+        }
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {value}" for name, value in self._facts.items() if value)
@@ -94,7 +106,8 @@ class Shown:
 
 
 class _Widget:
-    """The same with a bar: how many nodes are ready or have succeeded."""
+    """The same with a bar: how many nodes are ready or have succeeded, or how many replicas of an
+    array have ended."""
 
     def __init__(self, run: JobRun) -> None:
         import ipywidgets

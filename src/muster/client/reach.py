@@ -35,7 +35,8 @@ class NodePort(NamedTuple):
     @property
     def hosts(self) -> tuple[str, ...]:
         """Addresses at which a program of the node may listen, for processes in its network."""
-        return (self.node.address, "127.0.0.1", "::1")
+        address = self.node.known_address
+        return ((address,) if address else ()) + ("127.0.0.1", "::1")
 
 
 def dashboard(
@@ -53,13 +54,15 @@ def dashboard(
 
 
 def _names(node: NodeRecord) -> tuple[str, str, str]:
-    return (node.address, node.fqdn, node.fqdn.partition(".")[0])
+    return (node.known_address, node.fqdn, node.fqdn.partition(".")[0])
 
 
 def answering_host(node_port: NodePort) -> str | None:
     """The first of the port's hosts that accepts connections from this machine, for a run on the
-    machine's own network; None if none does."""
-    for host in node_port.hosts:
+    machine's own network, or on other machines; None if none does."""
+    # loopback is this machine's, not that of a node elsewhere
+    elsewhere = bool(node_port.node.host)
+    for host in node_port.hosts[:1] if elsewhere else node_port.hosts:
         try:
             socket.create_connection((host, node_port.port), _TIMEOUT).close()
         except OSError:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from muster.client.run_facts import RunFacts
-from muster.errors import Problem
+from muster.errors import InvalidInput, Problem
 from muster.store.records import suspend_problem
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
     from muster.client.events import Event
     from muster.client.log_records import LogRecord
+    from muster.client.replica_table import Replicas
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
 
@@ -141,6 +142,68 @@ class JobRun(RunFacts):
         self._record = self._api.scale(self.id, group, replicas, why)
         return self
 
+    def table(
+        self,
+        *,
+        sort: str = "replica",
+        descending: bool = False,
+        states: Collection[str] | str | None = None,
+        replicas: Collection[int] | int | str | None = None,
+        limit: int | None = None,
+        include_not_started: bool = False,
+    ) -> Replicas:
+        """Its replicas with their parameters and results: `pandas.DataFrame(run.table().rows)`.
+
+        Of an array, else of all groups. sort: `replica`, `state`, `exit_code`, `time`, a parameter
+        or a metric; `-COLUMN`: descending. Replicas without a value are last. states: of PENDING,
+        QUEUED, STARTING, RUNNING, SUCCEEDED, FAILED and STOPPED. replicas: numbers, or
+        `3,17,40-42`. limit: rows; None or 0 = all. include_not_started: also those that have not
+        started. Raises InvalidInput.
+        """
+        from muster.api.replica_table import TableQuery
+        from muster.client.filters import limit_of, numbers_in
+        from muster.client.replica_table import Replicas
+
+        if isinstance(states, str):
+            states = [states]
+        numbers = numbers_in("replicas", replicas)
+        column = sort.removeprefix("-")
+        descending = descending or column != sort
+        names = None if states is None else [state.upper() for state in states]
+        query = TableQuery(
+            sort=column,
+            descending=descending,
+            states=names,
+            replicas=numbers,
+            limit=limit_of(limit),
+            include_not_started=include_not_started,
+        )
+        return Replicas(self._api.replica_table([self.id], query))
+
+    def retry(
+        self,
+        *,
+        unfinished: bool = False,
+        only: Collection[int] | int | str | None = None,
+        update_code: bool = False,
+    ) -> JobRun:
+        """Retry the failed replicas of its array, in a new run of the same Job with the same
+        settings. Returns the new run.
+
+        unfinished: all that have not succeeded. only: these numbers instead, or `3,17,40-42`.
+        Replicas keep their numbers and parameters. update_code: run the Job's file, folder or
+        repository as it is now, not as it was. Raises InvalidInput if there are no replicas to
+        retry, the run has no array, or it is in progress.
+        """
+        from muster.api.retry import Retry
+
+        if unfinished and only is not None:
+            raise InvalidInput(Problem("only", "conflicts with unfinished", "give one of the two"))
+        numbers = [only] if isinstance(only, (str, int)) else only
+        text = None if numbers is None else ",".join(map(str, numbers))
+        chosen = Retry("unfinished" if unfinished else "failed", text, update_code)
+        return JobRun(self._api, self._api.start(self._api.prepare_retry(self.id, chosen)))
+
     def delete(self) -> None:
         """Delete a run that has ended, with its output. Raises InvalidInput if it has not."""
         self._api.delete(self.id)
@@ -165,6 +228,7 @@ class JobRun(RunFacts):
         *,
         follow: bool = False,
         ranks: Collection[int] | None = None,
+        replicas: Collection[int] | int | str | None = None,
         groups: Collection[str] | None = None,
         streams: Collection[str] | None = None,
         tail: int | None = None,
@@ -174,13 +238,16 @@ class JobRun(RunFacts):
     ) -> Iterator[LogRecord]:
         """Lines of output of all nodes, in order of time. follow: until the run has ended.
 
-        streams: of `stdout`, `stderr` and `service`, Muster's own messages: their records have no
-        rank, and are left out where ranks or groups are given. attempt: one attempt, or `all`;
-        default: the newest and, with follow, those after it. since: only lines recorded at this
-        aware time or later, or within this timedelta. grep: only lines in which this regular
+        replicas: only nodes of these replicas of its array, in place of ranks. streams: of
+        `stdout`, `stderr` and `service`, Muster's own messages: their records have no rank, and are
+        left out where ranks or groups are given. attempt: one attempt, or `all`; default: the
+        newest (of an array, all) and, with follow, those after it. since: only lines recorded at
+        this aware time or later, or within this timedelta. grep: only lines in which this regular
         expression (RE2) is found; `tail` counts these lines. Raises InvalidInput for parts that the
         run does not have.
         """
+        if replicas is not None:
+            ranks = self.replica_ranks(replicas, groups)
         selection = _selection(ranks, groups, streams, tail, attempt, since, grep)
         return self._records(self.log_chunks(selection, follow=follow))
 
@@ -189,6 +256,7 @@ class JobRun(RunFacts):
         *,
         follow: bool = False,
         ranks: Collection[int] | None = None,
+        replicas: Collection[int] | int | str | None = None,
         groups: Collection[str] | None = None,
         streams: Collection[str] | None = None,
         tail: int | None = None,
@@ -197,6 +265,8 @@ class JobRun(RunFacts):
         grep: str | None = None,
     ) -> AsyncIterator[LogRecord]:
         """As `logs`, in an event loop of asyncio, also when it does not follow."""
+        if replicas is not None:
+            ranks = self.replica_ranks(replicas, groups)
         selection = _selection(ranks, groups, streams, tail, attempt, since, grep)
         return self._records_async(self._api.log_async(self.id, selection, follow=follow))
 

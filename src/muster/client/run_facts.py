@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from muster.client.node import Node, node_from
 from muster.describe.times import moment, optional_moment, span
+from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
 from muster.secrets import hidden, redacted
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from muster.api.usage import NodeUsage
     from muster.client.outputs import Outputs
     from muster.client.table import Table
+    from muster.lifecycle.policy import GroupPolicy
     from muster.lifecycle.status import Failure
 
 
@@ -67,6 +69,13 @@ class RunFacts:
         return shown
 
     @property
+    def retry_of(self) -> str | None:
+        """The name of the run whose replicas it runs again; None if it is no retry."""
+        from muster.spec.values import RETRY_TAG
+
+        return self.tags.get(RETRY_TAG)
+
+    @property
     def created_by(self) -> str:
         """The user who started it; "" if unknown."""
         return self._record.created_by
@@ -105,6 +114,12 @@ class RunFacts:
     def exit_code(self) -> int | None:
         """0, or that of the first node that failed; None if there is none."""
         return self._record.exit_code
+
+    @property
+    def broken(self) -> bool:
+        """Whether it has failed because Muster or its engine could not continue it, not because a
+        node failed."""
+        return lifecycle_of(self._record).broken
 
     @property
     def created_at(self) -> datetime:
@@ -182,6 +197,40 @@ class RunFacts:
         return Table(node_from(node) for node in found if node.state != NodeState.SCALED_DOWN)
 
     @property
+    def shown_nodes(self) -> Table[Node]:
+        """The nodes that lists show: as `nodes`, but of arrays, which may have 100,000, those that
+        run, and the first that failed."""
+        from muster.client.table import Table
+
+        found = self._api.shown_nodes(self.id) if self.has_array else self._api.nodes(self.id)
+        return Table(node_from(node) for node in found if node.state != NodeState.SCALED_DOWN)
+
+    @property
+    def replica_states(self) -> dict[str, int]:
+        """State -> number of replicas of its arrays, or of all groups if it has none; NOT_STARTED
+        for those that have not started."""
+        from muster.api.replica_table import TableQuery
+
+        found = self._api.replica_table([self.id], TableQuery(limit=0))
+        rest = {"NOT_STARTED": found.not_started} if found.not_started else {}
+        return {**found.states, **rest}
+
+    def progress(self, per_second: float | None = None) -> str:
+        """How far its array is: `412 of 10,000 done, 3 failed, 8 running`. per_second: how many
+        replicas end in a second."""
+        from muster.describe.replicas import progress
+
+        states = self.replica_states
+        at_rest = RunState(self.state).at_rest
+        return progress(states, sum(states.values()), per_second, at_rest=at_rest)
+
+    @property
+    def details_name_failed(self) -> bool:
+        """Whether its details name the replicas of its array that have failed."""
+        ending = lifecycle_of(self._record).stopping
+        return self.done and ending is not None and ending.names_failed
+
+    @property
     def usage(self) -> dict[int, NodeUsage]:
         """What its nodes have used of CPUs, memory, disks and network, by rank.
 
@@ -223,6 +272,63 @@ class RunFacts:
     def group_sizes(self) -> dict[str, int]:
         """Group -> its maximum of nodes, in rank order."""
         return self._plan.group_sizes()
+
+    @property
+    def has_array(self) -> bool:
+        """Whether a group is an array."""
+        return bool(self._plan.arrays())
+
+    def arrays(self) -> dict[str, tuple[int, int]]:
+        """Its groups that are arrays -> the first rank, and the nodes of each replica."""
+        return {group.name: (group.first_rank, group.nodes) for group in self._plan.arrays()}
+
+    def replica_ranks(
+        self,
+        replicas: Collection[int] | int | str,
+        groups: Collection[str] | None = None,
+        *,
+        several: str = "name one with --group",
+    ) -> list[int]:
+        """The ranks of the nodes of these replicas (numbers, or `3,17,40-42`), of its array, or of
+        the only one of `groups`. Raises InvalidInput if there is no such replica, or it is not
+        clear of which group. several: what to do then."""
+        from muster.client.filters import numbers_in
+
+        group = self._group_with_replicas(groups, several)
+        numbers = numbers_in("replicas", replicas) or []
+        absent = [number for number in numbers if not 0 <= number < group.replicas]
+        if absent:
+            from muster.lifecycle.ranks import shortened_ranks
+
+            text = f"{self.name} has no replica {shortened_ranks(absent)}"
+            hint = f"replicas of {group.name} are 0 to {group.replicas - 1}"
+            raise InvalidInput(Problem("replica", text, hint))
+        return [rank for number in numbers for rank in group.replica_ranks(number)]
+
+    def replicas_of(self, ranks: Iterable[range]) -> set[int]:
+        """The replicas with these ranks, of its arrays, or of all groups if it has none."""
+        groups = self._plan.arrays() or self._plan.policies()
+        return {
+            (rank - group.first_rank) // group.nodes
+            for part in ranks
+            for rank in part
+            for group in groups
+            if rank in group.ranks
+        }
+
+    def _group_with_replicas(self, names: Collection[str] | None, hint: str) -> GroupPolicy:
+        groups = self._plan.arrays() or self._plan.policies()
+        if names:
+            groups = [group for group in self._plan.policies() if group.name in names]
+        if not groups:
+            given = ", ".join(names or ())
+            known = ", ".join(group.name for group in self._plan.policies())
+            text = f"{self.name} has no group {given}"
+            raise InvalidInput(Problem("group", text, f"its groups: {known}"))
+        if len(groups) != 1:
+            text = f"several groups of {self.name} have replicas"
+            raise InvalidInput(Problem("replica", text, hint))
+        return groups[0]
 
     def limits(self) -> dict[str, str]:
         """Group -> what this machine gives its nodes, for groups with resources or a shape."""

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def run_dict(run: RunFacts, record: RunRecord) -> dict[str, Any]:
-    """A run; times as RFC 3339 text."""
+    """A run; times as RFC 3339 text. Of an array the nodes that lists show, and the states of the
+    replicas in place of the outputs, of which there may be 100,000."""
+    nodes, usage = run.shown_nodes, run.usage
+    if run.has_array:
+        shown = {node.rank for node in nodes}
+        usage = {rank: used for rank, used in usage.items() if rank in shown}
+        found: dict[str, Any] = {"replica_states": run.replica_states}
+    else:
+        found = {"outputs": [os.fspath(one) for one in run.outputs()]}
     return {
         "id": record.id,
         "name": record.name,
@@ -38,9 +46,9 @@ def run_dict(run: RunFacts, record: RunRecord) -> dict[str, Any]:
         "notes": run.notes,
         "replicas": run.replicas,
         "endpoints": {} if run.done else run.endpoints,
-        "outputs": [os.fspath(one) for one in run.outputs()],
-        "nodes": [node.to_dict() for node in run.nodes],
-        "usage": [{"rank": rank, **used.to_dict()} for rank, used in sorted(run.usage.items())],
+        **found,
+        "nodes": [node.to_dict() for node in nodes],
+        "usage": [{"rank": rank, **used.to_dict()} for rank, used in sorted(usage.items())],
     }
 
 

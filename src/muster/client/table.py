@@ -49,7 +49,7 @@ class Table(list[T]):
         if not rows:
             return "[]"
         columns = [[name, *(visible_line(row[name]) for row in rows)] for name in rows[0]]
-        lines = zip(*map(_aligned, columns), strict=True)
+        lines = zip(*map(aligned, columns), strict=True)
         return "\n".join("  ".join(line).rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
@@ -58,10 +58,12 @@ class Table(list[T]):
         return table([item._cells() for item in self])
 
 
-def _aligned(column: Sequence[str]) -> list[str]:
-    """The texts with spaces after them, so that all are equally wide."""
+def aligned(column: Sequence[str], *, right: bool = False) -> list[str]:
+    """The texts with spaces after or before them, so that all are equally wide."""
     width = max(map(cells, column))
-    return [text + " " * (width - cells(text)) for text in column]
+    spaces = (" " * (width - cells(text)) for text in column)
+    pairs = zip(column, spaces, strict=True)
+    return [space + text if right else text + space for text, space in pairs]
 
 
 def flat(facts: Mapping[str, Any]) -> dict[str, Any]:

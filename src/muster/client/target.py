@@ -1,7 +1,7 @@
 """The target of `muster run` as a spec: a spec file, manifests, code, a git repository, or only a
 command.
 
-`FILE#NAME` is one of several JobSets in a file or a folder; `-` is standard input.
+`FILE#NAME` is one of several JobSets or Jobs in a file or a folder; `-` is standard input.
 """
 
 from __future__ import annotations
@@ -9,17 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
-from muster.spec.kinds import ARCHIVES
+from muster.spec.kinds import ARCHIVES, KINDS
 from muster.spec.models import JobSpec
 from muster.spec.override_models import FLAGS, RunOverrides
-from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec
+from muster.spec.reader import (
+    ParsedSpec,
+    has_jobs,
+    is_manifest,
+    job_name_from,
+    parse_file,
+    parse_spec,
+)
 from muster.spec.wording import short
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
@@ -72,7 +78,7 @@ def parse_target(
         git = git_fields(str(target))
         return parse_spec({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
-    if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
+    if _is_spec(path) or ("entrypoint" not in given and _has_manifests(path)):
         if problems := already_described(
             str(path), {name: given[name] for name in given if name not in _OVERRIDABLE}
         ):
@@ -145,7 +151,7 @@ def is_spec_target(target: str | Path | None) -> bool:
     if target is None or is_address(target):
         return False
     path, _ = split_target(target)
-    return _is_spec(path) or _has_jobsets(path)
+    return _is_spec(path) or _has_manifests(path)
 
 
 def already_described(what: str, fields: Mapping[str, Any]) -> list[Problem]:
@@ -160,6 +166,7 @@ _FLAGS = {
     "framework_options": "--option",
     "mounts": "--mount",
     "tags": "--tag",
+    "array": "--array",
     "failure": "--max-restarts",
     "args": "what follows --",
 }
@@ -176,6 +183,7 @@ def _flag(field: str) -> str:
 
 def _meant(missing: Path) -> str:
     """A hint for a missing target, which may be meant as a command."""
+    from shlex import quote
     from shutil import which
 
     from muster.spec.files import similar
@@ -183,7 +191,7 @@ def _meant(missing: Path) -> str:
     if str(missing) == "last":
         return "last is a run: `muster status last`; run a file, a folder or a job"
     if _SHELL.search(str(missing)):
-        return f"a command comes after --: `muster run -- sh -c {shlex.quote(str(missing))}`"
+        return f"a command comes after --: `muster run -- sh -c {quote(str(missing))}`"
     command = f"a command comes after --: `muster run -- {missing}`"
     if missing.name != str(missing) or missing.suffix:
         return similar(missing) or "check the path"
@@ -224,7 +232,7 @@ def takes_command(target: str | None, entrypoint: str | None, env: Sequence[str]
         return True
     path = Path(target)
     if os.path.isdir(path):
-        return not _has_jobsets(path)
+        return not _has_manifests(path)
     return path.name.lower().endswith(ARCHIVES) and os.path.isfile(path)
 
 
@@ -242,14 +250,14 @@ def _is_git(text: str) -> bool:
 
 
 def split_target(target: str | Path) -> tuple[Path, str | None]:
-    """The file or folder, and the name after `#` of one JobSet in it, if there is one."""
+    """The file or folder, and the name after `#` of one JobSet or Job in it, if there is one."""
     path = Path(target)
     file, mark, name = str(target).rpartition("#")
     return (Path(file), name) if mark and name and not os.path.exists(path) else (path, None)
 
 
 def single_targets(target: str | None, entrypoint: str | None = None) -> list[str | None]:
-    """The target, or one target for each JobSet in it. Raises InvalidInput."""
+    """The target, or one target for each JobSet and Job in it. Raises InvalidInput."""
     if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return [target]
     from muster.spec.formats.manifests import read_manifests
@@ -272,27 +280,33 @@ def _may_be_manifests(target: str | Path, entrypoint: str | None) -> bool:
     path, _ = split_target(target)
     if _is_spec(path):
         return (path == STDIN or os.path.exists(path)) and is_manifest(read_text(path))
-    return entrypoint is None and _has_jobsets(path)
+    return entrypoint is None and _has_manifests(path)
 
 
 def _is_spec(path: Path) -> bool:
     return path == STDIN or (path.suffix in _SPEC_SUFFIXES and not os.path.isdir(path))
 
 
-def _has_jobsets(path: Path) -> bool:
-    """Whether the path is a folder that directly contains manifests of JobSets."""
-    return os.path.isdir(path) and any(
-        file.suffix in _SPEC_SUFFIXES and file.is_file() and _holds_jobset(file)
-        for file in path.iterdir()
+def _has_manifests(path: Path) -> bool:
+    """Whether the path is a folder that directly contains manifests of JobSets or Jobs. Code often
+    has the manifest of a Job beside it; such a folder is code."""
+    if not os.path.isdir(path):
+        return False
+    files = list(path.iterdir())
+    is_code = any(file.suffix.lower() in KINDS for file in files)
+    return any(
+        file.suffix in _SPEC_SUFFIXES and file.is_file() and _is_manifest(file, is_code=is_code)
+        for file in files
     )
 
 
-def _holds_jobset(file: Path) -> bool:
+def _is_manifest(file: Path, *, is_code: bool) -> bool:
     try:
         text = read_text(file)
     except InvalidInput:
         return False  # not text: one of many files of a folder
-    return _JOBSET in text and is_manifest(text)
+    found = _JOBSET in text if is_code else has_jobs(text)
+    return found and is_manifest(text)
 
 
 def _name_of(path: Path) -> str:

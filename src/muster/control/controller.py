@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
-from muster.lifecycle.effects import CloseSession, Effect, Entry, ReleaseNodes
+from muster.lifecycle.effects import CloseSession, Effect, Entry, LeaveSession, ReleaseNodes
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
@@ -32,6 +32,8 @@ class Record(Struct, frozen=True):
     entries: tuple[Entry, ...]
     #: When it was decided (epoch seconds).
     now: float
+    #: See `Decision.metrics`.
+    metrics: Mapping[int, str] = {}
 
 
 class Step(Struct, frozen=True):
@@ -40,7 +42,7 @@ class Step(Struct, frozen=True):
     #: None if there is nothing to record.
     record: Record | None = None
     #: Carried out in order, once the record is made.
-    effects: tuple[Effect | CloseSession, ...] = ()
+    effects: tuple[Effect | CloseSession | LeaveSession, ...] = ()
 
 
 class Controller:
@@ -51,11 +53,12 @@ class Controller:
     It may be killed at any point. Its successor repeats effects that were recorded and not carried
     out, and learns what happened meanwhile from the engine (`Engine.open`).
 
-    status: as recorded.
+    status: as recorded. detached: whether nodes outlive it (`Capabilities.detached`).
     """
 
-    def __init__(self, policy: Policy, status: RunStatus) -> None:
+    def __init__(self, policy: Policy, status: RunStatus, *, detached: bool = False) -> None:
         self._policy = policy
+        self._detached = detached
         self._status = status
         self._unrecorded: list[Event] = []
         #: The step that puts the run at rest. It is recorded when the session has closed.
@@ -65,6 +68,8 @@ class Controller:
         #: While the run is handed over: what would become of it if it were suspended. Never
         #: recorded.
         self._shadow: RunStatus | None = None
+        #: Whether the nodes are left to the next controller.
+        self._left = False
         self._handed_over = False
 
     @property
@@ -81,7 +86,7 @@ class Controller:
     @property
     def handed_over(self) -> bool:
         """Whether the record says that the run is handed over: it is in progress, and has no
-        processes."""
+        processes, unless they are detached."""
         return self._handed_over
 
     def outstanding(self) -> tuple[Effect, ...]:
@@ -90,7 +95,7 @@ class Controller:
 
     def wake_at(self) -> float | None:
         """When to decide the next step even if nothing happens (epoch seconds); None = never."""
-        if self._final is not None:
+        if self._final is not None or self._left:
             return None
         if self._shadow is not None:
             return wake_at(self._shadow)
@@ -110,6 +115,10 @@ class Controller:
         A run that is to be handed over is stopped like one that is suspended: nodes can save, and
         have their grace period. What they report from that step on is not recorded, since the next
         controller learns that they are lost. A run that is ending is not handed over.
+
+        Nodes that outlive the controller are left as they are, also when the run is ending. The
+        next controller learns from them what is not recorded. When the session closes, what they
+        knew of is forgotten on their hosts: so their ends are recorded before.
         """
         for event in events:
             if isinstance(event, SessionClosed):
@@ -120,6 +129,8 @@ class Controller:
             return self._final if self._closed else Step()
         if self._hand_over is None:
             return self._decide(events, now)
+        if self._detached and not self._status.state.at_rest:
+            return self._leave_step(self._hand_over.why, now)
         if self._shadow is not None:
             return self._hand_over_step(_of_nodes(events), now)
         if self._is_ending(events):
@@ -148,14 +159,23 @@ class Controller:
             return Step(effects=effects)
         return Step(effects=(*effects, CloseSession()))
 
+    def _leave_step(self, why: str, now: float) -> Step:
+        """The next step of leaving the nodes to another controller."""
+        if self._closed:
+            entries = (Entry("handed_over", {"why": why}),)
+            return Step(Record(self._status, self._status, entries, now))
+        leaving, self._left = not self._left, True
+        return Step(effects=(LeaveSession(),) if leaving else ())
+
     def _decide(self, events: Sequence[Event], now: float) -> Step:
         self._unrecorded += events
-        decision = decide(self._policy, self._status, self._unrecorded, now)
+        apart = self._detached and not self._closed
+        decision = decide(self._policy, self._status, self._unrecorded, now, outcome_apart=apart)
         after = decision.status
         if not decision.entries and after is self._status:
             self._unrecorded = []
             return Step(effects=decision.effects)
-        record = Record(self._status, after, decision.entries, now)
+        record = Record(self._status, after, decision.entries, now, decision.metrics)
         step = Step(record, decision.effects)
         if not after.state.at_rest or self._closed:
             return step
@@ -167,7 +187,7 @@ class Controller:
         self._status = record.after
         self._unrecorded = []
         self._final = None
-        self._handed_over = self._shadow is not None and self._closed
+        self._handed_over = self._closed and (self._left or self._shadow is not None)
 
 
 def _of_nodes(events: Sequence[Event]) -> list[Event]:

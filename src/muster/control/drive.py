@@ -6,22 +6,24 @@ For each run that something has happened to: decide a step, record it, then carr
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from muster.control.clock import Clock
 from muster.control.controller import Controller, Record, Step
 from muster.control.ledger import Ledger
-from muster.engines.base import Report, Session
+from muster.engines.base import DetachedSession, Report, Session
 from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import EngineError, StoreBusy
 from muster.lifecycle.effects import (
     CloseSession,
     Effect,
     KillNodes,
+    LeaveSession,
     ReleaseNodes,
     SignalNodes,
     StartNodes,
@@ -38,8 +40,9 @@ from muster.lifecycle.events import (
     Tick,
 )
 from muster.lifecycle.policy import Policy
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import RunStatus
+from muster.store.records import LeaseLost
 
 #: Seconds until a step that could not be recorded is decided and recorded again.
 _RETRY = 1.0
@@ -69,6 +72,14 @@ class RunParts(Struct, frozen=True):
     #: Returns requests that are not in the ledger; again until they have taken effect. If it
     #: raises StoreBusy, it is called again later; if it raises anything else, the run is broken.
     requests: Callable[[], Sequence[Request | HandOverRequested]] = no_requests
+    #: Whether nodes outlive the session (`Capabilities.detached`), which is a `DetachedSession`.
+    detached: bool = False
+
+
+#: Errors that a supervisor on another host would not have, or a later one.
+_SHORTAGES = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
 
 
 class Outcome(Struct, frozen=True):
@@ -80,6 +91,9 @@ class Outcome(Struct, frozen=True):
     handed_over: bool = False
     #: Why the run could not be driven to its end; its session is closed nevertheless.
     error: Exception | None = None
+    #: Whether the session has left its nodes to another process. That drives the run on, also if
+    #: there was an error meanwhile.
+    left: bool = False
 
 
 class DrivenRun:
@@ -94,13 +108,15 @@ class DrivenRun:
         self._timer = self._loop.add(lambda _: driver.schedule(self))
         self._inbox: list[EngineEvent] = []
         self._begun = False
-        self._closing = False  # whether the session was requested to close
+        self._closing = False  # whether the session was requested to close, or to leave
+        self._left = False  # whether it was requested to leave its nodes
         self._closed = False  # whether it has reported that
         self._error: Exception | None = None
         #: None while the run is driven.
         self.outcome: Outcome | None = None
         try:
-            self._controller = Controller(parts.policy, self.ledger.load())
+            status = self.ledger.load()
+            self._controller = Controller(parts.policy, status, detached=parts.detached)
             self._session = parts.open(self._loop, self._report)
         except BaseException:
             self._loop.close()
@@ -132,8 +148,11 @@ class DrivenRun:
         self._set_timer(retry=True)
 
     def abandon(self) -> None:
-        """Close the session without waiting for that, and drive the run no more: its process is
-        about to end."""
+        """Close the session, or leave it if its nodes are detached, without waiting for that, and
+        drive the run no more: its process is about to end."""
+        if self._parts.detached:
+            self._leave()
+            return
         self._closing = True
         try:
             self._session.close()
@@ -170,7 +189,9 @@ class DrivenRun:
             raise EngineError("the engine has closed the session of a run in progress")
         # what happened without a controller is applied before deadlines are checked
         given: list[Event] = (
-            [ControllerStarted(), *events, *requests] if begins else [*events, *requests, Tick()]
+            [ControllerStarted(attaches=self._parts.detached), *events, *requests]
+            if begins
+            else [*events, *requests, Tick()]
         )
         return self._controller.step(given, self._clock.now())
 
@@ -219,7 +240,7 @@ class DrivenRun:
             left = min(left, _RETRY)
         self._timer.wake_at(None if left == math.inf else self._loop.now() + left)
 
-    def _carry_out(self, effect: Effect | CloseSession) -> None:
+    def _carry_out(self, effect: Effect | CloseSession | LeaveSession) -> None:
         match effect:
             case StartNodes(attempt, nodes):
                 self._session.start(attempt, nodes)
@@ -234,6 +255,12 @@ class DrivenRun:
             case CloseSession():
                 self._closing = True
                 self._session.close()
+            case LeaveSession():
+                self._leave()
+
+    def _leave(self) -> None:
+        self._closing = self._left = True
+        cast(DetachedSession, self._session).leave()
 
     # --- the end
 
@@ -246,7 +273,8 @@ class DrivenRun:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """The run cannot be driven: close its session, and give up when that has closed."""
+        """The run cannot be driven: close its session, and give up when that has closed. Detached
+        nodes are left alone if another process drives the run now, or can when there is room."""
         if self._error is not None and self._error is not error:
             self._error.add_note(f"and then: {error!r}")
             self._end()  # even closing fails
@@ -255,19 +283,33 @@ class DrivenRun:
         if not self._closed:
             self._closing = True
             with self._failures():
-                self._session.close()
+                status = self._controller.status
+                if self._left or (self._parts.detached and leaves_nodes(error, status)):
+                    self._leave()
+                else:
+                    self._session.close()
         self._driver.schedule(self)
 
     def _end(self) -> None:
         error, handed_over = self._error, self._controller.handed_over
         try:
-            if not handed_over:
+            if not (handed_over or self._left):
                 self._session.finish_logs()
         except Exception as failed:  # noqa: BLE001  as above
             error = error or failed
         self._loop.close()
-        self.outcome = Outcome(self._controller.status, handed_over, error)
+        self.outcome = Outcome(self._controller.status, handed_over, error, self._left)
         self._driver.remove(self)
+
+
+def leaves_nodes(error: Exception, status: RunStatus) -> bool:
+    """Whether an error says nothing against nodes that are elsewhere: another process drives the
+    run, or this host lacks something for now, such as room on its disk; or, if programs run there,
+    a file here cannot be read or written."""
+    if isinstance(error, OSError):
+        run = (NodeState.RUNNING, NodeState.READY)
+        return error.errno in _SHORTAGES or any(node.state in run for node in status.nodes)
+    return isinstance(error, LeaseLost)
 
 
 class Driver:

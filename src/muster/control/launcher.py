@@ -12,11 +12,12 @@ import errno
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,15 @@ from weakref import finalize
 from msgspec.structs import asdict
 
 from muster.control import run_lock
-from muster.engines.registry import LOCAL, engine_named
+from muster.engines.registry import engine_named, local_engine
 from muster.errors import EngineError, MusterError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
+from muster.storage.home import Home
 from muster.submission import Submission
 
 if TYPE_CHECKING:
+    from muster.control.shared_supervisor import SharedSupervisor
     from muster.engines.base import Engine
     from muster.store.records import Lease
 
@@ -62,10 +65,12 @@ class LauncherClosed(Exception):  # noqa: N818
 class Launcher:
     """The submitter's end of the connection to a launcher."""
 
-    def __init__(self, sock: socket.socket, pid: int) -> None:
-        """pid: of the launcher, a child of this process."""
+    def __init__(self, sock: socket.socket, pid: int, *, shares: bool = False) -> None:
+        """pid: of the launcher, a child of this process. shares: whether runs may share a
+        supervisor."""
         self._sock = sock
         self._pid = pid
+        self._shares = shares
         self._owner = os.getpid()
         self._lock = Lock()  # one request at a time, from any thread
         # also when it is not closed: at the exit of the program, or when nothing refers to it
@@ -73,7 +78,9 @@ class Launcher:
 
     @classmethod
     def fork(cls) -> Launcher:
-        """Fork a launcher from this process, which should be small and have one thread."""
+        """Fork a launcher from this process, which should be small, have one thread, and start one
+        run."""
+        _import_shared()
         ours, theirs = socket.socketpair()
         with Held(signal.SIGINT):  # the launcher ignores Ctrl-C from the start
             pid = os.fork()
@@ -103,7 +110,7 @@ class Launcher:
         pid = os.posix_spawn(sys.executable, argv, os.environ, setsigmask=(signal.SIGINT,))
         theirs.close()
         _reap_disconnected()
-        return cls(ours, pid)
+        return cls(ours, pid, shares=True)
 
     @property
     def inherited(self) -> bool:
@@ -117,12 +124,15 @@ class Launcher:
         engine: str,
         held: tuple[int, int],
         submission: Submission,
+        *,
+        shared: bool = False,
     ) -> int:
         """Start a supervisor for a run. Returns its pid.
 
         run: its lease. engine: the name of its engine. held: descriptors of its lock and its
         liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
-        start from.
+        start from. shared: whether runs that are started soon after one another may have the same
+        one.
         Raises EngineError if it cannot be started, LauncherClosed.
         """
         request = {
@@ -131,6 +141,7 @@ class Launcher:
             "engine": engine,
             "environ": dict(submission.environ),
             "python": submission.python,
+            "shared": shared and self._shares,
         }
         data = json.dumps(request).encode()
         try:
@@ -206,23 +217,40 @@ def serve_on(descriptor: int) -> None:
     os._exit(0)  # at once: who closes the launcher waits for it
 
 
+def _import_shared() -> None:
+    """Import what both the submitter and the supervisor need: once instead of twice."""
+    import muster.control.persist
+    import muster.node.file_watch
+    import muster.plan.environment
+    import muster.storage.wakeup
+    import muster.store.sqlite.store  # noqa: F401
+
+    local_engine()
+
+
 def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter exits."""
     from muster.control.supervisor import warm
 
-    warm(engine_named(LOCAL))  # another one takes longer to start
-    gc.collect()
-    gc.freeze()  # objects loaded so far are never collected, so that children share their pages
+    warm(local_engine())  # another one takes longer to start
+    # objects loaded so far are never collected, so that children share their pages; collecting once
+    # before would take longer than starting a supervisor
+    gc.freeze()
+    shared = _SharedSupervisors()
     while True:
+        if not shared.wait(sock):
+            continue
         data, held, _, _ = socket.recv_fds(sock, _HEADER.size, 2)
         if not data:
             return
         for descriptor in held:
             os.set_inheritable(descriptor, False)
         (length,) = _HEADER.unpack(data)
-        request = json.loads(_read(sock, length))
+        data = _read(sock, length)
+        request = json.loads(data)
         try:
-            pid = _start(request, held)
+            pid = shared.start(request, data, held) if request["shared"] else 0
+            pid = pid or _start(request, held)
             # written here, so that processes that find the lock held see the pid
             run_lock.record_holder(held[0], pid)
             answer = str(pid)
@@ -248,16 +276,30 @@ def _read(sock: socket.socket, length: int) -> bytes:
 def _start(request: dict[str, Any], held: Sequence[int]) -> int:
     """Fork a supervisor through an intermediate process, which the run's engine prepares. Raises
     InvalidInput if there is no such engine."""
-    engine = engine_named(request["engine"])
-    pid = _try_start(engine, request, held, plain=False)
-    pid = pid or _try_start(engine, request, held, plain=True)
+    engine = engine_named(request["engine"], Home(Path(request["home"])))
+
+    def supervisor(ready: Callable[[bytes], None]) -> None:
+        _supervisor(engine, request, held, ready)
+
+    pid = _fork_prepared(engine, supervisor, plain=False)
+    pid = pid or _fork_prepared(engine, supervisor, plain=True)
     if pid == 0:
         log = f"{request['home']}/runs/{request['lease']['run_id']}/supervisor.log"
         raise OSError(errno.ECHILD, f"it ended at once (see {log})")
     return pid
 
 
-def _try_start(engine: Engine, request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
+#: What a forked supervisor says when it is settled, and when it cannot be used.
+_READY, _UNUSABLE = b"ready ", b"unusable "
+
+
+def _fork_prepared(
+    engine: Engine, supervisor: Callable[[Callable[[bytes], None]], None], *, plain: bool
+) -> int:
+    """Fork a process that the engine has prepared. Returns its pid; 0 if it did not get ready.
+
+    supervisor: runs in it. Gets a function to call with `_READY`.
+    """
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -267,7 +309,7 @@ def _try_start(engine: Engine, request: dict[str, Any], held: Sequence[int], *, 
             engine.prepare_parent(plain=plain)
             pid = os.fork()
             if pid == 0:
-                _supervisor(engine, request, held, writing)
+                _run_forked(supervisor, writing)
             os.write(writing, b"%d " % pid)
         finally:
             os._exit(0)
@@ -277,30 +319,21 @@ def _try_start(engine: Engine, request: dict[str, Any], held: Sequence[int], *, 
         answer = file.read().split()
     # in either order: the pid from the middle process, "ready" from the settled supervisor
     pids = [int(word) for word in answer if word.isdigit()]
-    return pids[0] if pids and b"ready" in answer else 0
+    return pids[0] if pids and _READY.strip() in answer else 0
 
 
-def _supervisor(engine: Engine, request: dict[str, Any], held: Sequence[int], writing: int) -> None:
-    from muster.control.command_line import hide_command_line
-    from muster.control.supervisor import Assignment, detach, supervise
-    from muster.storage.home import Home
-    from muster.store.records import Lease
+def _run_forked(supervisor: Callable[[Callable[[bytes], None]], None], writing: int) -> None:
+    """Run a supervisor in the forked process, and exit."""
+
+    def ready(word: bytes) -> None:
+        os.write(writing, word)
+        os.close(writing)
+        gc.enable()  # the submitter may have disabled it, and a supervisor may run for days
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     code = 70
     try:
-        own = Lease(**request["lease"])
-        hide_command_line(f"muster: run {own.run_id}")
-        home = Home(Path(request["home"]))
-        detach(home.run_dir(own.run_id).supervisor_log)
-        engine.prepare_supervisor()
-        os.write(writing, b"ready ")
-        os.close(writing)
-        _keep_only(held)
-        gc.enable()  # the submitter may have disabled it, and a supervisor may run for days
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        python = request["python"]
-        assignment = Assignment(home, own, request["environ"], python, held[1])
-        supervise(assignment, engine)
+        supervisor(ready)
         code = 0
     except BaseException:  # noqa: BLE001
         print_traceback()
@@ -308,9 +341,117 @@ def _supervisor(engine: Engine, request: dict[str, Any], held: Sequence[int], wr
         os._exit(code)
 
 
+def _supervisor(
+    engine: Engine,
+    request: dict[str, Any],
+    held: Sequence[int],
+    ready: Callable[[bytes], None],
+) -> None:
+    from muster.control.command_line import hide_command_line
+    from muster.control.supervisor import Assignment, detach, supervise
+
+    assignment = Assignment.of(request, held)
+    run_id = assignment.lease.run_id
+    hide_command_line(f"muster: run {run_id}")
+    detach(assignment.home.run_dir(run_id).supervisor_log)
+    engine.prepare_supervisor()
+    ready(_READY)
+    _keep_only(held)
+    supervise(assignment, engine)
+
+
+class _SharedSupervisors:
+    """Supervisors that drive several runs: the one that is handed the next run, if there is one.
+
+    A run joins the one before it if that was started less than LINGER ago. So runs that have
+    nothing to do with each other do not share the fate of one process, and none is left idle.
+    """
+
+    #: Seconds for which a supervisor is kept for the next run.
+    LINGER = 1.0
+
+    def __init__(self) -> None:
+        self._current: SharedSupervisor | None = None
+        #: Whether the machine's processes cannot drive several runs.
+        self._unusable = False
+
+    def wait(self, sock: socket.socket) -> bool:
+        """Wait for a request. False if none came for so long that the current supervisor was given
+        up."""
+        poll = select.poll()  # select() refuses descriptors from 1024 on
+        poll.register(sock, select.POLLIN)
+        if self._current is None or poll.poll(self.LINGER * 1000):
+            return True
+        self._give_up()
+        return False
+
+    def start(self, request: dict[str, Any], data: bytes, held: Sequence[int]) -> int:
+        """Hand a run to the current supervisor, or to a new one. Returns its pid; 0 if the run
+        needs one for itself. data: the encoded request."""
+        key = (request["home"], request["engine"])
+        if self._current is not None:
+            if self._current.key == key and self._current.hand(data, held):
+                return self._current.pid
+            self._give_up()
+        if self._unusable:
+            return 0
+        self._current = self._fork(key, request)
+        self._unusable = self._current is None
+        if self._current is not None and self._current.hand(data, held):
+            return self._current.pid
+        self._give_up()
+        return 0
+
+    def _give_up(self) -> None:
+        """Hand it no more runs: it ends when those that it has do."""
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+    def _fork(self, key: tuple[str, str], request: dict[str, Any]) -> SharedSupervisor | None:
+        from muster.control.shared_supervisor import SharedSupervisor
+
+        engine = engine_named(request["engine"], Home(Path(request["home"])))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def supervisor(ready: Callable[[bytes], None]) -> None:
+            _shared_supervisor(engine, request, theirs, ready)
+
+        pid = _fork_prepared(engine, supervisor, plain=False)
+        theirs.close()
+        if pid:
+            return SharedSupervisor(key, pid, ours)
+        ours.close()
+        return None
+
+
+def _shared_supervisor(
+    engine: Engine,
+    request: dict[str, Any],
+    sock: socket.socket,
+    ready: Callable[[bytes], None],
+) -> None:
+    from muster.control.command_line import hide_command_line
+    from muster.control.shared_supervisor import supervise_handed
+    from muster.control.supervisor import detach
+    from muster.storage.home import Home
+
+    hide_command_line("muster: several runs")
+    home = Home(Path(request["home"]))
+    detach(home.run_dir(request["lease"]["run_id"]).supervisor_log)
+    engine.prepare_supervisor()
+    if not engine.may_share():
+        ready(_UNUSABLE)
+        return
+    ready(_READY)
+    _keep_only([sock.fileno()])
+    supervise_handed(home, engine, sock)
+
+
 def _keep_only(held: Sequence[int]) -> None:
     """Close descriptors inherited from the submitter: readers of its pipes wait for their end."""
-    for descriptor in range(3, max(256, *held)):
-        if descriptor not in held:
-            with contextlib.suppress(OSError):  # most are not open
-                os.close(descriptor)
+    first = 3
+    for descriptor in sorted(held):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, max(256, first))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from muster.control.controller import Record
-from muster.control.persist import changed_nodes, run_changes, status_of
+from muster.control.persist import node_changes, run_changes, status_of
 from muster.control.service_log import ServiceLog
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
@@ -54,7 +54,11 @@ class StoreLedger:
         self._plan = plan
         self._lease = lease
         self.folder = folder
-        self._log = ServiceLog(store, plan.run_id, folder) if folder and plan.log_output else None
+        self._log: ServiceLog | None = None
+        if folder and plan.log_output:
+            # most runs have none, and `ranks` makes an object for each group
+            arrays = [g.ranks for g in plan.policy.groups if g.is_array] if plan.has_arrays else ()
+            self._log = ServiceLog(store, plan.run_id, folder, arrays, plan.parameters)
 
     def load(self) -> RunStatus:
         """See `Ledger.load`. Raises NotFound."""
@@ -81,8 +85,8 @@ class StoreLedger:
         if after.state.terminal and self._plan.ttl_after_finished is not None:
             changes["expires_at"] = record.now + self._plan.ttl_after_finished
         logged = [(entry.kind, entry.data) for entry in record.entries]
-        nodes = changed_nodes(self._plan, before, after)
-        return RunStep(self._lease, changes, nodes, logged, record.now)
+        nodes, changed = node_changes(self._plan, before, after, record.metrics)
+        return RunStep(self._lease, changes, nodes, logged, record.now, changed)
 
     def notify(self) -> None:
         """Something was recorded: add it to the service log, and notify the followers."""

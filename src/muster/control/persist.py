@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import compress
-from operator import attrgetter, is_not
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from muster.lifecycle.blocks import BlockList
+from muster.lifecycle.ranks import to_ranges
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason, RunStatus
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.sealing import seal, unseal
-from muster.store.records import CorruptRecord, NodeRecord, RunRecord
+from muster.store.records import CorruptRecord, NodeChange, NodeRecord, RunRecord
 from muster.store.run_columns import Lifecycle, corrupt, lifecycle_of
 
 if TYPE_CHECKING:
@@ -37,11 +38,20 @@ class Intent(Struct, frozen=True, omit_defaults=True, rename=_INTENT_KEYS):
     fault: Reason | None = None
     next_incarnation: int | None = None
     not_before: float | None = None
+    retries: int = 0
     scaling_down: bool = False
+    unreachable_since: float | None = None
+    unreachable_why: str = ""
+    waits_for: str = ""
+    away: float = 0.0
+    host: str = ""
+    address: str = ""
 
 
 _INTENT = msgspec.json.Decoder(Intent)
 _NO_INTENT = Intent()
+#: Nodes of an array have no row while they are like this.
+_FIRST = frozenset({NodeStatus(), NodeStatus(NodeState.SCALED_DOWN)})
 _lifecycle_fields = attrgetter(*Lifecycle.__struct_fields__)
 _intent_fields = attrgetter(*Intent.__struct_fields__)
 
@@ -92,9 +102,8 @@ def plan_of(run: RunRecord) -> RunPlan:
         raise corrupt(run, f"plan: {error}") from None
 
 
-def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
-    """The row of one node."""
-    intent = Intent(*_intent_fields(node))
+def node_record(plan: NodePlan, node: NodeStatus, metrics: str = "") -> NodeRecord:
+    """The row of one node. metrics: what its program left, as JSON; "" if nothing is new."""
     return NodeRecord(
         rank=plan.rank,
         group=plan.group,
@@ -109,39 +118,101 @@ def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
         finished_at=node.finished_at,
         signal=node.signal,
         incarnation=node.incarnation,
-        intent="" if intent == _NO_INTENT else msgspec.json.encode(intent).decode(),
+        intent=_intent(node),
+        metrics=metrics,
     )
 
 
-def changed_nodes(plan: RunPlan, before: RunStatus, after: RunStatus) -> list[NodeRecord]:
-    """Rows of the nodes that have changed."""
+def _intent(node: NodeStatus) -> str:
+    intent = Intent(*_intent_fields(node))
+    return "" if intent == _NO_INTENT else msgspec.json.encode(intent).decode()
+
+
+def node_changes(
+    plan: RunPlan, before: RunStatus, after: RunStatus, metrics: Mapping[int, str]
+) -> tuple[list[NodeRecord], list[NodeChange]]:
+    """What to record of the nodes that have changed: rows of those that may have none yet, changes
+    of the others. metrics: see `Decision.metrics`."""
+    records: list[NodeRecord] = []
+    changes: list[NodeChange] = []
     if before.nodes is after.nodes:
-        return []
-    # of thousands of nodes few change in a step; this comparison runs in C
-    differ = map(is_not, before.nodes, after.nodes)
-    changed = compress(range(len(after.nodes)), differ)
-    return [node_record(plan.nodes[rank], after.nodes[rank]) for rank in changed]
+        return records, changes
+    for (old, node), ranks in BlockList.of(after.nodes).changes_from(before.nodes).items():
+        for index, members in plan.policy.by_group(ranks):
+            if old in _FIRST and plan.policy.groups[index].is_array:
+                records += [node_record(plan.node(r), node, metrics.get(r, "")) for r in members]
+                continue
+            changes += [_change(node, [r], metrics[r]) for r in members if r in metrics]
+            if others := [rank for rank in members if rank not in metrics]:
+                changes.append(_change(node, others))
+    return records, changes
+
+
+def _change(node: NodeStatus, ranks: Sequence[int], metrics: str = "") -> NodeChange:
+    return NodeChange(
+        to_ranges(ranks),
+        state=node.state,
+        exit_code=node.exit_code,
+        started_at=node.started_at,
+        finished_at=node.finished_at,
+        signal=node.signal,
+        incarnation=node.incarnation,
+        intent=_intent(node),
+        metrics=metrics,
+    )
 
 
 def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> RunStatus:
-    """The recorded status of a run. nodes: in rank order. Raises CorruptRecord."""
+    """The recorded status of a run. nodes: in rank order; those of an array that are as they were
+    at first may be missing. Raises CorruptRecord."""
     from muster.lifecycle.counts import count_nodes
 
-    if len(nodes) != policy.size:
+    arrays = sum(group.size for group in policy.groups if group.is_array)
+    if not policy.size - arrays <= len(nodes) <= policy.size:
         raise corrupt(run, f"it has {len(nodes)} of {policy.size} nodes")
-    statuses = tuple(node_status(node) for node in nodes)
+    statuses = BlockList(policy.first_nodes())
+    for node in nodes:
+        statuses[node.rank] = node_status(node)
+    kept = _with_former_retries(lifecycle_of(run), statuses, policy)
+    status = _status(run, kept)
+    # the alarm makes the next step check all deadlines
+    return replace(status, nodes=statuses, alarm=0.0, counts=count_nodes(policy, statuses))
+
+
+def status_without_nodes(run: RunRecord) -> RunStatus:
+    """As `status_of`, to describe a run with many nodes. Raises CorruptRecord."""
+    return _status(run, lifecycle_of(run))
+
+
+def _status(run: RunRecord, kept: Lifecycle) -> RunStatus:
     return RunStatus(
-        nodes=statuses,
+        nodes=(),
         state=RunState(run.state),
         details=run.details,
         attempt=run.attempt,
         exit_code=run.exit_code,
         started_at=run.started_at,
         finished_at=run.finished_at,
-        alarm=0.0,  # makes the next step check all deadlines
-        counts=count_nodes(policy, statuses),
-        **asdict(lifecycle_of(run)),
+        **asdict(kept),
     )
+
+
+def _with_former_retries(
+    kept: Lifecycle, nodes: BlockList[NodeStatus], policy: Policy
+) -> Lifecycle:
+    """Move retries of replicas, which earlier versions stored with the run by `group/replica`, to
+    the nodes."""
+    former = {key: used for key, used in kept.spent.retries.items() if "/" in key}
+    if not former:
+        return kept
+    for group in policy.groups:
+        for replica in range(group.replicas):
+            used = former.get(f"{group.name}/{replica}")
+            if used is not None:
+                first = group.replica_ranks(replica)[0]
+                nodes[first] = replace(nodes[first], retries=used)
+    others = {key: used for key, used in kept.spent.retries.items() if key not in former}
+    return replace(kept, spent=replace(kept.spent, retries=others))
 
 
 def node_status(node: NodeRecord) -> NodeStatus:

@@ -3,7 +3,6 @@ their policy, or records their end."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 import warnings
@@ -17,17 +16,26 @@ from muster.identity import new_owner
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
-from muster.store.records import CorruptRecord, Lease, RunSummary
+from muster.store.records import CorruptRecord, Lease, LeaseLost, RunSummary
 from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.store.base import Store
 
-#: A run that loses this many supervisors in a row before any node starts is ended.
+#: A run that loses this many supervisors in a row before any node starts is ended. One whose nodes
+#: outlive their supervisors is ended when it loses one more within `_SOON` seconds, and no state of
+#: a node has changed meanwhile.
 MAX_LOST_SUPERVISORS = 3
+_SOON = 600.0
 
 NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
+SUPERVISOR_REPLACED = "its supervisor has ended; another one takes over, and its nodes go on"
+SUPERVISOR_STARTED_LATE = "the run was accepted, but its supervisor never started; another one does"
+LOST_REPEATEDLY = (
+    f"the run lost {MAX_LOST_SUPERVISORS + 1} supervisors within {_SOON / 60:g} minutes; "
+    "supervisor.log in its folder may say why"
+)
 
 #: Starts a supervisor for a run: (the run's lease, its engine, descriptors of its lock and its
 #: liveness pipe, what its nodes start from). Raises EngineError: the run has failed then.
@@ -83,9 +91,12 @@ def _recover(store: Store, home: Home, run_id: str, start_supervisor: StartSuper
         if own is None:
             return False
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
-        # an error is recorded with the run; the other runs still have to be recovered
-        with contextlib.suppress(EngineError):
+        try:
             _continue(store, home, own, held, why, start_supervisor)
+        except EngineError:
+            # recorded with the run, unless its nodes outlive supervisors and could not be ended
+            if not RunState(store.runs.summary(run_id).state).at_rest:
+                raise
         return True
     finally:
         os.close(held)
@@ -134,16 +145,20 @@ def _not_to_adopt(run: RunSummary) -> Problem:
 
 def why_not_here(store: Store, home: Home, run_id: str) -> str:
     """Why a run cannot continue here, though another process may continue it: its engine is not
-    installed, or the key of its secrets is missing. Empty if it can."""
+    installed, the key of its secrets is missing, or this shell allows too few open files. Empty if
+    it can."""
     # imported here: every command looks for runs to recover, few commands find one
     from muster.control.persist import plan_to_run
+    from muster.control.replicas import desired_replicas
     from muster.engines.registry import engine_named
 
     try:
-        engine_named(store.runs.summary(run_id).engine)
+        engine = engine_named(store.runs.summary(run_id).engine, home)
         if not store.runs.pending_requests(run_id).cancel:  # its end needs no secrets
             stored_submission.read(home, run_id)
-            plan_to_run(home, store.runs.get(run_id))
+            record = store.runs.get(run_id)
+            plan = plan_to_run(home, record)
+            return engine.lacking_here(plan, desired_replicas(record, plan))
     except CorruptRecord:
         return ""  # recovery ends it
     except InvalidInput as error:
@@ -169,7 +184,7 @@ def _take_and_break(store: Store, home: Home, run_id: str, why: str) -> bool:
     own = _take(store, home, run_id)
     if own is None:
         return False
-    record_broken(store, home.run_dir(run_id), own, why)
+    record_broken(store, home, own, why)
     store.leases.release(own)
     return True
 
@@ -182,10 +197,12 @@ def _continue(
     why: str,
     start_supervisor: StartSupervisor,
 ) -> None:
-    """Record the loss of the supervisor, and start another one if the policy restarts the run.
+    """Record the loss of the supervisor, and start another one if the policy restarts the run, or
+    its nodes have outlived the one before.
 
     own: the run's lease, which goes to the supervisor, or is released. lock: the descriptor of the
-    run's lock. why: as of SupervisorLost. Raises EngineError as `start_supervisor`.
+    run's lock. why: as of SupervisorLost. Raises EngineError as `start_supervisor`, and if nodes
+    that outlive supervisors could not be ended: the run is still in progress then.
     """
     folder = home.run_dir(own.run_id)
     try:
@@ -196,11 +213,14 @@ def _continue(
     try:
         record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
-        if not RunState(run.state).at_rest and liveness >= 0:
+        goes_on = not RunState(run.state).at_rest
+        if goes_on and liveness < 0:
+            _end_unattended(store, home, own, run.engine)
+        elif goes_on:
             submission = stored_submission.read(home, own.run_id)
             if submission is None:
                 text = f"the run's environment cannot be read from {folder.environ} any more"
-                record_broken(store, folder, own, f"{text}; start the run again")
+                record_broken(store, home, own, f"{text}; start the run again")
             else:
                 start_supervisor(own, run.engine, (lock, liveness), submission)
     except CorruptRecord as error:  # the other runs still have to be recovered
@@ -213,6 +233,17 @@ def _continue(
             store.leases.release(own)
         if liveness >= 0:
             os.close(liveness)
+
+
+def _end_unattended(store: Store, home: Home, own: Lease, engine: str) -> None:
+    """End a run whose nodes outlive their supervisor, and which can have no other one. Others are
+    ended when they have lost too many. Raises as `record_broken`."""
+    from muster.engines.registry import engine_named
+
+    if engine_named(engine, home).capabilities.detached:
+        pipe = home.run_dir(own.run_id).liveness_pipe
+        why = f"{pipe} was deleted while the run was in progress"
+        record_broken(store, home, own, why)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -235,12 +266,23 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
     Nothing if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
-    installed here.
+    installed here; EngineError as `Engine.clean_up`.
+
+    Where nodes outlive their supervisor, nothing is lost: the run's status stays as it is, and the
+    next supervisor attaches to them, and applies requests.
     """
     from muster.engines.registry import engine_named
 
     run_id = own.run_id
-    engine = engine_named(store.runs.summary(run_id).engine)
+    run = store.runs.summary(run_id)
+    engine = engine_named(run.engine, home)
+    if engine.capabilities.detached and not RunState(run.state).at_rest:
+        try:
+            _record_replaced(store, home, own, why)
+        except CorruptRecord:  # nobody can attach to its nodes
+            engine.clean_up(run_id)
+            raise
+        return
     engine.clean_up(run_id)
     record = store.runs.get(run_id)
     if RunState(record.state).terminal:
@@ -273,18 +315,54 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     record_step(store, plan, ledger, before, facts)
 
 
-def record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
-    """End a run that cannot continue under any policy. Raises LeaseLost."""
+def _record_replaced(store: Store, home: Home, own: Lease, why: str) -> None:
+    """Record that a run whose nodes go on gets another supervisor; or end it, if it has lost too
+    many. Raises as `record_lost`, and EngineError."""
+    from muster.control.clock import SteadyClock
+    from muster.control.controller import Record
+    from muster.control.ledger import StoreLedger
+    from muster.control.persist import plan_of
+    from muster.lifecycle.effects import Entry
+
+    events = store.events
+    now = SteadyClock(events.last_time(own.run_id)).now()
+    replaced, handed_over = (
+        events.count_since_last_node_entry(own.run_id, kind, now - _SOON)
+        for kind in ("supervisor_replaced", "handed_over")
+    )
+    if replaced - handed_over >= MAX_LOST_SUPERVISORS:
+        record_broken(store, home, own, LOST_REPEATEDLY)
+        return
+    plan, folder = plan_of(store.runs.get(own.run_id)), home.run_dir(own.run_id)
+    ledger = StoreLedger(store, plan, own, folder)
+    status = ledger.load()
+    texts = {SUPERVISOR_KILLED: SUPERVISOR_REPLACED, NEVER_STARTED: SUPERVISOR_STARTED_LATE}
+    entry = Entry("supervisor_replaced", {"why": texts.get(why, why)})
+    ledger.record(Record(status, status, (entry,), now))
+
+
+def record_broken(store: Store, home: Home, own: Lease, why: str) -> None:
+    """End a run that cannot continue under any policy. Raises LeaseLost, EngineError as
+    `Engine.clean_up`."""
     from muster.engines.registry import find_engine
 
-    engine = find_engine(store.runs.summary(own.run_id).engine)
+    engine = find_engine(store.runs.summary(own.run_id).engine, home)
     if engine is not None:  # without it, no supervisor was started
+        if engine.capabilities.detached:
+            _check_lease(store, own)  # its nodes may be those of another supervisor
         engine.clean_up(own.run_id)
     try:
-        _record_broken(store, folder, own, why)
+        _record_broken(store, home.run_dir(own.run_id), own, why)
     except CorruptRecord as error:
         text = why if why == str(error) else f"{why}; {error}"
         store.runs.end_corrupt(own, text, time.time())
+
+
+def _check_lease(store: Store, own: Lease) -> None:
+    """Raises LeaseLost if another process has the lease of the run."""
+    found = store.leases.get(own.run_id)
+    if found is None or (found.owner, found.token) != (own.owner, own.token):
+        raise LeaseLost(own, found)
 
 
 def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:

@@ -34,7 +34,7 @@ def reserve(
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`
     raises. A run that can never wait is only recorded."""
-    engine = engine_named(plan.engine)
+    engine = engine_named(plan.engine, home)
     if engine.may_queue(plan):
         engine.reserve(home, Claim(plan, sizes), partial(_in_progress, store, home), record)
     else:
@@ -44,7 +44,7 @@ def reserve(
 def reserve_again(store: Store, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
     """Reserve for a run whose supervisor was killed, in its former place. Returns what it lacks."""
     claim, in_progress = _claim(store, run, plan), partial(_in_progress, store, home)
-    return engine_named(run.engine).reserve_again(home, claim, in_progress)
+    return engine_named(run.engine, home).reserve_again(home, claim, in_progress)
 
 
 def reserve_scaled(
@@ -52,7 +52,7 @@ def reserve_scaled(
 ) -> None:
     """Reserve for a run that is scaled. A run that waits then waits for its new size; one that has
     started has to be given more at once. Raises InvalidInput if that is not free."""
-    engine = engine_named(run.engine)
+    engine = engine_named(run.engine, home)
     if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
         return
     claim = Claim(plan, {**desired_replicas(run, plan), group: count})

@@ -33,7 +33,7 @@ def scale(store: Store, home: Home, run: RunRecord, group: str, count: int, why:
     before = replicas[group]
     if before == count:
         return
-    engine = engine_named(run.engine)
+    engine = engine_named(run.engine, home)
     require(engine, "resize")
     if engine.may_queue(plan):  # what is reserved, and what is free, is known on its host only
         lease.check_host(store, run.id, run.name)
@@ -71,6 +71,11 @@ def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[
         yield Problem(name, f"{run.name} has no such group", suggestion(name, names))
         return
     index = names.index(name)
+    if plan.policy.groups[index].is_array:
+        text = "is an array, which cannot be scaled: its replicas are its parameter sets"
+        hint = f"`muster run {run.job_name} --parallelism N` starts a run with other ones at once"
+        yield Problem(name, text, hint)
+        return
     most, nodes = plan.policy.groups[index].replicas, plan.policy.groups[index].nodes
     least = _min_success(run, name)
     if count > most:

@@ -12,25 +12,35 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from muster.describe.events import in_log, sentence
+from muster.describe.log_entries import LogEntries
 from muster.errors import StoreError
 from muster.node.files import open_or_replace, replace_file
-from muster.secrets import hidden
 from muster.storage.home import RunDir
 from muster.store.records import EventRecord
 
 if TYPE_CHECKING:
+    from muster.plan.model import Parameters
     from muster.store.base import Store
 
 
 class ServiceLog:
-    """Writes the service log of one run."""
+    """Writes the service log of one run. arrays: the ranks of each array of the run. parameters: of
+    one of them."""
 
-    def __init__(self, store: Store, run_id: str, folder: RunDir) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        folder: RunDir,
+        arrays: Sequence[range] = (),
+        parameters: Parameters | None = None,
+    ) -> None:
         self._store = store
+        self._arrays, self._parameters = arrays, parameters
         self._run_id = run_id
         self._path = folder.service_log
         self._written = 0  # number of the last written entry
+        self._entries = LogEntries(lambda: arrays, lambda: parameters)
 
     def catch_up(self) -> None:
         """Write entries recorded since the last call. If that fails, the next call writes the whole
@@ -39,7 +49,10 @@ class ServiceLog:
             new = self._store.events.since(self._run_id, self._written)
             if not new:
                 return
-            text = _lines(new)
+            if not self._written:
+                arrays, parameters = self._arrays, self._parameters
+                self._entries = LogEntries(lambda: arrays, lambda: parameters)
+            text = _lines(self._entries, new)
             if self._written:
                 _append(self._path, text)
             else:
@@ -64,11 +77,11 @@ def _append(path: os.PathLike[str], text: bytes) -> None:
         os.close(descriptor)
 
 
-def _lines(entries: Sequence[EventRecord]) -> bytes:
+def _lines(shown: LogEntries, entries: Sequence[EventRecord]) -> bytes:
     lines = (
-        f"{_time(entry.time)}  {sentence(entry.kind, hidden(entry.data))}\n"
+        f"{_time(entry.time)}  {text}\n"
         for entry in entries
-        if in_log(entry.kind, entry.data)
+        for text in shown.texts(entry.time, entry.kind, entry.data)
     )
     return "".join(lines).encode(errors="backslashreplace")
 

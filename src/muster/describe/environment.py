@@ -48,7 +48,7 @@ def _planned_environment(
     plan: RunPlan, group: GroupPlan, fill: Callable[[str], str]
 ) -> Environment:
     process = ProcessValues(fill, error_file="(a file of the process)")
-    node = plan.nodes[group.first_rank]
+    node = plan.first_node(group)
     (env,) = environments(plan, node, describe_values(plan, group), [process])
     return env
 

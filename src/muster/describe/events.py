@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.describe.failure import one_line
-from muster.lifecycle.failure_details import reason_of
+from muster.describe.times import span
+from muster.lifecycle.failure_details import name_of, reason_of
+from muster.lifecycle.incarnations import BLOCK
 from muster.lifecycle.states import NodeState, RunState
 
 #: For each state of the run.
@@ -25,6 +27,7 @@ _RUN: Mapping[str, str] = {
 _NODES: Mapping[str, tuple[str, str]] = {
     NodeState.SCALED_DOWN: ("is scaled down", "are scaled down"),
     NodeState.PENDING: ("is waiting to start", "are waiting to start"),
+    NodeState.QUEUED: ("waits in a queue", "wait in a queue"),
     NodeState.STARTING: ("is starting", "are starting"),
     NodeState.RUNNING: ("is running", "are running"),
     NodeState.READY: ("is ready", "are ready"),
@@ -33,7 +36,7 @@ _NODES: Mapping[str, tuple[str, str]] = {
     NodeState.STOPPED: ("was stopped", "were stopped"),
 }
 #: States of nodes that the run's log shows; failures have entries of another kind.
-_SHOWN_OF_NODES = (NodeState.STARTING, NodeState.READY)
+_SHOWN_OF_NODES = (NodeState.QUEUED, NodeState.STARTING, NodeState.READY)
 
 
 #: The reason of a loss, at the end of an entry of what follows from it.
@@ -72,22 +75,38 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "failure":
             return _failure(fields, reason_of(str(data.get("message", ""))))
         case "restart":
-            wait = f" in {fields['wait']} s" if data.get("wait") else ""
-            return f"restart {fields['restart']} of {fields['what']}{wait}{why}"
+            return _restart(fields, data) + why
         case "attempt" | "resumed":
-            return f"attempt {fields['attempt']} starts{why}"
+            begins = f", begun by the {fields['by']}" if "by" in fields else " starts"
+            return f"attempt {fields['attempt']}{begins}{why}"
         case "cancel_requested" | "suspend_requested":
             return _because(f"{kind.partition('_')[0]} requested", fields.get("why", ""))
         case "scale_requested":
             return f"scaling of {fields['group']} to {fields['replicas']} requested{_by(fields)}"
         case "scaled":
             return f"{fields['group']} scaled from {fields['from']} to {fields['to']}{_by(fields)}"
-        case "disk":
-            return _disk(fields, data.get("used"), data.get("allowed"))
+        case "disk" | "unreachable" | "reachable" | "scheduled":
+            return _surroundings(kind, fields, data) + why
         case "stopping":
             return _because(f"the run is ending as {fields['towards']}", fields.get("why", ""))
         case _:
             return fields.get("why") or " ".join(f"{k}={v}" for k, v in fields.items())
+
+
+def _restart(fields: Mapping[str, str], data: Mapping[str, Any]) -> str:
+    if "by" in fields:
+        return f"the {fields['by']} restarts {fields['what']} by itself"
+    wait = f" in {fields['wait']} s" if data.get("wait") else ""
+    return f"restart {_restart_name(fields['restart'])} of {fields['what']}{wait}"
+
+
+def _restart_name(number: str) -> str:
+    """The number of a restart, as people count them: an engine that restarts runs by itself begins
+    a new block of numbers each time."""
+    if not number.isdecimal() or int(number) < BLOCK:
+        return number
+    by_engine, later = divmod(int(number), BLOCK)
+    return f"{later} after {by_engine} by the engine" if later else f"{by_engine} by the engine"
 
 
 def brief_sentence(kind: str, data: Mapping[str, Any]) -> str:
@@ -141,18 +160,42 @@ def _nodes(fields: Mapping[str, str]) -> str:
     exit_code = fields.get("exit_code")
     ending = f" with exit code {exit_code}" if exit_code not in (None, "0") else ""
     if state == NodeState.PENDING and "restart" in fields:
-        return (
-            f"node{'s' * several} {ranks} wait{'s' * (not several)} for restart {fields['restart']}"
-        )
+        number = _restart_name(fields["restart"])
+        return f"node{'s' * several} {ranks} wait{'s' * (not several)} for restart {number}"
     never_ran = state == NodeState.STOPPED and exit_code is None
-    restart = f", restart {fields['restart']}" if "restart" in fields and not never_ran else ""
+    restart = (
+        f", restart {_restart_name(fields['restart'])}"
+        if "restart" in fields and not never_ran
+        else ""
+    )
     return f"node{'s' * several} {ranks} {many if several else one}{ending}{restart}"
+
+
+def _surroundings(kind: str, fields: Mapping[str, str], data: Mapping[str, Any]) -> str:
+    """What happened to the disk of a node, to the contact with nodes, or to their place in a
+    queue."""
+    if kind == "disk":
+        return _disk(fields, data.get("used"), data.get("allowed"))
+    seconds = data.get("seconds")
+    several = not fields["ranks"].isdecimal()
+    after = f" after {span(seconds)}" if isinstance(seconds, int | float) else ""
+    match kind:
+        case "unreachable":
+            text = "cannot be reached"
+        case "reachable":
+            text = f"can be reached again{after}"
+        case _:
+            where = f" on {fields['where']}" if "where" in fields else ""
+            text = f"{'were' if several else 'was'} scheduled{where}{after}"
+    return f"node{'s' * several} {fields['ranks']} (group {fields['group']}) {text}"
 
 
 def _failure(fields: Mapping[str, str], reason: str) -> str:
     code = f" with exit code {fields['exit_code']}" if "exit_code" in fields else ""
-    restart = f", restart {fields['restart']}" if "restart" in fields else ""
-    text = f"node-{fields['rank']} (group {fields['group']}{restart}) failed{code}"
+    restart = f", restart {_restart_name(fields['restart'])}" if "restart" in fields else ""
+    given = f", {fields['parameters']}" if "parameters" in fields else ""
+    name = name_of(fields["rank"], fields)
+    text = f"{name} (group {fields['group']}{given}{restart}) failed{code}"
     return f"{text}, reason {fields['reason']}" + (f": {reason}" if reason else "")
 
 

@@ -8,8 +8,15 @@ from muster.lifecycle.failure_details import reason_of
 
 #: As `failure_details.headline` writes it.
 _HEADLINE = (
-    r"(?P<node>node-\d+) \((?P<where>group [^()]+)\) (?:failed with )?"
+    r"(?P<node>node-\d+|replica \d+(?:, node \d+)?) \((?P<where>group [^()]+)\) (?:failed with )?"
     r"(?P<text>[^()]+?)(?: \((?P<signal>signal [^()]+)\))?"
+)
+#: The last line of the details of some runs, which Muster writes: `Stopping.note`.
+_NOTE = re.compile(
+    r"\n(?:[\d,]+ of [\d,]+ replicas of group \S+ failed: [^\n]*"
+    r"|(?:all [\d,]+ re(?:tries|starts)|the only re(?:try|start))\b[^\n]* (?:are|is) used up[^\n]*"
+    r"|(?:failure\.)?max_restarts(?: of (?:group|rule) [^\n]+)? allows no restart"
+    r"|group \S+ allows no retry \(total_retries\)|rule [^\n]+)\Z"
 )
 
 
@@ -46,18 +53,22 @@ def _inside(headline: str) -> str:
 
 
 def cause_lines(details: str, most: int) -> list[str]:
-    """Details with the error first, and up to `most` of the last lines that the program wrote."""
-    written = details.partition(":\n")[2].splitlines()
+    """Details with the error first, up to `most` of the last lines that the program wrote, unless
+    the error is all that it wrote, and Muster's note."""
+    note = _NOTE.search(details)
+    whole = details if note is None else details[: note.start()]
+    written = whole.partition(":\n")[2].splitlines()
     if not written:
         return details.splitlines()
     from muster.node.failure_text import LAST_LINE
 
     shown = written if len(written) <= most else ["...", *written[-most:]]
     alone = len(written) == 1 or (len(written) == 2 and written[0] == LAST_LINE)
-    return [cause_first(details), *([] if alone else shown)]
+    notes = [] if note is None else [note[0].strip()]
+    return [cause_first(details), *([] if alone else shown), *notes]
 
 
 def _parts(details: str) -> tuple[str, str]:
     """The headline, and the line that names the error, if there is one."""
-    headline, colon, message = details.partition(":\n")
+    headline, colon, message = _NOTE.sub("", details).partition(":\n")
     return (headline, reason_of(message)) if colon else (details.partition("\n")[0], "")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from muster.frameworks.base import Answers, Check, Joined, Port, Service, Succeeds
-from muster.plan.model import GroupPlan, RunPlan
+from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.plan.template import Facts
+from muster.spec.placeholders import OF_PARAMETER
 from muster.spec.quantities import format_duration
 
 #: Values known only on the node -> the text shown instead.
@@ -23,19 +24,22 @@ _MAX_NAMES = 5
 
 
 class TemplateText:
-    """Fills templates for a group's first node; values known only later are shown as text.
+    """Fills templates for a node; values known only later are shown as text.
 
-    memory: bytes that the node should use.
+    memory: bytes that the node should use. parameters: those of its replica, secrets hidden.
     """
 
-    def __init__(self, plan: RunPlan, group: GroupPlan, memory: int) -> None:
+    def __init__(
+        self, plan: RunPlan, node: NodePlan, memory: int, parameters: Mapping[str, str]
+    ) -> None:
         # a marker is one word, which shlex.join does not quote; the text it stands for may need it
         self._texts: dict[str, str] = {}
         ports = {name: self._mark(text) for name, text in _ports(plan)}
-        places = {name: self._mark(text) for name, text in _ON_NODE.items()}
-        places["run.restarts"] = "0"
-        places["memory"] = str(memory)
-        self._facts = Facts(plan, plan.nodes[group.first_rank], 0, 0, ports, places)
+        values = {name: self._mark(text) for name, text in _ON_NODE.items()}
+        values["run.restarts"] = "0"
+        values["memory"] = str(memory)
+        values |= {f"{OF_PARAMETER}{name}": value for name, value in parameters.items()}
+        self._facts = Facts(plan, node, 0, 0, ports, values)
 
     def _mark(self, text: str) -> str:
         marker = f"Muster{len(self._texts)}Marker"

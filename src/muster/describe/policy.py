@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.describe.words import plural
-from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
+from muster.lifecycle.policy import (
+    Action,
+    EarlySuccess,
+    GroupFailure,
+    GroupPolicy,
+    Policy,
+    Rule,
+)
 from muster.spec.quantities import format_duration
+
+#: How a group has failed.
+_GROUP_FAILURES = {
+    GroupFailure.MAX_FAILED: "more than `max_failed` of its replicas",
+    GroupFailure.TOTAL_RETRIES: "no `total_retries` left",
+    GroupFailure.MIN_SUCCESS: "too few successes",
+}
 
 
 def policy_sentences(policy: Policy) -> Iterator[str]:
@@ -49,7 +63,8 @@ def _success(policy: Policy) -> str:
 
 
 def _failure(policy: Policy) -> str:
-    if not policy.max_restarts and all(rule.action is Action.FAIL for rule in policy.rules):
+    ends = (Action.FAIL, Action.FAIL_REPLICA)
+    if not policy.max_restarts and all(rule.action in ends for rule in policy.rules):
         return "the run fails when a required node fails"
     if not policy.max_restarts:
         return "the run fails when a required node fails, unless a rule below restarts it"
@@ -69,11 +84,13 @@ def _rule(rule: Rule) -> str:
         _one_of("reason", rule.reasons),
         _one_of("message", rule.messages),
     ]
+    failed = " or ".join(_GROUP_FAILURES[failure] for failure in rule.group_failed)
+    conditions.append(f"the failure of a group ({failed})" if failed else "")
     condition = " and ".join(filter(None, conditions)) or "anything"
     text = f"on {condition}, {rule.action.replace('_', ' ')}"
     if rule.before_retries:
         text = f"before `retries`: {text}"
-    if rule.action is Action.FAIL:
+    if rule.action in (Action.FAIL, Action.FAIL_REPLICA):
         return text
     if rule.max_restarts is not None:
         text += f", {_times(rule.max_restarts)}"
@@ -86,9 +103,25 @@ def _one_of(what: str, values: tuple[object, ...]) -> str:
 
 
 def _group(group: GroupPolicy) -> Iterator[str]:
+    if group.only is not None:
+        yield f"group {group.name}: only replicas {group.only.replace(',', ', ')}"
+    if group.parallelism is not None and group.parallelism < group.initial:
+        at_once = plural(group.parallelism, "replica")
+        yield f"group {group.name}: at most {at_once} at once, in order"
+    if group.max_failed is not None and group.max_failed < group.initial:
+        failed = f"more than {plural(group.max_failed, 'replica')}" if group.max_failed else "one"
+        has = "have" if group.max_failed else "has"
+        yield f"group {group.name}: the others are stopped when {failed} {has} failed"
+    for enough in group.early_success:
+        yield f"group {group.name}: {_early_success(enough)}"
+    if group.total_retries is not None:
+        failures = plural(group.total_retries, "failure")
+        yield f"group {group.name}: at most {failures} in all replicas together (`total_retries`)"
     if group.retries:
         times = _times(group.retries)
-        yield f"group {group.name}: a failed node is restarted alone, {times} (`retries`)"
+        whole = group.retries_replicas
+        what = "failed replica is restarted" if whole else "failed node is restarted alone"
+        yield f"group {group.name}: a {what}, {times} (`retries`)"
     if group.max_restarts is not None:
         most = group.max_restarts
         number = f"at most {plural(most, 'restart')}" if most else "no restarts"
@@ -100,6 +133,15 @@ def _group(group: GroupPolicy) -> Iterator[str]:
         yield f"group {group.name}: each replica may run {format_duration(group.timeout)}"
     if group.max_runtime is not None:
         yield f"group {group.name}: may run {format_duration(group.max_runtime)}"
+
+
+def _early_success(enough: EarlySuccess) -> str:
+    which = "" if enough.replicas is None else f" {enough.replicas.replace(',', ', ')}"
+    if enough.count is None:
+        return f"the others are stopped when replicas{which} have succeeded"
+    has = "has" if enough.count == 1 else "have"
+    several = f"{enough.count} of replicas{which}" if which else plural(enough.count, "replica")
+    return f"the others are stopped when {several} {has} succeeded"
 
 
 def _times(number: int) -> str:

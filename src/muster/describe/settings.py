@@ -25,6 +25,13 @@ def value_text(path: str, value: Any) -> str:
         return "-"
     if name in ("command", "args", "node_args"):
         return shlex.join(value)
+    if name == "array":
+        from msgspec import convert
+
+        from muster.spec.arrays import array_text
+        from muster.spec.models import Array
+
+        return array_text(convert(value, Array))
     if name == "resources":
         from muster.spec.quantities import format_size
 

@@ -10,9 +10,9 @@ from muster.describe.times import time_text
 from muster.describe.words import plural
 from muster.lifecycle import cause, counts, start_order
 from muster.lifecycle.failure_details import describe
-from muster.lifecycle.ranks import format_ranks
+from muster.lifecycle.ranks import format_ranks, shortened_ranks
 from muster.lifecycle.states import ALIVE, NodeState, RunState
-from muster.lifecycle.status import RunStatus
+from muster.lifecycle.status import Reason, RunStatus
 from muster.plan.model import GroupPlan, RunPlan
 
 #: States of a node whose processes run.
@@ -24,35 +24,69 @@ def why(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str
 
     restarts: the number of restarts after failures so far. now: epoch seconds.
     """
-    past = _restarts(plan.run_name, status, restarts)
+    past = restarts_sentences(plan, status, restarts)
     return [line for line in (*_state(plan, status, restarts, now), *past) if line]
 
 
 def _state(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
     match status.state:
-        case RunState.ACCEPTED:
-            return ["its supervisor is starting the first nodes", *_mounts(plan)]
-        case RunState.QUEUED:
-            return [status.details]
         case RunState.IN_PROGRESS:
-            return [*_stopping(status), *_in_progress(plan, status, restarts, now)]
+            return [*stopping_sentences(status), *_in_progress(plan, status, restarts, now)]
         case RunState.SUCCEEDED:
-            return [f"{_success(plan)}; {_counts(status)}"]
+            return [f"{success_sentence(plan)}; {_counts(status)}"]
         case RunState.FAILED:
-            return [status.details, _time(status), _consequences(status), _counts(status)]
+            return [status.details, failure_time(status), _consequences(status), _counts(status)]
         case RunState.CANCELING:
-            left = [plan.nodes[r].fqdn for r, n in enumerate(status.nodes) if n.state in ALIVE]
-            grace = f"SIGKILL follows after the grace period ({plan.policy.grace_period:g} s)"
-            return [status.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
+            return [status.details, _awaited(plan, status)]
         case RunState.CANCELED:
             return [status.details, _counts(status)]
+        case _:
+            return sentences_without_nodes(plan, status)
+
+
+def _awaited(plan: RunPlan, status: RunStatus) -> str:
+    """What a run that is canceled waits for."""
+    lost = _unreachable(status)
+    left = [
+        plan.node(rank).fqdn
+        for rank, node in enumerate(status.nodes)
+        if node.state in ALIVE and node.unreachable_since is None
+    ]
+    grace = f"SIGKILL follows after the grace period ({plan.policy.grace_period:g} s)"
+    parts = [f"waiting for {', '.join(left)}; {grace}"] if left else []
+    if lost:
+        parts.append(f"waiting for {_ranks(lost)}, which cannot be reached")
+    return "; ".join(parts) or f"waiting for its mounts; {grace}"
+
+
+def _unreachable(status: RunStatus) -> list[int]:
+    return [rank for rank, node in enumerate(status.nodes) if node.unreachable_since is not None]
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {shortened_ranks(ranks)}"
+
+
+def sentences_without_nodes(plan: RunPlan, status: RunStatus) -> list[str]:
+    """Sentences for the states in which the states of nodes say nothing."""
+    match status.state:
+        case RunState.ACCEPTED:
+            starting = ["its supervisor is starting the first nodes", *_mounts(plan)]
+            queued = any(node.state is NodeState.QUEUED for node in status.nodes)
+            return [*_surroundings(status), *([] if queued else starting)]
         case RunState.SUSPENDED:
-            return [status.details, f"`muster runs resume {plan.run_name}` resumes it"]
+            return [status.details, to_resume(plan)]
         case _:
             return [status.details]
 
 
-def _success(plan: RunPlan) -> str:
+def to_resume(plan: RunPlan) -> str:
+    """How a suspended run is resumed."""
+    return f"`muster runs resume {plan.run_name}` resumes it"
+
+
+def success_sentence(plan: RunPlan) -> str:
+    """Why the run succeeded."""
     rules = plan.policy.success
     names = ", ".join(plan.policy.groups[index].name for index in rules.groups)
     if rules.any_replica:
@@ -62,7 +96,7 @@ def _success(plan: RunPlan) -> str:
     return "all required nodes succeeded"
 
 
-def _time(status: RunStatus) -> str:
+def failure_time(status: RunStatus) -> str:
     """When the run failed."""
     first = status.cause
     if first is None:
@@ -77,7 +111,12 @@ def _consequences(status: RunStatus) -> str:
     from muster.node.failure_text import names_broken_connection
 
     first = status.cause
-    others = cause.consequences(status.failures, first)
+    # nodes that could not be started have lost no connection, and nothing of theirs has ended
+    others = [
+        failure
+        for failure in cause.consequences(status.failures, first)
+        if failure.reason is not Reason.NOT_STARTED
+    ]
     if first is None or not others:
         return ""
     names = ", ".join(f"node-{failure.rank}" for failure in others)
@@ -88,13 +127,17 @@ def _consequences(status: RunStatus) -> str:
     return f"consequences: {names} ended {within}{also}"
 
 
-def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:
+def restarts_sentences(plan: RunPlan, status: RunStatus, number: int) -> Iterator[str]:
+    """How often it restarted, and the last failure if that did not end it."""
     if not number:
         return
-    yield f"{plural(number, 'restart')} after failures; `muster events {run}` shows why"
+    native = status.native_restarts
+    by_engine = f", {native} of them by the engine itself" if native else ""
+    many = f"{plural(number, 'restart')} after failures{by_engine}"
+    yield f"{many}; `muster events {plan.run_name}` shows why"
     first = status.cause
     if first is not None and status.state is not RunState.FAILED:
-        yield f"the last failure: {one_line(describe(first))}"
+        yield f"the last failure: {one_line(describe(first, plan.policy.group_of(first.rank)))}"
 
 
 def _mounts(plan: RunPlan) -> list[str]:
@@ -102,7 +145,8 @@ def _mounts(plan: RunPlan) -> list[str]:
     return [f"copying {source} before the nodes start" for source in sorted(urls)]
 
 
-def _stopping(status: RunStatus) -> Iterator[str]:
+def stopping_sentences(status: RunStatus) -> Iterator[str]:
+    """How the run will end, if that is decided."""
     if status.stopping is not None:
         outcome = status.stopping.outcome
         text = f"the run will be {outcome} when all nodes have ended"
@@ -110,18 +154,35 @@ def _stopping(status: RunStatus) -> Iterator[str]:
 
 
 def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
-    reasons = [_counts(status), *_scaling_sentences(plan, status)]
+    reasons = [_counts(status), *_surroundings(status), *_scaling_sentences(plan, status)]
     reasons += _restarting(status, restarts, now)
     reasons += _waiting(plan, status)
     reasons += [_probe_text(group) for group in plan.groups if _awaits_probe(group, status)]
     if status.stopping is None:
         reasons += [
-            f"{plan.nodes[rank].fqdn} failed (exit code {node.exit_code}); "
+            f"{plan.node(rank).fqdn} failed (exit code {node.exit_code}); "
             "the run can succeed without it"
             for rank, node in enumerate(status.nodes)
             if node.state is NodeState.FAILED
         ]
     return reasons
+
+
+def _surroundings(status: RunStatus) -> Iterator[str]:
+    """Which nodes cannot be reached, and which wait in a queue."""
+    if lost := _unreachable(status):
+        subject = _ranks(lost)
+        if status.stopping is not None:
+            yield f"waiting for {subject}, which cannot be reached"
+        else:
+            yield f"{subject} cannot be reached; nothing takes the place of nodes that may run"
+    waiting: dict[str, list[int]] = {}
+    for rank, node in enumerate(status.nodes):
+        if node.state is NodeState.QUEUED:
+            waiting.setdefault(node.waits_for, []).append(rank)
+    for why, ranks in waiting.items():
+        verb = "waits" if len(ranks) == 1 else "wait"
+        yield f"{_ranks(ranks)} {verb} in a queue{f': {why}' if why else ''}"
 
 
 def _scaling_sentences(plan: RunPlan, status: RunStatus) -> Iterator[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+#: In UTC.
+_EPOCH = datetime(1970, 1, 1)
 _UNITS = (
     ((86400, "d"), (3600, "h")),
     ((3600, "h"), (60, "m")),
@@ -15,7 +17,11 @@ _UNITS = (
 
 def time_text(seconds: float | None) -> str | None:
     """Epoch seconds as RFC 3339 text in UTC."""
-    return None if seconds is None else rfc3339(moment(seconds))
+    if seconds is None:
+        return None
+    # a table of a hundred thousand replicas has two in each row: faster than an aware time
+    time = _EPOCH + timedelta(seconds=seconds)
+    return time.isoformat(timespec="microseconds") + "Z"
 
 
 def moment(seconds: float) -> datetime:

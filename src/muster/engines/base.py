@@ -6,11 +6,14 @@ decision: restarts, order and outcomes belong to `lifecycle.decide`. Engines are
 (`engines.registry`), and each passes the contract tests in `tests/engines`.
 
 One process may drive many runs: their sessions share its thread and its loop (`engines.loop`).
-Only where an engine uses what a process has once, such as its children, its namespaces or its
-standard output, must it have a process for each run, as the local engine does.
+Where an engine uses what a process has once, such as its children, its namespaces or its standard
+output, a run has a process for itself (`Engine.may_share`).
 
 A node is identified by its rank in the plan. One start of a node's programs is an incarnation;
-incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a pair of both.
+incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a pair of both. The
+controller numbers them, and leaves gaps: those that an infrastructure starts when it restarts a
+whole run by itself have the number `incarnations.of_native_restart(restarts)`, which is higher than
+all before it and lower than all that the controller gives out once it knows of the restart.
 
 Programs write what is to be kept to the directories $MUSTER_OUTPUTS, the node's own, and
 $MUSTER_RUN_OUTPUTS, which nodes share. The engine creates both before a program starts, keeps them
@@ -29,7 +32,7 @@ from msgspec import Struct, field
 
 from muster.errors import Problem
 from muster.lifecycle.events import EngineEvent
-from muster.lifecycle.status import NodeRef
+from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, RunDir
 
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
     from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
     from muster.frameworks.base import Network
+    from muster.node.counters import Counters
     from muster.plan.model import ResourcePlan
-    from muster.storage.usage import Counters
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -64,14 +67,24 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     resize: bool = False
     #: Nodes see the files below MUSTER_HOME.
     shared_files: bool = False
-    #: Nodes keep running when the process that drives the run ends.
+    #: Nodes keep running when the process that drives the run ends: the next one attaches to them
+    #: (`Engine.open`), and one that is terminated leaves them alone (`DetachedSession`).
     detached: bool = False
+    #: When a program has failed and no process that drives the run answers, the infrastructure
+    #: restarts the whole run by itself (`RunRestarted`), as often as `failure.max_restarts` allows.
+    #: Only of an engine that is `detached`.
+    native_restarts: bool = False
     #: A run waits (QUEUED) for resources that other runs hold.
     queueing: bool = False
     #: Nodes see other directories (`mounts`).
     mounts: bool = False
     #: Nodes have no more than their `resources` or `shape`, and GPUs of their own.
     limits: bool = False
+    #: Nodes have GPUs of their own (`resources.gpus`), also if they have no other `limits`.
+    gpus: bool = False
+    #: Run the replicas of a group a few at a time (`array`, `parallelism`). Each is a cluster of
+    #: its own, and takes the slots of one that has ended (`RunPlan.nodes`).
+    arrays: bool = False
 
 
 class RunContext(Struct, frozen=True):
@@ -92,6 +105,22 @@ class RunContext(Struct, frozen=True):
     resumes: int = 0
     #: When the run first started (seconds since the epoch). Restarts do not change it.
     started: float = field(default_factory=time.time)
+    #: With `Capabilities.detached`: the nodes that were given to an earlier session of the run and
+    #: have not ended, as recorded. Empty if there are none, as at a first start and when a run is
+    #: resumed.
+    alive: Mapping[NodeRef, NodeStatus] = {}
+    #: With `Capabilities.native_restarts`: how often the infrastructure has restarted the run by
+    #: itself, as recorded.
+    native_restarts: int = 0
+    #: Grows with each process that drives the run: what an earlier one has sent is not done any
+    #: more once a node has heard of a later one.
+    turn: int = 1
+    #: With `Capabilities.detached`: the run's newest attempt. Nodes of an earlier one may still be
+    #: alive; their agents know theirs.
+    attempt: int = 0
+    #: Whether the process drives this run only. If not, what the session does to its process, such
+    #: as to its children or its mounts, must not affect the sessions of other runs.
+    alone: bool = True
 
 
 class Claim(Struct, frozen=True):
@@ -221,11 +250,42 @@ class Session(Protocol):
 
     * NodeStarted, at most once: its processes run.
     * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
+    * NodeQueued, before NodeStarted: it waits in the infrastructure's queue. Again if it waits for
+      something else, or for another host. NodeScheduled when it waits no more, always before what
+      follows the wait.
+    * NodeLocated, before NodeStarted, where its host and address are not those of the plan. It
+      may be repeated.
+    * NodeUnreachable, which says why, when contact with its agent is lost. Again for another
+      reason. NodeReachable when there is contact again, before what the agent has to tell. Calls
+      about a node that cannot be reached are carried out when it can be again. It has ended when
+      its infrastructure confirms that, or when its agent has been alone for so long that it has
+      ended all processes by itself; until then, nothing takes its place. If it is known to have
+      ended, and what it has left on its host cannot be copied for want of contact, it counts as
+      unreachable as well. Then a failure is reported as its end at once. A success waits for its
+      outputs, unless the node is stopped or killed: soon after that it has failed, as its outputs
+      are lost.
     * DiskExceeded: it uses more disk than its limit; nothing else happens to it.
     * NodeEnded, exactly once and last: no process of it is left, however it ended.
 
-    If the run has to wait for resources that other runs have, the first event is RunQueued; until
-    RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
+    If the run has to wait for resources that other runs have, the first event is RunQueued, which
+    may be repeated with what it waits for then; until RunAdmitted, no node starts, and incarnations
+    passed to `start` are ignored. RunAdmitted may also be the first event: an earlier session may
+    have reported that the run waits.
+
+    Where the infrastructure restarts runs by itself (`Capabilities.native_restarts`), the session
+    reports RunRestarted as soon as it knows of a restart, before anything about the new nodes. All
+    older incarnations of the run have ended then: it reports no more about them, ignores calls
+    about them, and nothing that was asked of them takes effect. (If it is known how one of them has
+    ended, its NodeEnded comes first, in the same report.) It reports on the new nodes as if
+    `start` had been called for them, as part of the newest attempt that it knows of, plus one for
+    each restart. The controller calls `start` for desired nodes that are not in
+    `RunRestarted.ranks`, in their order; for the others only when another process drives the run.
+
+    An infrastructure ends all nodes of a run before it starts new ones. It restarts neither single
+    nodes nor runs with arrays. It counts restarts over the run: an allocation is told, when it is
+    made, how often earlier ones have restarted the run. Before the session makes another one, or
+    starts nodes elsewhere, it knows that the former one has ended, and how often that has restarted
+    the run.
 
     When a program has succeeded and the services of its node stop, programs of other nodes may fail
     for want of them. Failures after that are reported after the node's end (`engines.end_order`).
@@ -275,7 +335,8 @@ class Session(Protocol):
     def close(self) -> None:
         """Begin to end all processes of the run, kept nodes included, and to free what the session
         holds. Reports SessionClosed, as the last event, when no process is left; that may be
-        before this returns.
+        before this returns. A node that is known to have ended holds that up for some seconds only
+        if its host cannot be reached.
 
         May be repeated; after the first time it does nothing. No other call but `finish_logs` may
         follow.
@@ -287,6 +348,20 @@ class Session(Protocol):
 
         Called after the run's outcome is recorded: a reader that sees the end of the logs finds
         the outcome.
+        """
+        ...
+
+
+class DetachedSession(Session, Protocol):
+    """A session whose nodes outlive it (`Capabilities.detached`)."""
+
+    def leave(self) -> None:
+        """Begin to free what the session holds in this process, and to end its conversations with
+        agents. Nodes, kept ones included, and their logs go on. Reports SessionClosed as the last
+        event, perhaps before this returns; what else it reports from now on may not be recorded,
+        and the next session has to report it.
+
+        May be repeated, and does nothing after `close`. No other call may follow.
         """
         ...
 
@@ -326,11 +401,29 @@ class Engine(Protocol):
         """
         ...
 
+    def lacking_here(self, plan: RunPlan, replicas: Mapping[str, int]) -> str:
+        """What this process lacks to start a supervisor for a run that has passed `check` in
+        another one, such as open files: a sentence; "" if nothing.
+
+        Called before a run is recovered. replicas: how many of each group there are.
+        """
+        ...
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """How many replicas of an array to run at once if the job does not say; at least 1.
+        resources: of each node. nodes: in each replica."""
+        ...
+
     def notes(self, plan: RunPlan) -> list[str]:
         """Sentences about how this engine runs the plan differently than a user may expect.
 
         Not errors: the run is started, and the notes are shown with it.
         """
+        ...
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """Sentences for `muster explain` only: what this engine does with the plan that others do
+        differently, such as when a node without contact is replaced."""
         ...
 
     def check_added(
@@ -401,12 +494,24 @@ class Engine(Protocol):
         ...
 
     def clean_up(self, run_id: str) -> None:
-        """Remove what a killed supervisor of this run left outside the run's folder."""
+        """Remove what a killed supervisor of this run left outside the run's folder.
+
+        With `Capabilities.detached`, called only for runs that are at rest, or are about to be
+        recorded as failed because they cannot be driven. It ends all nodes that are left, and
+        returns when they have ended. Raises EngineError if that cannot be confirmed.
+        """
         ...
 
     def warm(self) -> None:
         """Import what `open` needs. Called in a process that then forks supervisors, which thereby
         start sooner."""
+        ...
+
+    def may_share(self, plan: RunPlan | None = None) -> bool:
+        """Whether the process that drives this run may drive other runs, too; cheap.
+
+        plan: None for whether this process, which was prepared, may drive several runs at all.
+        """
         ...
 
     def prepare_parent(self, *, plain: bool) -> None:
@@ -430,17 +535,39 @@ class Engine(Protocol):
         earlier session whose process was killed may still be ending; a new node never runs at the
         same time as an old one.
 
-        What is known at once, such as RunQueued, is reported before this returns. Where nodes
-        outlive a session (`Capabilities.detached`), the next one first reports the present state of
-        every incarnation that exists, also of those that have ended. It does not know what was
-        recorded; the controller ignores what is.
+        What is known at once, such as RunQueued, is reported before this returns.
+
+        Where nodes outlive a session (`Capabilities.detached`), the next one attaches to those in
+        `RunContext.alive`. If the infrastructure has restarted the run more often than
+        `RunContext.native_restarts`, these have ended; it reports RunRestarted, now or when it
+        knows that, and attaches to the nodes that the infrastructure has started. Before this
+        returns, it reports NodeUnreachable for each of them that it has not reached yet. Then, in
+        this order, for each of them
+
+        * NodeReachable when there is contact with its agent, also if it was recorded as
+          unreachable by an earlier session only;
+        * NodeQueued if it waits; else NodeScheduled if it has waited;
+        * NodeStarted and NodeReady again, if they have happened;
+        * NodeEnded if it has ended, or if its infrastructure does not know it, though its record
+          says that it has started, or waits.
+
+        Facts that are recorded already change nothing. A node that is recorded as STARTING may
+        never have been asked for: the controller calls `start` with it again, and the session
+        starts it only if its infrastructure does not know it. One that is recorded as QUEUED was
+        asked for, and `start` is not called again: the session launches it when it waits no more.
+        What else an earlier session was asked for and may not have done, such as a stop, is called
+        for again as well; a node that is to be stopped or killed, and was never asked for, has
+        ended. Nodes of other ranks, or of other incarnations, are left only where they are kept
+        (`RunContext.keep`). Nothing that an earlier session has sent may take effect after this
+        returns.
 
         Raises EngineError if the run cannot get what it needs.
         """
         ...
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
-        """What the nodes of a run in progress use now, by rank; without nodes that do not run.
+        """What the nodes of a run in progress use now, by rank; without nodes that do not run, or
+        that cannot be reached soon.
 
         folder: the run's. supervisor: the pid of the process that drives it. Raises EngineError if
         that cannot be read here.
@@ -450,11 +577,12 @@ class Engine(Protocol):
     def stacks(
         self, folder: RunDir, supervisor: int, ranks: Collection[int]
     ) -> tuple[list[ThreadStack], list[str]]:
-        """The stacks of the Python threads of a run in progress, and a sentence for each process
-        that could not be read.
+        """The stacks of the Python threads of a run in progress, and a sentence for each process or
+        node that could not be read.
 
         folder, supervisor: as for `counters`. ranks: the nodes to read; empty for all. Raises
-        InvalidInput if what reads them is not installed.
+        InvalidInput if what reads them is not installed here and has to be, EngineError if the
+        nodes cannot be reached.
         """
         ...
 
@@ -473,6 +601,7 @@ class Engine(Protocol):
         """Start a command as the node's program runs: with its user, environment, files, network
         and limits. It ends with the node, and with the calling process.
 
-        Raises EngineError if the node runs no processes or cannot be entered.
+        What the command leaves of its standard input may be lost for others. Raises EngineError if
+        the node runs no processes or cannot be entered.
         """
         ...

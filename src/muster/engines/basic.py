@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from muster.errors import Problem
     from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
+    from muster.node.counters import Counters
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home, RunDir
-    from muster.storage.usage import Counters
 
 
 class BasicEngine(ABC):
@@ -64,6 +64,14 @@ class BasicEngine(ABC):
         """See `Engine.check`."""
         return []
 
+    def lacking_here(self, plan: RunPlan, replicas: Mapping[str, int]) -> str:
+        """See `Engine.lacking_here`."""
+        return ""
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """See `Engine.replicas_at_once`."""
+        return 1
+
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
         return [
@@ -71,6 +79,10 @@ class BasicEngine(ABC):
             for group in plan.groups
             if group.image is not None
         ]
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """See `Engine.explain`."""
+        return []
 
     def check_added(
         self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
@@ -84,9 +96,9 @@ class BasicEngine(ABC):
 
     def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
         """See `Engine.shares_of_memory`."""
-        from muster.engines.machine import count_memory
+        from muster.node.machine import count_memory
 
-        share = count_memory() // max(1, plan.policy.initial_size)
+        share = count_memory() // max(1, plan.policy.size_at_once)
         return {group.name: share for group in plan.groups}
 
     def may_queue(self, plan: RunPlan) -> bool:
@@ -125,6 +137,10 @@ class BasicEngine(ABC):
 
     def warm(self) -> None:  # noqa: B027  nothing to do
         """See `Engine.warm`."""
+
+    def may_share(self, plan: RunPlan | None = None) -> bool:
+        """See `Engine.may_share`."""
+        return False
 
     def prepare_parent(self, *, plain: bool) -> None:  # noqa: B027  nothing to do
         """See `Engine.prepare_parent`."""

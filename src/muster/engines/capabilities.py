@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from muster.errors import InvalidInput, Problem
 from muster.spec.models import Resources
 
 if TYPE_CHECKING:
-    from muster.engines.base import Engine
-    from muster.spec.models import JobSpec
+    from muster.engines.base import Capabilities, Engine
+    from muster.spec.models import JobSpec, NodeGroup
 
 #: The capabilities that can be requested of a run, by their names in `Capabilities`.
 Ability = Literal["exec", "forward", "stacks", "counters", "suspend", "resize"]
@@ -27,9 +29,12 @@ PHRASES = {
     "resize": "scale runs in progress",
     "shared_files": "give nodes access to MUSTER_HOME",
     "detached": "keep nodes running when the supervisor ends",
+    "native_restarts": "restart runs by itself while they have no supervisor",
     "queueing": "queue runs",
     "mounts": "mount directories in nodes",
     "limits": "limit the resources of nodes",
+    "gpus": "give nodes GPUs of their own",
+    "arrays": "run the replicas of a group a few at a time",
 }
 
 
@@ -48,20 +53,7 @@ def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
         hint = "use recreate or blocking_recreate"
         yield _problem(engine, "failure.strategy", "in_place", hint)
     for group in spec.node_groups:
-        if group.most_replicas > group.replicas and not can.resize:
-            path = f"node_groups[{group.name}].max_replicas"
-            yield _problem(engine, path, "resize", "leave it out")
-        if group.retries and not can.replace_node:
-            path = f"node_groups[{group.name}].retries"
-            yield _problem(engine, path, "replace_node", "use failure.max_restarts")
-        if group.mounts and not can.mounts:
-            yield _problem(engine, f"node_groups[{group.name}].mounts", "mounts", "leave it out")
-        if not can.limits:
-            resources = group.resources not in (None, Resources())
-            for name, asked in (("resources", resources), ("shape", group.shape)):
-                if asked:
-                    path = f"node_groups[{group.name}].{name}"
-                    yield _problem(engine, path, "limits", "leave it out")
+        yield from _group_problems(engine, group)
     if not can.replace_node:
         restarting = [
             f"failure.rules[{number}].action"
@@ -72,6 +64,35 @@ def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
             restarting.insert(0, "failure.action")
         for path in restarting:
             yield _problem(engine, path, "replace_node", "use restart_replica")
+
+
+def _group_problems(engine: Engine, group: NodeGroup) -> Iterator[Problem]:
+    can = engine.capabilities
+    if group.most_replicas > group.replicas and not can.resize:
+        path = f"node_groups[{group.name}].max_replicas"
+        yield _problem(engine, path, "resize", "leave it out")
+    if group.is_array and not can.arrays:
+        name = "array" if group.array is not None else "parallelism"
+        path = f"node_groups[{group.name}].{name}"
+        yield _problem(engine, path, "arrays", "leave it out, or use engine local")
+    if group.retries and not can.replace_node and not group.is_array:
+        path = f"node_groups[{group.name}].retries"
+        yield _problem(engine, path, "replace_node", "use failure.max_restarts")
+    if group.mounts and not can.mounts:
+        yield _problem(engine, f"node_groups[{group.name}].mounts", "mounts", "leave it out")
+    if not can.limits:
+        resources = _without_gpus(group.resources, can) not in (None, Resources())
+        for name, given in (("resources", resources), ("shape", group.shape)):
+            if given:
+                path = f"node_groups[{group.name}].{name}"
+                only_gpus = can.gpus and name == "resources"
+                hint = "leave out all but gpus" if only_gpus else "leave it out"
+                yield _problem(engine, path, "limits", hint)
+
+
+def _without_gpus(resources: Resources | None, can: Capabilities) -> Resources | None:
+    """The resources that an engine without limits cannot give."""
+    return replace(resources, gpus=0) if resources is not None and can.gpus else resources
 
 
 def _problem(engine: Engine, path: str, capability: str, hint: str) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from muster.engines.base import Engine
+from muster.engines.profiles import profile_names
 from muster.engines.registry import (
     BUILT_IN,
     distribution_of,
@@ -14,32 +15,43 @@ from muster.engines.registry import (
     unavailable,
 )
 from muster.errors import InvalidInput
+from muster.storage.home import Home
 
 
 class InstalledEngine(Struct, frozen=True):
     """An engine that can be named, or why it cannot be used."""
 
     name: str
-    #: `built in`, or the distributions that provide it, with their versions.
+    #: `built in`, `its profile`, or the distributions that provide it, with their versions.
     origin: str
     #: None if it cannot be loaded.
     engine: Engine | None
-    #: Why it cannot be used here; "" if it can.
+    #: Why it cannot be used here; "" if it can. If it cannot be loaded, it names the engine, or
+    #: the file of its profile.
     unusable: str
 
 
-def installed_engines() -> list[InstalledEngine]:
+def installed_engines(home: Home) -> list[InstalledEngine]:
     """All engines, built-in ones first, also those that cannot be used."""
-    return [_installed(name) for name in engine_names()]
+    return [_installed(name, home) for name in engine_names(home)]
 
 
-def _installed(name: str) -> InstalledEngine:
+def _installed(name: str, home: Home) -> InstalledEngine:
     provided = [distribution_of(entry) for entry in entry_points_of_engines() if entry.name == name]
-    origin = "built in" if name in BUILT_IN else ", ".join(provided)
+    origin = _origin(name, home) or ", ".join(provided)
     try:
-        engine = engine_named(name)
+        engine = engine_named(name, home)
     except InvalidInput as error:
-        return InstalledEngine(name, origin, None, error.problems[0].message)
-    if name in BUILT_IN and provided:
+        # those of a profile do not name it without file and line
+        texts = [str(one) if one.source else one.message for one in error.problems]
+        return InstalledEngine(name, origin, None, "; ".join(texts))
+    if provided and _origin(name, home):
         origin += f" (the engines of that name in {', '.join(provided)} are not used)"
     return InstalledEngine(name, origin, engine, unavailable(engine))
+
+
+def _origin(name: str, home: Home) -> str:
+    """What provides it; "" if a package does."""
+    if name in BUILT_IN:
+        return "built in"
+    return "its profile" if name in profile_names(home) else ""

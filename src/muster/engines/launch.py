@@ -28,13 +28,17 @@ from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
+from muster.storage.home import RunDir
+
+#: Variables that would make the Python of an environment look for packages elsewhere.
+MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 
 #: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
 #: its replica fails for not being ready, so that the node can report what is missing.
 _READY_REPORT_PART, _READY_REPORT_MARGIN = 10, 30.0
 
 #: Fields of a group's plan that its launch messages have in another form.
-_CONVERTED = frozenset(("env", "node_args", "probe", "services_timeout"))
+_CONVERTED = frozenset(("env", "hostname", "node_args", "probe", "services_timeout"))
 #: Settings that a launch message copies from the policy, and from the group's plan.
 _OF_POLICY = tuple(set(Policy.__struct_fields__).intersection(LaunchMessage._fields))
 _OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._fields) - _CONVERTED)
@@ -59,6 +63,8 @@ class NodePaths(Struct, frozen=True):
     tls: Path
     #: A folder with a short path, for sockets.
     short: Path
+    #: The run's folder, with the outputs; None: that of this machine.
+    run: RunDir | None = None
 
     @property
     def checkpoint_file(self) -> Path:
@@ -98,21 +104,26 @@ class NodeStart(Struct, frozen=True):
     memory: int
     #: Whether the node has a PID namespace.
     contained: bool
-    #: Ranks of nodes that are removed from the run.
+    #: Ranks that have no node for now, of those that the node's checks wait for.
     absent: Sequence[int] = ()
     #: Folders that are emptied before each start.
     fresh: Sequence[str] = ()
     #: Whether processes are given a file in which to record their errors.
     error_files: bool = True
+    #: See `LaunchMessage.reuses_slot`.
+    reuses_slot: bool = False
+    #: The disk of its folder, for people, if that is not this machine's and has no limit.
+    disk: str | None = None
 
 
 def launch_message(
     context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart
 ) -> LaunchMessage:
     """The complete message for one incarnation, be it the first or a restart in place."""
-    plan, group = context.plan, context.plan.group(node.group)
+    plan, group = context.plan, context.plan.group_for(node)
     facts = _facts(context, node, paths, start)
-    env, processes = _processes(context, node, paths, start, facts)
+    values = _node_values(context, paths, start, facts)
+    env, processes = _processes(facts, values, paths, error_files=start.error_files)
     cwd = str(paths.work / moved(group.working_dir or "", start.values.mounted))
     # a service may run the program's modules, so it searches where the program would
     search_path = {"PYTHONPATH": os.pathsep.join(filter(None, [cwd, env.get("PYTHONPATH")]))}
@@ -133,12 +144,16 @@ def launch_message(
         cwd=cwd,
         folder=str(paths.folder),
         fresh=list(start.fresh),
-        output_folder=str(_outputs(context, node)),
+        output_folder=values.outputs,
         address=node.address,
+        hostname=node.hostname,
         disk=None if group.resources.disk_image else group.resources.disk,
-        disk_full=disk_full(group.resources),
+        disk_full=disk_full(group.resources, start.disk),
         contained=start.contained,
-        keep=context.keep,
+        keep=context.keep or group.is_array,
+        rank=node.rank,
+        of_array=group.is_array,
+        reuses_slot=start.reuses_slot,
         **{name: getattr(plan.policy, name) for name in _OF_POLICY},
         **{name: getattr(group, name) for name in _OF_GROUP},
     )
@@ -146,7 +161,7 @@ def launch_message(
 
 def _facts(context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart) -> Facts:
     """What the placeholders of the first process stand for."""
-    places = {
+    values = {
         "folder": str(paths.short),
         "tmp": str(paths.temporary),
         "python": context.python,
@@ -156,22 +171,21 @@ def _facts(context: RunContext, node: NodePlan, paths: NodePaths, start: NodeSta
         "cpus": str(start.cpus),
         "memory": str(start.memory),
     }
-    return Facts(context.plan, node, 0, start.attempt, start.ports, places)
+    return Facts(context.plan, node, 0, start.attempt, start.ports, values)
 
 
 def _processes(
-    context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart, facts: Facts
+    facts: Facts, values: NodeValues, paths: NodePaths, *, error_files: bool
 ) -> tuple[dict[str, str], list[ProcessLaunch]]:
     """The variables that all processes share, and the processes.
 
     Shared variables are sent once: for many processes the message would not fit into the socket's
     buffer, and the supervisor would have to wait for the agent.
     """
-    values = _node_values(context, paths, start, facts)
     ranks = range(len(paths.outputs.processes))
-    files = [paths.error_file(rank) if start.error_files else None for rank in ranks]
+    files = [paths.error_file(rank) if error_files else None for rank in ranks]
     each = [ProcessValues(replace(facts, local_rank=rank).fill, files[rank]) for rank in ranks]
-    variables = [env.values for env in environments(context.plan, node, values, each)]
+    variables = [env.values for env in environments(facts.plan, facts.node, values, each)]
     first, *others = variables
     different = {name for env in others for name, value in env.items() if first[name] != value}
     shared = {name: value for name, value in first.items() if name not in different}
@@ -185,30 +199,24 @@ def _processes(
     return shared, processes
 
 
-def _outputs(context: RunContext, node: NodePlan) -> Path:
-    """$MUSTER_OUTPUTS of a node."""
-    run_dir = context.home.run_dir(context.plan.run_id)
-    return run_dir.output(node.rank, own=context.plan.node_outputs)
-
-
 def _node_values(
     context: RunContext, paths: NodePaths, start: NodeStart, facts: Facts
 ) -> NodeValues:
     plan, node = facts.plan, facts.node
     needs_tmpdir = has_tmpdir(plan, plan.group(node.group), start.values.mounted)
     quiet = fill_check(plan.quiet, facts) if node.rank == 0 else None
-    run_dir = context.home.run_dir(plan.run_id)
+    run_dir = paths.run or context.home.run_dir(plan.run_id)
     return NodeValues(
         engine=start.values,
         environ=context.environ,
         python_folder=os.path.dirname(context.python),
         cluster_file=str(paths.cluster_file),
-        outputs=str(_outputs(context, node)),
+        outputs=str(run_dir.output(node.rank, own=plan.node_outputs)),
         run_outputs=str(run_dir.outputs),
         checkpoint=str(paths.checkpoint_file),
         attempt=str(start.attempt),
         incarnation=str(start.incarnation),
-        run_restarts=facts.places["run.restarts"],
+        run_restarts=facts.values["run.restarts"],
         run_started=f"{context.started:.3f}",
         tmpdir=str(paths.tmpdir) if needs_tmpdir else None,
         code_parent=str(paths.work.parent) if has_code_parent(plan) else None,
@@ -216,8 +224,9 @@ def _node_values(
     )
 
 
-def disk_full(resources: ResourcePlan) -> str | None:
-    """The failure message of a node whose own disk is full; None if it has no disk of its own."""
-    if resources.disk is None or not resources.disk_image:
-        return None
-    return f"its disk was full (resources.disk: {format_size(resources.disk)})"
+def disk_full(resources: ResourcePlan, disk: str | None) -> str | None:
+    """The failure message of a node whose disk is full; None if it has none of its own. disk: see
+    `NodeStart`."""
+    if resources.disk is not None and resources.disk_image:
+        return f"its disk was full (resources.disk: {format_size(resources.disk)})"
+    return None if disk is None else f"the disk was full: {disk}"

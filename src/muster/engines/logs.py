@@ -7,7 +7,6 @@ one grew, so that readers can merge the output of many nodes in time order.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.node.file_watch import Watcher
 from muster.node.files import remove_unless_regular
 from muster.plan.model import NodePlan, RunPlan
-from muster.storage.file_watch import Watcher
 from muster.storage.home import RunDir
-from muster.storage.log_index import LogWriter, StreamInfo
+from muster.storage.log_index import LogWriter, StreamInfo, is_finished
+from muster.storage.shared_output import present_file
 
 _SUFFIXES: tuple[tuple[str, Literal["stdout", "stderr"]], ...] = (
     ("out", "stdout"),
@@ -56,7 +57,7 @@ class AttemptLogs:
         self._plan = plan
         self._writer: LogWriter | None = None
         self._numbers: dict[Path, int] = {}
-        self._of_node: defaultdict[int, list[int]] = defaultdict(list)
+        self._of_slot: defaultdict[int, list[StreamInfo]] = defaultdict(list)
         self._interval = _SHORTEST_INTERVAL
         self._next_record = 0.0  # on the monotonic clock
         if not plan.log_output:
@@ -67,30 +68,42 @@ class AttemptLogs:
         self._watcher = Watcher()
         for node, stream in streams:
             path = folder / stream.file
+            if stream.shared:
+                path = present_file(path)
             remove_unless_regular(path)
-            path.touch()
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))  # half the cost of `touch`
             self._watcher.add(path)
             self._numbers[path] = stream.number
-            self._of_node[node.rank].append(stream.number)
+            self._of_slot[plan.slot_of(node)].append(stream)
         self._folder = folder
 
-    def outputs_of(self, rank: int) -> NodeOutputs:
-        """The files of one node."""
+    def assign_outputs(self, node: NodePlan, *, goes_on: bool = False) -> NodeOutputs:
+        """Give one node the files of its slot, and return them. goes_on: whether it has them
+        already, from an earlier session. Raises OSError."""
         if self._writer is None:
-            discarded = ((os.devnull, os.devnull),) * self._plan.processes_of(rank)
+            discarded = ((os.devnull, os.devnull),) * self._plan.processes_of(node.rank)
             return NodeOutputs(discarded, None, "")
-        node = self._plan.nodes[rank]
-        processes, ranks = _writers(self._plan, rank)
+        streams = self._of_slot[self._plan.slot_of(node)]
+        shared = [stream.number for stream in streams if stream.shared]
+        if shared:
+            own = self._writer.keep_owner if goes_on else self._writer.set_owner
+            own(time.time_ns(), shared, node.rank)
+        processes, ranks = _writers(self._plan, node.rank)
         return NodeOutputs(
             tuple(self._files(node, local_rank) for local_rank in processes),
             self._folder,
-            _stem(node),
+            _stem(self._plan, node),
             tuple(self._files(node, local_rank) for local_rank in ranks),
         )
 
     def _files(self, node: NodePlan, local_rank: int | None) -> tuple[str, str]:
-        out, err = (_name(self._plan, node, local_rank, suffix) for suffix, _ in _SUFFIXES)
-        return str(self._folder / out), str(self._folder / err)
+        out, err = (
+            os.path.join(self._folder, _name(self._plan, node, local_rank, suffix))
+            for suffix, _ in _SUFFIXES
+        )
+        if self._plan.group(node.group).is_array:
+            return str(present_file(Path(out))), str(present_file(Path(err)))
+        return out, err
 
     def waits(self) -> tuple[int | None, float | None]:
         """The descriptor to poll for growth, and the seconds after which to call `record_growth`
@@ -114,10 +127,15 @@ class AttemptLogs:
         elif now > self._next_record + 4 * self._interval:
             self._interval = _SHORTEST_INTERVAL
 
-    def record_node(self, rank: int) -> None:
-        """Record the final sizes of a node's files; the node has ended."""
-        if self._writer is not None:
-            self._writer.note_growth(time.time_ns(), self._of_node[rank])
+    def record_node(self, slot: int) -> None:
+        """Record the final sizes of the files of a slot; the node in it has ended."""
+        if self._writer is None:
+            return
+        streams = self._of_slot[slot]
+        self._writer.note_growth(time.time_ns(), [stream.number for stream in streams])
+        for stream in streams:
+            if stream.shared:
+                self._writer.collect(stream.number)
 
     def finish(self) -> None:
         """Record the final sizes of all files and mark the attempt's logs as complete."""
@@ -125,10 +143,6 @@ class AttemptLogs:
             self._writer.note_growth(time.time_ns(), self._numbers.values())
             self._writer.finish(time.time_ns())
             self._writer.close()
-
-    def close(self) -> None:
-        """Stop watching. That takes the kernel some 14 ms; a process that ends can skip it."""
-        if self._writer is not None:
             self._watcher.close()
 
 
@@ -145,27 +159,38 @@ class RunLogs:
         self._nodes: Counter[int] = Counter()  # nodes that have not ended, by attempt
         #: The number of the newest attempt; -1 before the first one.
         self.newest = -1
+        self._may_have_left = True  # whether an earlier session may have left attempts unfinished
 
     def open(self, attempt: int) -> bool:
         """Create the files of an attempt. Returns False if it is not newer than the newest."""
         if attempt <= self.newest:
             return False
+        self._may_have_left = self._may_have_left and (attempt > 0 or self.newest >= 0)
         self._open[attempt] = AttemptLogs(self._plan, self._run_dir.logs(attempt))
         self.newest = attempt
         return True
+
+    def reopen(self, attempt: int) -> None:
+        """Go on with the files of an attempt that an earlier session has opened, if it has."""
+        if attempt not in self._open:
+            self._open[attempt] = AttemptLogs(self._plan, self._run_dir.logs(attempt))
+            self.newest = max(self.newest, attempt)
 
     def add_node(self, attempt: int) -> None:
         """Count a node that is to start in an attempt."""
         self._nodes[attempt] += 1
 
-    def outputs_of(self, attempt: int, rank: int) -> NodeOutputs:
-        """The files that a node of an attempt writes to."""
-        return self._open[attempt].outputs_of(rank)
+    def assign_outputs(self, attempt: int, node: NodePlan, *, goes_on: bool = False) -> NodeOutputs:
+        """Give a node the files of its slot in an attempt, and return them. goes_on: see
+        `AttemptLogs.assign_outputs`. Raises OSError."""
+        return self._open[attempt].assign_outputs(node, goes_on=goes_on)
 
-    def remove_node(self, attempt: int, rank: int) -> bool:
-        """Count a node as ended. Returns whether an earlier attempt has no nodes left by that."""
+    def remove_node(self, attempt: int, slot: int | None) -> bool:
+        """Count a node as ended. slot: None if it was not started. Returns whether an earlier
+        attempt has no nodes left by that."""
         self._nodes[attempt] -= 1
-        self._open[attempt].record_node(rank)
+        if slot is not None:
+            self._open[attempt].record_node(slot)
         return attempt < self.newest and not self._nodes[attempt]
 
     def finish_old_attempts(self) -> None:
@@ -174,16 +199,29 @@ class RunLogs:
         Takes a while: call it after the nodes of the newest attempt have been started.
         """
         for attempt in [a for a in self._open if a < self.newest and not self._nodes[a]]:
-            logs = self._open.pop(attempt)
-            logs.finish()
-            logs.close()
+            self._open.pop(attempt).finish()
         self._delete_old_logs()
+
+    def finish_left_attempts(self) -> None:
+        """Complete the logs of attempts that an earlier session has left and whose nodes have all
+        ended: of all but those that are open here. Otherwise their readers would wait for more."""
+        if not self._may_have_left:
+            return
+        self._may_have_left = False
+        logs = self._run_dir.logs(0).parent
+        for folder in logs.iterdir() if logs.is_dir() else ():
+            if not folder.name.isdigit() or int(folder.name) in self._open:
+                continue
+            if not is_finished(folder):
+                AttemptLogs(self._plan, folder).finish()
 
     def _delete_old_logs(self) -> None:
         keep = self._plan.keep_attempts
         logs = self._run_dir.logs(self.newest).parent
         if keep is None or self.newest < keep or not logs.is_dir():
             return
+        import shutil  # most runs restart rarely
+
         for folder in logs.iterdir():
             if folder.name.isdigit() and int(folder.name) <= self.newest - keep:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -202,6 +240,7 @@ class RunLogs:
 
     def finish(self) -> None:
         """Mark the logs of all attempts as complete."""
+        self.finish_left_attempts()
         for logs in self._open.values():
             logs.finish()
         self._open.clear()
@@ -214,10 +253,11 @@ def _streams(plan: RunPlan) -> Iterator[tuple[NodePlan, StreamInfo]]:
         for local_rank in (*processes, *ranks):
             for suffix, stream in _SUFFIXES:
                 name = _name(plan, node, local_rank, suffix)
-                yield node, _stream(next(numbers), name, node, local_rank, stream)
+                made = _stream(next(numbers), name, node, local_rank, stream)
+                yield node, replace(made, shared=plan.group(node.group).is_array)
         for service in plan.group(node.group).role.services:
             if service.output == "own":
-                name = f"{_stem(node)}.{service.name}.log"
+                name = f"{_stem(plan, node)}.{service.name}.log"
                 of = None if plan.processes_per_node > 1 else 0
                 yield node, _stream(next(numbers), name, node, of, "stderr", service.name)
 
@@ -254,8 +294,10 @@ def _name(plan: RunPlan, node: NodePlan, local_rank: int | None, suffix: str) ->
     """workers-3.out; for one of several processes workers-3.0.out"""
     several = max(plan.processes_of(node.rank), plan.ranks_of(node.rank)) > 1
     which = f".{local_rank}" if several and local_rank is not None else ""
-    return f"{_stem(node)}{which}.{suffix}"
+    return f"{_stem(plan, node)}{which}.{suffix}"
 
 
-def _stem(node: NodePlan) -> str:
+def _stem(plan: RunPlan, node: NodePlan) -> str:
+    if plan.group(node.group).is_array:
+        return f"{node.group}-slot-{plan.slot_of(node)}"
     return f"{node.group}-{node.rank}"

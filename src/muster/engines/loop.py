@@ -28,6 +28,10 @@ OnReady = Callable[[Mapping[int, int]], None]
 Failed = Callable[[Exception], None]
 
 
+def _do_nothing(_ready: Mapping[int, int]) -> None:
+    pass
+
+
 class Participant:
     """What the loop calls when there is something to do. Not thread-safe."""
 
@@ -49,10 +53,11 @@ class Participant:
         self.queued = math.inf
         self.closed = False
 
-    def watch(self, descriptor: int, *, write: bool = False) -> None:
-        """Call `on_ready` when a descriptor is readable or has hung up, and with `write` also when
-        it is writable. May be repeated, to change `write`. Raises OSError."""
-        events = select.POLLIN | (select.POLLOUT if write else 0)
+    def watch(self, descriptor: int, *, read: bool = True, write: bool = False) -> None:
+        """Call `on_ready` when a descriptor is readable, unless `read` is False, or has hung up,
+        and with `write` also when it is writable. May be repeated, to change these. Raises
+        OSError."""
+        events = (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
         watched = self._descriptors.get(descriptor)
         if watched != events and not self.closed:
             self._descriptors[descriptor] = events
@@ -81,16 +86,20 @@ class Participant:
         for descriptor in [*self._descriptors]:
             self.unwatch(descriptor)
         self._loop.notified.pop(self, None)
+        # the loop knows it until its last deadline, which may be weeks away; what these refer to,
+        # such as a run, is not kept until then
+        self._on_ready = _do_nothing
+        self._failed = None
 
     def call(self, ready: Mapping[int, int]) -> None:
         """Call `on_ready`."""
+        failed = self._failed
         try:
-            if not self.closed:
-                self._on_ready(ready)
+            self._on_ready(ready)
         except Exception as error:
-            if self._failed is None:
+            if failed is None:
                 raise
-            self._failed(error)
+            failed(error)
 
 
 class EventLoop:
@@ -229,6 +238,11 @@ class RunLoop:
         self._failed = failed
         self._participants: list[Participant] = []
         self._closed = False
+
+    @property
+    def process_loop(self) -> EventLoop:
+        """The loop, for what the runs of a process share."""
+        return self._loop
 
     def now(self) -> float:
         """See `EventLoop.now`."""

@@ -1,4 +1,4 @@
-"""Free ports of this machine, and those of a run's services."""
+"""The ports of a run's services on this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from muster.errors import EngineError
 from muster.frameworks.base import Port
-
-#: Where free ports are searched. Below the ephemeral range of every system, so that no outgoing
-#: connection takes one of them.
-_RANGE = range(20000, 32000)
+from muster.node import free_ports
+from muster.node.free_ports import hold_ports
 
 
 class Ports:
@@ -48,6 +46,15 @@ class Ports:
             held.close()
 
 
+def count_held(ports: Sequence[Port], nodes: int, own_interfaces: bool) -> int:
+    """The most sockets that `Ports` holds."""
+    return sum(
+        port.count * (nodes if port.each else 1)
+        for port in ports
+        if port.held and not port.can_be_kept(shared=not own_interfaces)
+    )
+
+
 def _hold(port: Port) -> tuple[int, list[socket.socket]]:
     """Hold a port at its usual number, if that is preferred and free, or at any other."""
     prefer_usual = port.preferred or port.fixed
@@ -55,41 +62,12 @@ def _hold(port: Port) -> tuple[int, list[socket.socket]]:
     return hold_free_ports(port.count) if usual is None else (port.number, usual)
 
 
-def hold_free_ports(count: int) -> tuple[int, list[socket.socket]]:
+def hold_free_ports(count: int) -> free_ports.Held:
     """Hold `count` consecutive free ports. Returns the first, and the sockets that hold them.
 
     Raises EngineError if there are none.
     """
-    from random import sample  # few runs need free ports
-
-    for first in sample(_RANGE[: len(_RANGE) - count + 1], 200):
-        held = hold_ports(first, count)
-        if held is not None:
-            return first, held
-    what = "no free port" if count == 1 else f"no {count} free ports in a row"
-    raise EngineError(f"{what} between 20000 and 32000 on this machine")
-
-
-def hold_ports(first: int, count: int) -> list[socket.socket] | None:
-    """Sockets that hold `count` consecutive ports; None if one of the ports is in use."""
-    held: list[socket.socket] = []
-    for number in range(first, first + count):
-        one = hold_port(number)
-        if one is None:
-            for other in held:
-                other.close()
-            return None
-        held.append(one)
-    return held
-
-
-def hold_port(number: int, address: str = "") -> socket.socket | None:
-    """A socket that holds a port on an address (empty: on all); None if the port is in use."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        held.bind((address, number))
-    except OSError:
-        held.close()
-        return None
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return held
+        return free_ports.hold_free_ports(count)
+    except free_ports.NoFreePorts as error:
+        raise EngineError(str(error)) from None

@@ -1,4 +1,5 @@
-"""Engines by name: the built-in one, and plug-ins of other packages.
+"""Engines by name: the built-in one, those that the user has added (`engines.profiles`), and
+plug-ins of other packages.
 
 A package adds an engine with an entry point in the group `muster.engines`:
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.errors import InvalidInput, Problem
 
@@ -23,49 +24,103 @@ if TYPE_CHECKING:
 
     from muster.engines.base import Engine
     from muster.engines.findings import Finding
+    from muster.engines.profiles import Profile
     from muster.plan.model import RunPlan
+    from muster.storage.home import Home
 
 ENTRY_POINTS = "muster.engines"
 #: The engine of this machine, which needs nothing installed.
 LOCAL = "local"
 #: By module name: nothing else imports an engine's package.
 BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
+#: Kinds of engines that users add, by module name. Each is made of a profile and a home; that
+#: raises InvalidInput for a wrong profile.
+KINDS = {"hosts": "muster.engines.hosts.engine:HostsEngine"}
+_OWN_MODULES = {place.partition(":")[0] for place in (*BUILT_IN.values(), *KINDS.values())}
 
 
-def engine_named(name: str) -> Engine:
-    """The engine with this name. Raises InvalidInput (path `engine`) if there is none, or if the
-    package that provides it cannot be loaded."""
-    return _maker(name)()
+def engine_named(name: str, home: Home) -> Engine:
+    """The engine with this name. Raises InvalidInput if there is none (path `engine`), if its
+    profile is wrong, or if the package that provides it cannot be loaded."""
+    if name in BUILT_IN:
+        return _built_in(name)()
+    from muster.engines.profiles import read_profile  # most runs use a built-in engine
+
+    if (profile := read_profile(home, name)) is not None:
+        return engine_of(profile, home)
+    made = _plug_in(name)
+    if made is None:
+        raise InvalidInput(_unknown(name, home))
+    return made()
 
 
-def find_engine(name: str) -> Engine | None:
+def local_engine() -> Engine:
+    """The engine of this machine."""
+    return _built_in(LOCAL)()
+
+
+def find_engine(name: str, home: Home) -> Engine | None:
     """As `engine_named`; None instead of InvalidInput: for what can be shown without the engine."""
     try:
-        return engine_named(name)
+        return engine_named(name, home)
     except InvalidInput:
         return None
 
 
-def engine_names() -> list[str]:
+def engine_names(home: Home) -> list[str]:
     """All names of engines, built-in ones first."""
-    return [*BUILT_IN, *sorted({entry.name for entry in entry_points_of_engines()} - {*BUILT_IN})]
+    from muster.engines.profiles import profile_names
+
+    others = {entry.name for entry in entry_points_of_engines()} | {*profile_names(home)}
+    return [*BUILT_IN, *sorted(others - {*BUILT_IN})]
+
+
+def kind_named(kind: str) -> Callable[[Profile, Home], Engine]:
+    """What makes engines of a kind. Raises InvalidInput (path `kind`) if there is none."""
+    if kind not in KINDS:
+        hint = f"there is {', '.join(KINDS)}"
+        raise InvalidInput(Problem("kind", f"no kind of engine is named {kind!r}", hint))
+    made: Callable[[Profile, Home], Engine] = _imported(KINDS[kind])
+    return made
+
+
+def engine_of(profile: Profile, home: Home) -> Engine:
+    """The engine that a profile describes. Raises InvalidInput, with file and line."""
+    try:
+        return kind_named(profile.kind)(profile, home)
+    except InvalidInput as error:
+        raise profile.placed(error) from None
+
+
+def _imported(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _unknown(name: str, home: Home) -> Problem:
+    if name in KINDS:
+        hint = f"`muster engines add {name} --help` says how to add it"
+        return Problem("engine", f"no engine {name} was added", hint)
+    from muster.spec.wording import close_to
+
+    names = engine_names(home)
+    meant = [f'did you mean "{close}"?' for close in close_to(name, [*names, *KINDS])]
+    hint = " ".join([*meant, f"installed: {', '.join(names)}"])
+    return Problem("engine", f"no engine named {name!r} is installed", hint)
 
 
 @cache
-def _maker(name: str) -> Callable[[], Engine]:
-    """What makes the engine. Raises InvalidInput."""
-    if place := BUILT_IN.get(name):
-        module, _, attribute = place.partition(":")
-        made: Callable[[], Engine] = getattr(import_module(module), attribute)
-        return made
+def _built_in(name: str) -> Callable[[], Engine]:
+    made: Callable[[], Engine] = _imported(BUILT_IN[name])
+    return made
+
+
+@cache
+def _plug_in(name: str) -> Callable[[], Engine] | None:
+    """What makes the engine of a package; None if there is none. Raises InvalidInput."""
     found = [entry for entry in entry_points_of_engines() if entry.name == name]
     if not found:
-        from muster.spec.wording import close_to
-
-        names = engine_names()
-        meant = [f'did you mean "{close}"?' for close in close_to(name, names)]
-        hint = " ".join([*meant, f"installed: {', '.join(names)}"])
-        raise InvalidInput(Problem("engine", f"no engine named {name!r} is installed", hint))
+        return None
     if len(found) > 1:
         both = " and ".join(distribution_of(entry) for entry in found)
         text = f"{name!r} is the name of engines in {both}"
@@ -119,9 +174,9 @@ def found_by(engine: Engine) -> list[Finding]:
 
 
 def _error_of(engine: Engine, method: str, error: Exception) -> str:
-    """The error of a plug-in as a sentence. That of a built-in engine is raised again: it is a
-    defect of Muster. Called while it is handled."""
-    if engine.name in BUILT_IN:
+    """The error of a plug-in as a sentence. That of another engine is raised again: it is a defect
+    of Muster. Called while it is handled."""
+    if type(engine).__module__ in _OWN_MODULES:
         raise error
     provided = [e for e in entry_points_of_engines() if e.name == engine.name]
     origin = ", ".join(map(distribution_of, provided))

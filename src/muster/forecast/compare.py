@@ -140,6 +140,9 @@ def initial_policy(policy: Policy) -> Policy:
         count = group.initial
         least = min(group.min_success, count)
         made = replace(group, first_rank=rank, replicas=count, min_success=least, desired=None)
+        if group.only is not None:  # these replicas get other numbers
+            early = tuple(enough for enough in group.early_success if enough.replicas is None)
+            made = replace(made, only=None, early_success=early)
         groups.append(made)
         rank += made.size
     return replace(policy, groups=tuple(groups))
@@ -148,8 +151,9 @@ def initial_policy(policy: Policy) -> Policy:
 def best_interval(policy: Policy, assumed: Assumptions) -> float:
     """The interval between checkpoints that loses least: sqrt(2 * cost * MTBF of the nodes that
     restart together), J. W. Young's first-order approximation (CACM 17, 1974)."""
-    together = policy.size
-    if policy.action is Action.RESTART_REPLICA:
+    together = policy.size_at_once
+    alone = all(group.is_array for group in policy.groups)
+    if policy.action is Action.RESTART_REPLICA or alone:
         together = max(group.nodes for group in policy.groups)
     return max(
         sqrt(2 * assumed.checkpoint_cost * assumed.mtbf / together),

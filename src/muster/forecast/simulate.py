@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from math import inf
 from random import Random
 
@@ -41,6 +42,7 @@ class _Simulation:
         self._completions: dict[int, tuple[float, int]] = {}  # replica -> (time, incarnation)
         self._silent: set[int] = set()  # ranks that have failed and are not noticed yet
         self._lost: set[int] = set()  # ranks that need another node
+        self._spare = [0] * len(policy.groups)  # nodes of arrays, without a replica
         self._failures = 0
 
     def run(self) -> Outcome:
@@ -72,7 +74,7 @@ class _Simulation:
 
     def _next_failure(self) -> float:
         """Seconds until the next failure of any node."""
-        return self._rng.expovariate(self._policy.size / self._assumptions.mtbf)
+        return self._rng.expovariate(self._policy.size_at_once / self._assumptions.mtbf)
 
     def _next(self) -> float:
         if self._pending:  # from the moment of a failure
@@ -96,8 +98,10 @@ class _Simulation:
 
     def _fail_one(self) -> None:
         """A random node fails. Without a running program on it that has no effect."""
-        rank = self._rng.randrange(self._policy.size)
+        rank = self._rank_at(self._rng.randrange(self._policy.size_at_once))
         lost = self._rng.random() < self._assumptions.lost
+        if rank is None:
+            return
         node = self._status.nodes[rank]
         if node.state not in (NodeState.RUNNING, NodeState.READY) or rank in self._silent:
             return
@@ -111,6 +115,19 @@ class _Simulation:
         self._schedule(noticed, [event])
         self._update_accounts()
 
+    def _rank_at(self, place: int) -> int | None:
+        """The rank that runs on one of the machine's nodes; None if none does. The replicas of an
+        array take nodes one after another, the others have their own."""
+        for group in self._policy.groups:
+            nodes = group.at_once * group.nodes
+            if place < nodes and not group.is_array:
+                return group.first_rank + place
+            if place < nodes:
+                alive = (rank for rank in group.ranks if self._status.nodes[rank].alive)
+                return next(islice(alive, place, None), None)
+            place -= nodes
+        return None
+
     def _node_ended(self, rank: int, code: int) -> NodeEnded:
         return NodeEnded(rank, code, incarnation=self._status.nodes[rank].incarnation)
 
@@ -118,6 +135,9 @@ class _Simulation:
         self._silent -= {event.rank for event in events if isinstance(event, NodeEnded)}
         decision = decide(self._policy, self._status, events, self._now)
         self._status = decision.status
+        for event in events:
+            if isinstance(event, NodeEnded):
+                self._free(event.rank)
         for effect in decision.effects:
             self._carry_out(effect)
         self._update_accounts()
@@ -134,11 +154,10 @@ class _Simulation:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case StartNodes(_, nodes):
-                kept = [ref for ref in nodes if self._kept(ref)]
-                self._start(kept, 0.0)
-                self._start(
-                    [ref for ref in nodes if not self._kept(ref)], self._assumptions.node_start
-                )
+                kept = {ref for ref in nodes if self._kept(ref)}
+                self._start([ref for ref in nodes if ref in kept], 0.0)
+                fresh = [ref for ref in nodes if ref not in kept]
+                self._start(fresh, self._assumptions.node_start)
                 self._lost -= {ref.rank for ref in nodes}
             case StopNodes(nodes):
                 self._schedule(self._assumptions.stop, [_stop_event(ref) for ref in nodes])
@@ -147,10 +166,22 @@ class _Simulation:
             case SignalNodes():
                 pass  # checkpoints are written at intervals
 
+    def _free(self, rank: int) -> None:
+        """Keep the node of an array's replica that has ended for the next one."""
+        index = self._policy.group_index(rank)
+        ended = self._status.nodes[rank].state.ended
+        if ended and self._policy.groups[index].is_array and rank not in self._lost:
+            self._spare[index] += 1
+
     def _kept(self, ref: NodeRef) -> bool:
         """Whether only processes start, on a node that was kept."""
-        in_place = self._policy.strategy is Strategy.IN_PLACE
-        return in_place and ref.incarnation > 0 and ref.rank not in self._lost
+        if self._policy.strategy is not Strategy.IN_PLACE or ref.rank in self._lost:
+            return False
+        index = self._policy.group_index(ref.rank)
+        if ref.incarnation == 0 and self._spare[index]:
+            self._spare[index] -= 1
+            return True
+        return ref.incarnation > 0
 
     def _start(self, refs: Sequence[NodeRef], delay: float) -> None:
         if refs:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.frameworks.base import Cluster, Framework, Port, Setup
+from muster.frameworks.packages import PACKAGES
 from muster.frameworks.registry import get_framework, read_options
 from muster.node.requirements import REQUIREMENTS
 from muster.spec.values import Options
@@ -80,5 +81,11 @@ def _sample_ports(framework: Framework, options: Struct) -> Iterator[Port]:
 
 
 def _packages(tested: PreflightOptions) -> dict[str, str]:
-    checked = tested.installed and tested.framework in REQUIREMENTS
-    return {"MUSTER_PREFLIGHT_FRAMEWORK": tested.framework} if checked else {}
+    if not tested.installed:
+        return {}
+    if tested.framework in REQUIREMENTS:
+        return {"MUSTER_PREFLIGHT_FRAMEWORK": tested.framework}
+    needed = PACKAGES.get(tested.framework)
+    if needed is None:
+        return {}
+    return {"MUSTER_PREFLIGHT_PACKAGES": json.dumps(needed.modules)}

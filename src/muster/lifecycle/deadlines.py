@@ -72,7 +72,7 @@ def _check_attempt(transition: Transition) -> None:
     if limit is None or started is None or not transition.is_due(started + limit):
         return
     transition.attempt_expired = True
-    late = list(_unended_nodes(transition, range(transition.policy.size)))
+    late = list(_unended_nodes(transition, transition.all_ranks))
     # nodes of groups that must succeed are reported first
     late.sort(key=lambda rank: transition.policy.group_of(rank).min_success == 0)
     _fail_late_nodes(
@@ -83,9 +83,15 @@ def _check_attempt(transition: Transition) -> None:
 def _check_replicas(transition: Transition, group: GroupPolicy) -> None:
     if group.timeout is None:
         return
-    for replica in range(group.replicas):
+    replicas = {group.replica_of(rank): None for rank in _unended_nodes(transition, group.ranks)}
+    for replica in replicas:
         ranks = group.replica_ranks(replica)
-        given_at = [at for rank in ranks if (at := transition.nodes[rank].since) is not None]
+        nodes = transition.nodes.at(ranks)
+        given_at = [
+            node.since
+            for node in nodes
+            if node.since is not None and node.state is not NodeState.QUEUED
+        ]
         running = list(_unended_nodes(transition, ranks))
         if running and given_at and transition.is_due(min(given_at) + group.timeout):
             name = f"replica {replica} of group {group.name}"
@@ -99,20 +105,19 @@ def _check_startup(transition: Transition, group: GroupPolicy) -> None:
     late = []
     for rank in _unended_nodes(transition, group.ranks):
         node = transition.nodes[rank]
-        if node.state is NodeState.READY or node.since is None:
+        if node.state in (NodeState.QUEUED, NodeState.READY) or node.since is None:
             continue
-        if transition.is_due(node.since + group.ready_timeout):
+        if node.unreachable_since is not None:
+            continue
+        if transition.is_due(node.since + node.away + group.ready_timeout):
             late.append(rank)
     text = f"not ready after {group.ready_timeout:g} s: rank {format_ranks(late)}"
     _fail_late_nodes(transition, late, Reason.STARTUP_TIMEOUT, text)
 
 
 def _unended_nodes(transition: Transition, ranks: range) -> Iterator[int]:
-    return (
-        rank
-        for rank in ranks
-        if transition.nodes[rank].alive and not transition.nodes[rank].leaving
-    )
+    alive = transition.alive_ranks(ranks)
+    return (rank for rank in alive if not transition.nodes[rank].leaving)
 
 
 def _fail_late_nodes(transition: Transition, ranks: list[int], reason: Reason, text: str) -> None:

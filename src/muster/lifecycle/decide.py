@@ -7,13 +7,14 @@ point, and its successor repeats the step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from muster.lifecycle import (
     deadlines,
     failure,
+    native_restarts,
     observe,
     queueing,
     requests,
@@ -37,10 +38,23 @@ class Decision(Struct, frozen=True):
     """Carried out once status and entries are recorded."""
     entries: tuple[Entry, ...] = ()
     """Entries for the event log, recorded together with the status."""
+    metrics: Mapping[int, str] = {}
+    """What the programs of nodes that ended left as their results, as JSON by rank. Recorded
+    together with the status."""
 
 
-def decide(policy: Policy, status: RunStatus, events: Sequence[Event], now: float) -> Decision:
+def decide(
+    policy: Policy,
+    status: RunStatus,
+    events: Sequence[Event],
+    now: float,
+    *,
+    outcome_apart: bool = False,
+) -> Decision:
     """The status of a run after `events` at `now` (epoch seconds), and the effects that follow.
+
+    outcome_apart: whether the run takes its outcome in a step of its own, at once after the one in
+    which its last node has ended: so that the end is recorded before anything follows from it.
 
     A terminal status does not change. Failure is decided before success: the failure of a replica
     counts if it is reported in the step in which the run would succeed (JobSet: pass, steps 7 and
@@ -51,12 +65,12 @@ def decide(policy: Policy, status: RunStatus, events: Sequence[Event], now: floa
     transition = Transition(policy, status, now)
     observe.apply(transition, events)
     requests.apply(transition, events)
-    for rule in (failure, success, deadlines):
+    for rule in (native_restarts, failure, success, deadlines):
         rule.apply(transition)
     queueing.apply(transition, events)
-    for rule in (start_order, stopping):
-        rule.apply(transition)
-    return Decision(*transition.finish())
+    start_order.apply(transition)
+    stopping.apply(transition, outcome_apart=outcome_apart)
+    return Decision(*transition.finish(), transition.metrics)
 
 
 def wake_at(status: RunStatus) -> float | None:

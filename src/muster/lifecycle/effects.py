@@ -51,6 +51,12 @@ class CloseSession(Struct, frozen=True):
     records what it has decided only once the engine has reported SessionClosed."""
 
 
+class LeaveSession(Struct, frozen=True):
+    """Leave the nodes of an engine with `Capabilities.detached` to the next controller. Not decided
+    by `decide`: the controller records that it has left once the engine has reported
+    SessionClosed."""
+
+
 class Entry(Struct, frozen=True):
     """An entry of the run's event log: what changed, and why. It is recorded with the new status,
     before any effect is carried out."""

@@ -10,22 +10,56 @@ from muster.lifecycle.status import Reason
 class ControllerStarted(Struct, frozen=True):
     """A controller started to drive the run: after a submit, a resume, or a recovery."""
 
+    attaches: bool = False
+    """Whether nodes that are alive have outlived the controller before it, and it attaches to
+    them."""
 
-class NodeStarted(Struct, frozen=True):
+
+class NodeStarted(Struct, frozen=True, gc=False):
     """The node's processes have started."""
 
     rank: int
     incarnation: int = 0
 
 
-class NodeReady(Struct, frozen=True):
+class NodeQueued(Struct, frozen=True, gc=False):
+    """The node waits in the queue of the engine's infrastructure, or it waits for something else
+    now than it did."""
+
+    rank: int
+    incarnation: int = 0
+    why: str = ""
+    """What it waits for: a phrase, the same for nodes that wait for the same."""
+
+
+class NodeScheduled(Struct, frozen=True, gc=False):
+    """The node does not wait in a queue any more: it starts."""
+
+    rank: int
+    incarnation: int = 0
+    where: str = ""
+    """The host that it was given, for instance; "" if it is unknown."""
+
+
+class NodeLocated(Struct, frozen=True, gc=False):
+    """The node is on a host that is known now."""
+
+    rank: int
+    incarnation: int = 0
+    host: str = ""
+    """For people."""
+    address: str = ""
+    """At which the other nodes reach it."""
+
+
+class NodeReady(Struct, frozen=True, gc=False):
     """The node's startup probe succeeded. A node without a probe is ready when it has started."""
 
     rank: int
     incarnation: int = 0
 
 
-class NodeEnded(Struct, frozen=True):
+class NodeEnded(Struct, frozen=True, gc=False):
     """No process of the node is left."""
 
     rank: int
@@ -37,6 +71,26 @@ class NodeEnded(Struct, frozen=True):
     incarnation: int = 0
     raised_at: float | None = None
     """When the program raised the error (epoch seconds), if it left a note."""
+    metrics: str = ""
+    """What the program left as its results, as JSON; "" if nothing. Recorded with the node's end,
+    and used by no rule."""
+
+
+class NodeUnreachable(Struct, frozen=True, gc=False):
+    """There is no contact with the node's agent any more, or there is none for another reason.
+    Its processes may run or not."""
+
+    rank: int
+    incarnation: int = 0
+    why: str = ""
+    """A phrase for the event log, the same for nodes that were lost for the same reason."""
+
+
+class NodeReachable(Struct, frozen=True, gc=False):
+    """There is contact with the node's agent again."""
+
+    rank: int
+    incarnation: int = 0
 
 
 class DiskExceeded(Struct, frozen=True):
@@ -108,9 +162,26 @@ class RunAdmitted(Struct, frozen=True):
     """The run has the resources that it needs."""
 
 
+class RunRestarted(Struct, frozen=True):
+    """The engine's infrastructure has restarted the whole run by itself. All older incarnations of
+    its nodes have ended; those that it has started have the number
+    `incarnations.of_native_restart(restarts)`."""
+
+    restarts: int
+    """How often it has done so since the run was submitted (JobSet: status.restarts; Slurm:
+    SLURM_RESTART_COUNT), by all that has run the run's nodes one after another."""
+    ranks: tuple[int, ...] | None = None
+    """The nodes that it has started, or starts without being asked; None = all that are desired."""
+    counted: int | None = None
+    """How many of these count towards `failure.max_restarts` (JobSet:
+    status.restartsCountTowardsMax); None = all."""
+    why: str = ""
+    """A phrase on the latest one."""
+
+
 class SessionClosed(Struct, frozen=True):
-    """The engine's session has closed, as the controller requested: no process of the run is left.
-    For the controller; `decide` ignores it."""
+    """The engine's session has closed, as the controller requested: no process of the run is left,
+    unless it was to leave them alone. For the controller; `decide` ignores it."""
 
 
 class HandOverRequested(Struct, frozen=True):
@@ -125,9 +196,19 @@ class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
+NodeEvent = (
+    NodeQueued
+    | NodeScheduled
+    | NodeLocated
+    | NodeStarted
+    | NodeReady
+    | NodeEnded
+    | NodeUnreachable
+    | NodeReachable
+    | DiskExceeded
+)
 AdmissionEvent = RunQueued | RunAdmitted
-EngineEvent = NodeEvent | AdmissionEvent | SessionClosed
+EngineEvent = NodeEvent | AdmissionEvent | RunRestarted | SessionClosed
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
 Event = (
     ControllerStarted

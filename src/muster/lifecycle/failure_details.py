@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from signal import Signals
 
+from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Reason
 
 
-def describe(failure: Failure) -> str:
-    """The headline, then the message of the program or the engine on the lines below."""
-    head = headline(failure)
+def describe(failure: Failure, group: GroupPolicy | None = None) -> str:
+    """The headline, then the message of the program or the engine on the lines below. group: of the
+    node; None: of no array."""
+    head = headline(failure, group)
     return f"{head}:\n{failure.message}" if failure.message else head
 
 
-def headline(failure: Failure) -> str:
-    """One sentence, with `exit code N` (OCI clients read the number from it)."""
-    where = f"node-{failure.rank} (group {failure.group}, rank {failure.rank})"
+def replica_and_node(group: GroupPolicy, rank: int) -> dict[str, int]:
+    """The numbers that a node of an array is known by: of its replica and, if that has several
+    nodes, its own in it. Empty for other nodes, which are known by their ranks."""
+    if not group.is_array:
+        return {}
+    replica = group.replica_of(rank)
+    index = rank - group.replica_ranks(replica).start
+    return {"replica": replica} | ({"node": index} if group.nodes > 1 else {})
+
+
+def name_of(rank: int | str, numbers: Mapping[str, int | str]) -> str:
+    """What a node is called: `node-3`; of an array `replica 3`, or `replica 1, node 1`. numbers:
+    those of `replica_and_node`, and perhaps others."""
+    if "replica" not in numbers:
+        return f"node-{rank}"
+    return f"replica {numbers['replica']}" + (
+        f", node {numbers['node']}" if "node" in numbers else ""
+    )
+
+
+def headline(failure: Failure, group: GroupPolicy | None = None) -> str:
+    """One sentence, with `exit code N` (OCI clients read the number from it). group: as for
+    `describe`."""
+    numbers = {} if group is None else replica_and_node(group, failure.rank)
+    rank = "" if numbers else f", rank {failure.rank}"
+    name = name_of(failure.rank, numbers)
+    where = f"{name} (group {failure.group}{rank})"
     match failure.reason:
         case Reason.NOT_STARTED:
             text = f"{where} could not be started"

@@ -6,22 +6,30 @@ An event of an old incarnation, or one that is reported twice, changes nothing.
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
-from muster.lifecycle import cause
+from muster.lifecycle import cause, contact, native_restarts, node_queue, start_order
 from muster.lifecycle.events import (
     ControllerStarted,
     DiskExceeded,
     Event,
     NodeEnded,
+    NodeLocated,
+    NodeQueued,
+    NodeReachable,
     NodeReady,
+    NodeScheduled,
     NodeStarted,
+    NodeUnreachable,
+    RunRestarted,
 )
 from muster.lifecycle.failure_details import reason_of
-from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeStatus, Reason
+from muster.lifecycle.states import ALIVE, NodeState, RunState
+from muster.lifecycle.status import NodeStatus, Reason, ended_node
 from muster.lifecycle.transition import Transition, failure_of
 
 #: Signals that Muster stops programs with, and the exit codes by which shells report them.
@@ -30,45 +38,106 @@ _OURS_AS_CODES = tuple(128 + number for number in _OURS)
 
 
 def apply(transition: Transition, events: Sequence[Event]) -> None:
-    """Apply events of nodes, in order."""
-    for event in events:
-        match event:
-            case ControllerStarted():
+    """Apply events of nodes, in order, and that all of them were restarted."""
+    by_kind: Iterable[tuple[type, Iterator[Any]]] = groupby(events, type)
+    contacts = contact.no_changes()
+    for kind, alike in by_kind:  # thousands of nodes may start together
+        if kind is ControllerStarted:
+            if any(event.attaches for event in alike):
+                contact.attach(transition)
+            else:
                 _restart_startup_timeouts(transition)
-            case NodeStarted():
-                _set_up(transition, event, NodeState.RUNNING)
-            case NodeReady():
-                _set_up(transition, event, NodeState.READY)
-            case DiskExceeded():
-                node = transition.nodes[event.rank]
-                if node.alive and node.incarnation == event.incarnation:
-                    group = transition.policy.group_of(event.rank).name
-                    sizes = {"used": event.used, "allowed": event.allowed}
-                    transition.log("disk", rank=event.rank, group=group, **sizes)
-            case NodeEnded():
-                node = transition.nodes[event.rank]
-                if node.alive and node.incarnation == event.incarnation:
-                    end(transition, event)
+        elif kind is NodeStarted:
+            _set_up(transition, _current(transition, alike), NodeState.RUNNING)
+        elif kind is NodeReady:
+            _set_up(transition, _current(transition, alike), NodeState.READY)
+        elif kind is NodeEnded:
+            end(transition, alike)
+        elif kind is RunRestarted:
+            native_restarts.adopt(transition, alike)
+        elif kind in _OF_SURROUNDINGS:
+            _apply_surroundings(transition, kind, _current(transition, alike), contacts)
+    contact.log(transition, contacts)
+
+
+#: Events of what is around a node.
+_OF_SURROUNDINGS = (
+    *(NodeQueued, NodeScheduled, NodeLocated),
+    *(NodeUnreachable, NodeReachable, DiskExceeded),
+)
+
+
+def _apply_surroundings(
+    transition: Transition, kind: type, events: list[Any], contacts: contact.Changes
+) -> None:
+    """Apply events of one kind of `_OF_SURROUNDINGS`, of incarnations that are alive."""
+    if kind is NodeQueued:
+        node_queue.wait(transition, events)
+    elif kind is NodeScheduled:
+        node_queue.schedule(transition, events)
+    elif kind is NodeLocated:
+        _locate(transition, events)
+    elif kind is NodeUnreachable:
+        contact.lose(transition, events, contacts)
+    elif kind is NodeReachable:
+        contact.find(transition, {event.rank for event in events}, contacts)
+    else:
+        for event in events:
+            group = transition.policy.group_of(event.rank).name
+            sizes = {"used": event.used, "allowed": event.allowed}
+            transition.log("disk", rank=event.rank, group=group, **sizes)
+
+
+def _locate(transition: Transition, events: Iterable[NodeLocated]) -> None:
+    """Record where nodes are. events: of incarnations that are alive."""
+    for event in events:
+        node = transition.nodes[event.rank]
+        transition.set_node(event.rank, replace(node, host=event.host, address=event.address))
+
+
+def _current(transition: Transition, events: Iterable[Any]) -> list[Any]:
+    """The events of incarnations that are alive."""
+    given = list(events)
+    nodes = transition.nodes.at([event.rank for event in given])
+    return [
+        event
+        for event, node in zip(given, nodes, strict=True)
+        if node.incarnation == event.incarnation and node.state in ALIVE
+    ]
 
 
 def _restart_startup_timeouts(transition: Transition) -> None:
     """A new controller hands starting nodes to the engine again: restart their startup timeout."""
-    for rank, node in enumerate(transition.nodes):
+    for rank in transition.alive_ranks(transition.all_ranks):
+        node = transition.nodes[rank]
         if node.state is NodeState.STARTING and not node.leaving and node.since != transition.now:
-            transition.set_node(rank, replace(node, since=transition.now))
+            transition.set_node(rank, replace(node, since=transition.now, away=0.0))
 
 
-def _set_up(transition: Transition, event: NodeStarted | NodeReady, state: NodeState) -> None:
-    node = transition.nodes[event.rank]
-    known = node.state is NodeState.READY or node.state is state
-    if not node.alive or node.incarnation != event.incarnation or known:
-        return
-    transition.set_node(
-        event.rank, replace(node, state=state, started_at=node.started_at or transition.now)
-    )
+def _set_up(
+    transition: Transition, events: Iterable[NodeStarted | NodeReady], state: NodeState
+) -> None:
+    """Apply that nodes are up. events: of incarnations that are alive."""
+    for node, ranks in transition.alike({event.rank for event in events}):
+        if node.state is not NodeState.READY and node.state is not state:
+            started_at = node.started_at or transition.now
+            up = replace(node, state=state, started_at=started_at)
+            if node.state is NodeState.QUEUED:
+                up = node_queue.scheduled(transition, ranks, up)
+            transition.set_alike(ranks, node, up)
+            if node.state is NodeState.QUEUED:
+                start_order.schedule_deadlines(transition, ranks)
+            _start_clocks(transition, node, ranks)
+
+
+def _start_clocks(transition: Transition, node: NodeStatus, ranks: Sequence[int]) -> None:
+    """Start the clocks that count from the first node that runs. node: the status of these nodes
+    before."""
     if transition.run.running_since is None:
         transition.update(running_since=transition.now)
-    _start_group_clock(transition, event.rank)
+    for index, _ in transition.policy.by_group(ranks):
+        if transition.policy.groups[index].max_runtime is not None:
+            _start_group_clock(transition, transition.policy.groups[index].name)
     if transition.run.attempt_started_at is None and node.next_incarnation is None:
         transition.update(attempt_started_at=transition.now)
     if transition.run.state is RunState.ACCEPTED:
@@ -77,51 +146,72 @@ def _set_up(transition: Transition, event: NodeStarted | NodeReady, state: NodeS
         )
 
 
-def _start_group_clock(transition: Transition, rank: int) -> None:
-    """Start the clock of a group with a `max_runtime` when its first node runs."""
-    group, since = transition.policy.group_of(rank), transition.run.running_since
-    if (
-        group.max_runtime is not None
-        and since is not None
-        and group.name not in transition.run.groups_started
-    ):
-        transition.update(
-            groups_started={
-                **transition.run.groups_started,
-                group.name: transition.run.ran_before + transition.now - since,
-            }
+def _start_group_clock(transition: Transition, group: str) -> None:
+    """Start the clock of a group with a `max_runtime`, unless it runs."""
+    run = transition.run
+    if run.running_since is not None and group not in run.groups_started:
+        since_start = run.ran_before + transition.now - run.running_since
+        transition.update(groups_started={**run.groups_started, group: since_start})
+
+
+def end(transition: Transition, events: Iterable[NodeEnded]) -> None:
+    """Apply the ends of nodes, in order. Of thousands that are stopped, most end alike."""
+    for event, alike in groupby(events, lambda event: replace(event, rank=0)):
+        ranks = list(dict.fromkeys(each.rank for each in _current(transition, alike)))
+        failed: dict[int, NodeStatus] = {}
+        for node, same in transition.alike(ranks):
+            _end_nodes(transition, same, node, event)
+            if _has_failed(node, event):
+                failed |= dict.fromkeys(same, node)
+        for rank in ranks if failed else ():
+            if rank in failed:
+                _fail(transition, rank, failed[rank], event)
+
+
+def _end_nodes(
+    transition: Transition, ranks: list[int], node: NodeStatus, event: NodeEnded
+) -> None:
+    """Set the status of nodes that have ended. node: their status before. event: how each of them
+    has ended, whatever its rank."""
+    if node.scaling_down:
+        lost = event.reason is Reason.OUTPUT_LOST
+        why = event.message if lost else _end_text(event)
+        for rank in ranks:
+            transition.scale_down(rank, node.next_incarnation, why)
+    elif node.next_incarnation is not None:
+        fresh = NodeStatus(
+            incarnation=node.next_incarnation, not_before=node.not_before, retries=node.retries
         )
+        transition.set_alike(ranks, node, fresh, _end_text(event))
+    else:
+        ended = _ended_node(transition, node, event)
+        transition.set_alike(ranks, node, ended, reason_of(event.message))
+        if event.metrics:
+            transition.metrics.update(dict.fromkeys(ranks, event.metrics))
 
 
-def end(transition: Transition, event: NodeEnded) -> None:
-    """Apply the end of a node that was alive."""
-    rank, node = event.rank, transition.nodes[event.rank]
+def _fail(transition: Transition, rank: int, node: NodeStatus, event: NodeEnded) -> None:
+    """Handle the failure of a node that has ended. node: its status before."""
     failure = failure_of(
         transition,
         rank,
         event.reason,
         event.message,
+        incarnation=node.incarnation,
         exit_code=event.exit_code,
         signal=event.signal,
         raised_at=event.raised_at,
     )
-    if node.scaling_down:  # a node that is scaled down cannot fail
-        lost = event.reason is Reason.OUTPUT_LOST
-        transition.scale_down(
-            rank, node.next_incarnation, event.message if lost else _end_text(event)
-        )
-        return
-    if node.next_incarnation is not None:
-        fresh = NodeStatus(incarnation=node.next_incarnation, not_before=node.not_before)
-        transition.set_node(rank, fresh, _end_text(event))
-    else:
-        transition.set_node(rank, _ended_node(transition, node, event), reason_of(event.message))
-    if node.fault is not None or not _failed_by_itself(node, event):
-        return
     if not (transition.stopping or node.leaving):
         transition.add_failure(failure)
     elif transition.run.failures or event.reason is Reason.OUTPUT_LOST:
         transition.record_failure(failure)  # a consequence, or a cause that was reported late
+
+
+def _has_failed(node: NodeStatus, event: NodeEnded) -> bool:
+    """Whether the end of a node is a failure that was not known before. A node that is scaled down
+    cannot fail."""
+    return not node.scaling_down and node.fault is None and _failed_by_itself(node, event)
 
 
 def _failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
@@ -150,12 +240,12 @@ def _ended_node(transition: Transition, node: NodeStatus, event: NodeEnded) -> N
         state = NodeState.SUCCEEDED
     else:
         state = NodeState.FAILED
+    failed = state is NodeState.FAILED and event.reason is not Reason.EXIT
     return replace(
-        node,
-        state=state,
+        ended_node(node, state, transition.now),
+        fault=node.fault or (event.reason if failed else None),
         exit_code=event.exit_code,
         signal=event.signal,
-        finished_at=transition.now,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct, field
 
+from muster.lifecycle.blocks import BlockList
+from muster.lifecycle.ranks import parse_ranges
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeStatus, Reason
 
@@ -16,10 +19,20 @@ class Action(StrEnum):
     """What to do about a failure."""
 
     FAIL = "fail"
+    FAIL_REPLICA = "fail_replica"  # without retries (Kubernetes: FailIndex)
     RESTART_RUN = "restart_run"
     RESTART_GROUP = "restart_group"
     RESTART_REPLICA = "restart_replica"
     RESTART_NODE = "restart_node"
+
+
+class GroupFailure(StrEnum):
+    """Why a group has failed, though the failure of one replica alone was tolerated: the name of
+    the setting that was violated."""
+
+    MAX_FAILED = "max_failed"  # more replicas failed (Kubernetes: MaxFailedIndexesExceeded)
+    TOTAL_RETRIES = "total_retries"  # none was left (Kubernetes: BackoffLimitExceeded)
+    MIN_SUCCESS = "min_success"  # too few can succeed, or have (Kubernetes: FailedIndexes)
 
 
 class Strategy(StrEnum):
@@ -37,6 +50,46 @@ class Dependency(Struct, frozen=True):
     """Index in `Policy.groups`."""
     complete: bool
     """Wait until it has succeeded, and not only until it is up."""
+
+
+class EarlySuccess(Struct, frozen=True):
+    """Replicas whose success is that of their group, so that its others are stopped (Kubernetes: a
+    Job's successPolicy.rules)."""
+
+    replicas: str | None = None
+    """The replicas that count, such as `0-3,7`; None = all."""
+    count: int | None = None
+    """How many of them must succeed; None = all."""
+
+    def among(self, replicas: Sequence[int]) -> int:
+        """How many of these replicas count."""
+        if self.replicas is None:
+            return len(replicas)
+        return sum(map(_ranges(self.replicas).has, replicas))
+
+    def is_met(self, succeeded: int) -> bool:
+        """Whether that many of the replicas that count are enough."""
+        if self.count is not None:
+            return succeeded >= self.count
+        return self.replicas is not None and succeeded >= _ranges(self.replicas).size
+
+
+class _Ranges:
+    """Disjoint ranges in ascending order, in which numbers are looked up."""
+
+    def __init__(self, text: str) -> None:
+        self._parts = parse_ranges(text)
+        self._starts = [part.start for part in self._parts]
+        self.size = sum(map(len, self._parts))
+
+    def has(self, number: int) -> bool:
+        index = bisect_right(self._starts, number) - 1
+        return index >= 0 and number in self._parts[index]
+
+
+@lru_cache(maxsize=32)
+def _ranges(text: str) -> _Ranges:
+    return _Ranges(text)
 
 
 class GroupPolicy(Struct, frozen=True):
@@ -69,6 +122,20 @@ class GroupPolicy(Struct, frozen=True):
     other nodes have ended."""
     max_runtime: float | None = None
     """Time limit of the group over all attempts; the run is then canceled."""
+    parallelism: int | None = None
+    """Replicas that run at once, started in the order of their numbers; None = all (Kubernetes:
+    completions and parallelism). A group that has it is an array: its replicas are independent."""
+    only: str | None = None
+    """The replicas that run, such as `3,17,40-42`; None = all. The others are SCALED_DOWN."""
+    max_failed: int | None = None
+    """Replicas that may fail while the others continue (Kubernetes: maxFailedIndexes); None = as
+    many as need not succeed."""
+    total_retries: int | None = None
+    """Failures allowed in all replicas together: each uses one of its replica's `retries` or, if
+    none is left, fails the replica (Kubernetes: backoffLimit of a Job). None = only `retries` and
+    `max_failed` apply."""
+    early_success: tuple[EarlySuccess, ...] = ()
+    """Each of them alone is enough."""
 
     @property
     def size(self) -> int:
@@ -77,7 +144,30 @@ class GroupPolicy(Struct, frozen=True):
     @property
     def initial(self) -> int:
         """Replicas desired at the start."""
+        if self.only is not None:
+            return sum(map(len, self.numbers))
         return self.replicas if self.desired is None else self.desired
+
+    @property
+    def retries_replicas(self) -> bool:
+        """Whether a retry restarts the whole replica, whose nodes run one program together, and not
+        the failed node alone."""
+        return self.is_array and self.nodes > 1
+
+    @property
+    def numbers(self) -> list[range]:
+        """The replicas that run, or could be scaled up."""
+        return [range(self.replicas)] if self.only is None else parse_ranges(self.only)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether its replicas are independent, and run a few at a time."""
+        return self.parallelism is not None
+
+    @property
+    def at_once(self) -> int:
+        """Replicas that run at once, of those desired at the start."""
+        return self.initial if self.parallelism is None else min(self.parallelism, self.initial)
 
     @property
     def ranks(self) -> range:
@@ -111,6 +201,13 @@ class Rule(Struct, frozen=True):
     """Budget of the rule itself."""
     before_retries: bool = False
     """It is tried before the group's retries are used (Kubernetes: podFailurePolicy)."""
+    group_failed: tuple[GroupFailure, ...] = ()
+    """It applies only when the group has failed in one of these ways, not when a single node has
+    (JobSet: rules match failed Jobs); empty = when a node has failed."""
+
+
+#: Actions that restart nothing.
+_ENDS = (Action.FAIL, Action.FAIL_REPLICA)
 
 
 class Backoff(Struct, frozen=True):
@@ -131,7 +228,7 @@ class Success(Struct, frozen=True):
     groups: tuple[int, ...]
     """Indices in `Policy.groups`."""
     any_replica: bool = False
-    """One succeeded replica of any of the groups is enough."""
+    """One succeeded replica of any of the groups is enough; of an array, its success."""
     wait: bool = False
     """Nodes that still run then may finish."""
 
@@ -169,19 +266,33 @@ class Policy(Struct, frozen=True, dict=True):
         """Nodes desired at the start."""
         return sum(group.initial * group.nodes for group in self.groups)
 
-    @property
-    def initial_replicas(self) -> dict[str, int]:
-        """Group -> replicas desired at the start."""
-        return {group.name: group.initial for group in self.groups}
+    @cached_property
+    def size_at_once(self) -> int:
+        """Nodes that run at once, of those desired at the start."""
+        return sum(group.at_once * group.nodes for group in self.groups)
 
-    def first_nodes(self) -> tuple[NodeStatus, ...]:
+    @property
+    def replicas_at_once(self) -> dict[str, int]:
+        """Group -> replicas that run at once, of those desired at the start."""
+        return {group.name: group.at_once for group in self.groups}
+
+    def first_nodes(self) -> Sequence[NodeStatus]:
         """The nodes of a run that was just accepted."""
         pending, scaled_down = NodeStatus(), NodeStatus(NodeState.SCALED_DOWN)
         nodes: list[NodeStatus] = []
         for group in self.groups:
+            if group.only is not None:
+                first = len(nodes)
+                nodes += [scaled_down] * group.size
+                for part in parse_ranges(group.only):
+                    start, stop = (
+                        first + number * group.nodes for number in (part.start, part.stop)
+                    )
+                    nodes[start:stop] = [pending] * (stop - start)
+                continue
             desired = group.initial * group.nodes
             nodes += [pending] * desired + [scaled_down] * (group.size - desired)
-        return tuple(nodes)
+        return BlockList(nodes)
 
     def min_replicas(self, index: int) -> int:
         """The lowest number of replicas a group can be scaled to: 1 if the run waits for the
@@ -199,12 +310,21 @@ class Policy(Struct, frozen=True, dict=True):
         return (
             self.max_restarts > 0
             or any(group.retries for group in self.groups)
-            or any(rule.action is not Action.FAIL for rule in self.rules)
+            or any(rule.action not in _ENDS for rule in self.rules)
         )
 
     def group_index(self, rank: int) -> int:
         """The index of the group that a rank belongs to."""
         return bisect_right(self.first_ranks, rank) - 1
+
+    def by_group(self, ranks: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+        """The indices of the groups that these ranks belong to, and the ranks of each. ranks: in
+        ascending order."""
+        while ranks:
+            index = self.group_index(ranks[0])
+            end = bisect_left(ranks, self.groups[index].ranks.stop)
+            yield index, ranks[:end]
+            ranks = ranks[end:]
 
     def group_of(self, rank: int) -> GroupPolicy:
         return self.groups[self.group_index(rank)]

@@ -21,8 +21,8 @@ from muster.lifecycle.events import (
     SupervisorLost,
     SuspendRequested,
 )
-from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Reason
+from muster.lifecycle.states import UNSTARTED, NodeState, RunState
+from muster.lifecycle.status import Reason, ended_node, unstarted
 from muster.lifecycle.transition import Transition
 
 
@@ -53,15 +53,16 @@ def _lose(transition: Transition, event: SupervisorLost) -> None:
     why = transition.run.handed_over or event.why
     transition.update(handed_over="")
     transition.log("supervisor_lost", why=why)
-    for rank, node in enumerate(transition.nodes):
-        if not node.alive:
-            continue
-        untouched = node.state is NodeState.STARTING and not node.leaving
+    lost: list[NodeEnded] = []
+    for rank in transition.alive_ranks(transition.all_ranks):
+        node = transition.nodes[rank]
+        untouched = node.state in UNSTARTED and not node.leaving
         if untouched and event.started is not None and rank not in event.started:
             # it has no process that could be stopped
-            transition.set_node(rank, replace(node, state=NodeState.PENDING, since=None))
+            transition.set_node(rank, unstarted(node))
             continue
-        observe.end(transition, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=why))
+        lost.append(NodeEnded(rank, None, 0, Reason.NODE_LOST, why, node.incarnation))
+    observe.end(transition, lost)
 
 
 def _break(transition: Transition, why: str) -> None:
@@ -71,12 +72,11 @@ def _break(transition: Transition, why: str) -> None:
             transition.scale_down(rank, node.next_incarnation, why)
         elif not node.state.ended and node.state is not NodeState.SCALED_DOWN:
             finished = transition.now if node.started_at is not None else None
-            stopped = replace(
-                node, state=NodeState.STOPPED, finished_at=finished, next_incarnation=None
-            )
+            stopped = ended_node(node, NodeState.STOPPED, finished)
+            stopped = replace(stopped, next_incarnation=None)
             transition.set_node(rank, stopped, why)
     ending = transition.run.stopping
     final = ending is not None and ending.outcome in (RunState.FAILED, RunState.CANCELED)
     if not final:  # a failure or cancel that was decided before stays
-        transition.update(stopping=None)
+        transition.update(stopping=None, broken=not transition.run.failures)
         stopping.begin(transition, RunState.FAILED, why)

@@ -80,26 +80,30 @@ def _scale_up(transition: Transition, group: GroupPolicy, replicas: list[int]) -
             if node.alive:
                 status = replace(node, scaling_down=False, next_incarnation=number)
             else:
-                status = NodeStatus(incarnation=number if wait else node.incarnation)
+                first = number if wait else node.incarnation
+                status = NodeStatus(incarnation=first, retries=node.retries)
             transition.set_node(rank, status)
 
 
 def _scale_down(transition: Transition, group: GroupPolicy, replicas: list[int]) -> None:
     number = transition.run.last_incarnation + 1
     ranks = [rank for replica in replicas for rank in group.replica_ranks(replica)]
-    leaving: dict[int, NodeStatus] = {}
+    leaving: list[int] = []
+
+    def ending(node: NodeStatus) -> NodeStatus:
+        return replace(node, scaling_down=True, next_incarnation=number, not_before=None)
+
     for rank in ranks:
         node = transition.nodes[rank]
         if node == NodeStatus():
             transition.scale_down(rank)
             continue
         transition.update(last_incarnation=number)  # no incarnation has this number yet
-        ending = replace(node, scaling_down=True, next_incarnation=number, not_before=None)
         if node.leaving:  # the node may be saving its state
-            transition.set_node(rank, ending)
+            transition.set_node(rank, ending(node))
         elif node.alive:
-            leaving[rank] = ending
+            leaving.append(rank)
         else:
             transition.scale_down(rank, number)
-    stopping.terminate(transition, leaving)
+    stopping.terminate(transition, leaving, ending)
     transition.clear_failures(ranks)

@@ -8,12 +8,15 @@ order again: only what the present attempt has reached counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from msgspec.structs import replace
 
 from muster.lifecycle import cause, counts
 from muster.lifecycle.effects import StartNodes
-from muster.lifecycle.policy import Policy, Strategy
+from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeStatus
 from muster.lifecycle.transition import Transition
 
 
@@ -27,22 +30,60 @@ def apply(transition: Transition) -> None:
             not _has_no_startable_node(transition, index)
             and blocked_by(transition.policy, transition.counts, index) is None
         ):
-            starting += [rank for rank in group.ranks if _may_start(transition, index, rank)]
+            starting += _startable(transition, index, group)
     if not starting:
         return
     if transition.run.failures and any(transition.nodes[rank].incarnation for rank in starting):
         # the incident is over: all its failures have been reported
         transition.update(cause=cause.first(transition.run.failures), failures=())
-    for rank in starting:
-        node = transition.nodes[rank]
-        transition.set_node(
-            rank, replace(node, state=NodeState.STARTING, since=transition.now, not_before=None)
-        )
-    _schedule_deadlines(transition, starting)
+    transition.change_nodes(
+        starting,
+        lambda node: replace(node, state=NodeState.STARTING, since=transition.now, not_before=None),
+    )
+    schedule_deadlines(transition, starting)
     transition.emit(StartNodes(transition.run.attempt, transition.refs(starting)))
 
 
-def _schedule_deadlines(transition: Transition, starting: list[int]) -> None:
+def _startable(transition: Transition, index: int, group: GroupPolicy) -> list[int]:
+    """The nodes of a group that start now, in order."""
+    pending = transition.pending_ranks(group.ranks)
+    if group.parallelism is not None:
+        pending = _within_parallelism(transition, index, group)
+    ranks = [
+        rank
+        for node, alike in transition.alike(pending)
+        if _may_start(transition, node)
+        for rank in alike
+        if not _old_replica_ends(transition, index, rank)
+    ]
+    return sorted(ranks)
+
+
+def _within_parallelism(transition: Transition, index: int, group: GroupPolicy) -> Iterator[int]:
+    """The pending nodes of an array's replicas that are active, then those of the next replicas,
+    as long as these may run beside them. A replica that waits for its restart does not hold back
+    those after it."""
+    count = transition.counts.groups[index]
+    assert group.parallelism is not None
+    free = group.parallelism - count.active
+    if group.nodes > 1:
+        active = {group.replica_of(rank): None for rank in transition.alive_ranks(group.ranks)}
+        for replica in active:
+            yield from transition.pending_ranks(group.replica_ranks(replica))
+    taken = -1  # the replica that took the last free place
+    for rank in transition.pending_ranks(group.ranks):
+        replica = group.replica_of(rank)
+        if replica == taken:
+            yield rank
+        elif not free:
+            return
+        elif not count.alive_in[replica] and _may_start(transition, transition.nodes[rank]):
+            taken = replica
+            free -= 1
+            yield rank
+
+
+def schedule_deadlines(transition: Transition, starting: Sequence[int]) -> None:
     """Wake at the deadlines of nodes that start now. A deadline may have started earlier, with
     other nodes of the replica or the attempt."""
     limit, started_at = transition.policy.attempt_timeout, transition.run.attempt_started_at
@@ -55,7 +96,8 @@ def _schedule_deadlines(transition: Transition, starting: list[int]) -> None:
         if group.timeout is not None:
             replicas = {group.replica_of(rank) for rank in starting if rank in group.ranks}
             ranks = (rank for replica in replicas for rank in group.replica_ranks(replica))
-            since = (transition.nodes[rank].since for rank in ranks)
+            nodes = (transition.nodes[rank] for rank in ranks)
+            since = (node.since for node in nodes if node.state is not NodeState.QUEUED)
             transition.wake(min(at for at in since if at is not None) + group.timeout)
 
 
@@ -87,13 +129,17 @@ def _has_no_startable_node(transition: Transition, index: int) -> bool:
     return all(restart in transition.counts.awaited for restart in waiting)
 
 
-def _may_start(transition: Transition, index: int, rank: int) -> bool:
-    node = transition.nodes[rank]
-    if node.state is not NodeState.PENDING:
-        return False
+def _may_start(transition: Transition, node: NodeStatus) -> bool:
+    """Whether pending nodes with this status may start now."""
     if node.not_before is not None and not transition.is_due(node.not_before):
         return False
-    if transition.policy.strategy is Strategy.RECREATE:
-        replica = transition.policy.groups[index].replica_of(rank)
-        return transition.counts.groups[index].leaving_in[replica] == 0
-    return node.incarnation not in transition.counts.awaited
+    recreate = transition.policy.strategy is Strategy.RECREATE
+    return recreate or node.incarnation not in transition.counts.awaited
+
+
+def _old_replica_ends(transition: Transition, index: int, rank: int) -> bool:
+    """Whether a node has to wait for the end of other nodes of its replica, which is recreated."""
+    if transition.policy.strategy is not Strategy.RECREATE:
+        return False
+    replica = transition.policy.groups[index].replica_of(rank)
+    return transition.counts.groups[index].leaving_in[replica] > 0

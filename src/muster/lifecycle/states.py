@@ -48,6 +48,7 @@ class NodeState(StrEnum):
     SCALED_DOWN = "SCALED_DOWN"  # its replica was removed by scaling
     #: It waits for its group's turn to start, a restart's delay, or old processes to end.
     PENDING = "PENDING"
+    QUEUED = "QUEUED"  # it was handed to the engine, whose infrastructure lets it wait
     STARTING = "STARTING"  # it was handed to the engine
     RUNNING = "RUNNING"  # its processes run
     READY = "READY"  # its processes run, and its startup probe has succeeded if it has one
@@ -76,4 +77,6 @@ def stored_node_state(state: Any) -> Any:
 
 ENDED = frozenset({NodeState.SUCCEEDED, NodeState.FAILED, NodeState.STOPPED})
 #: States of a node with processes that may be running.
-ALIVE = frozenset({NodeState.STARTING, NodeState.RUNNING, NodeState.READY})
+ALIVE = frozenset({NodeState.QUEUED, NodeState.STARTING, NodeState.RUNNING, NodeState.READY})
+#: Those of them in which no process has started.
+UNSTARTED = frozenset({NodeState.QUEUED, NodeState.STARTING})

@@ -7,7 +7,7 @@ stopped when the others have ended.
 
 from __future__ import annotations
 
-from muster.lifecycle import counts, start_order, stopping
+from muster.lifecycle import counts, failure, start_order, stopping
 from muster.lifecycle.states import RunState
 from muster.lifecycle.transition import Transition
 
@@ -16,21 +16,23 @@ def apply(transition: Transition) -> None:
     """End the run as SUCCEEDED when its condition is met, or as FAILED if it cannot be met."""
     if transition.stopping or transition.run.state is RunState.SUSPENDED:
         return
+    _stop_groups_that_succeeded_early(transition)
+    failure.fail_arrays(transition)
+    if transition.stopping:
+        return
     may_still_succeed = transition.counts.alive or start_order.will_start_more(transition)
-    if not reached(transition):
-        if not may_still_succeed:  # for instance, because each failure was tolerated by its group
-            stopping.begin(
-                transition, RunState.FAILED, "too few replicas succeeded, and no others are left"
-            )
+    if not counts.has_succeeded(transition.policy, transition.counts):
+        if not may_still_succeed:
+            failure.fall_short(transition)
     elif not (transition.policy.success.wait and may_still_succeed):
         stopping.begin(transition, RunState.SUCCEEDED, "")
 
 
-def reached(transition: Transition) -> bool:
-    """Whether the groups that count have succeeded."""
-    rules = transition.policy.success
-    if rules.any_replica:
-        return any(transition.counts.groups[index].succeeded for index in rules.groups)
-    return all(
-        counts.is_complete(transition.policy, transition.counts, index) for index in rules.groups
-    )
+def _stop_groups_that_succeeded_early(transition: Transition) -> None:
+    """Stop the other replicas of groups that have succeeded early."""
+    policy, node_counts = transition.policy, transition.counts
+    for index, group in enumerate(policy.groups):
+        if not group.early_success or counts.has_ended(policy, node_counts, index):
+            continue
+        if counts.succeeded_early(policy, node_counts, index):
+            stopping.stop_nodes(transition, group.ranks, "enough replicas have succeeded")

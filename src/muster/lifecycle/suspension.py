@@ -1,34 +1,53 @@
 """Suspend and resume a run.
 
-JobSet: suspend. A suspended run has no process, no node and no supervisor; only its succeeded
-replicas are kept. Resuming starts another attempt, which counts towards no budget (JobSet:
-executionAttempts). Time spent suspended counts towards no deadline.
+JobSet: suspend. A suspended run has no process, no node and no supervisor. Kept are its succeeded
+replicas and, of its arrays, those that have failed for good (Kubernetes: completedIndexes and
+failedIndexes of a suspended Job). Resuming starts another attempt, which counts towards no budget
+(JobSet: executionAttempts). Time spent suspended counts towards no deadline.
 """
 
 from __future__ import annotations
 
+from muster.lifecycle.ranks import format_ranks, parse_ranks
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeStatus
+from muster.lifecycle.status import NodeStatus, Stopping
 from muster.lifecycle.transition import Transition
 
 
-def reset_replicas(transition: Transition, details: str) -> None:
-    """Suspend a run whose nodes have all ended: reset all replicas that have not succeeded."""
+def failed_for_good(transition: Transition) -> dict[str, str]:
+    """See `Stopping.failed`. A failure that no rule has handled yet is none: the replica runs
+    again, and may have retries left."""
+    found: dict[str, str] = {}
+    for group, count in zip(transition.policy.groups, transition.counts.groups, strict=True):
+        if group.is_array and count.failed:
+            unhandled = transition.unhandled_replicas(group)
+            kept = [each for each in count.failed_replicas() if each not in unhandled]
+            if kept:
+                found[group.name] = format_ranks(kept)
+    return found
+
+
+def reset_replicas(transition: Transition, ending: Stopping) -> None:
+    """Suspend a run whose nodes have all ended: reset all replicas that have neither succeeded nor
+    failed for good."""
     number = transition.run.last_incarnation + 1
     for group in transition.policy.groups:
+        failed = {*parse_ranks(ending.failed.get(group.name, ""))}
         for replica in range(group.replicas):
             ranks = group.replica_ranks(replica)
-            if transition.nodes[ranks[0]].state is NodeState.SCALED_DOWN:
+            if replica in failed or transition.nodes[ranks[0]].state is NodeState.SCALED_DOWN:
                 continue
             if all(transition.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
                 continue
             for rank in ranks:
-                if transition.nodes[rank] != NodeStatus():
-                    transition.set_node(rank, NodeStatus(incarnation=number), "suspended")
+                node = transition.nodes[rank]
+                if node != NodeStatus():
+                    fresh = NodeStatus(incarnation=number, retries=node.retries)
+                    transition.set_node(rank, fresh, "suspended")
     since = transition.run.running_since
     transition.set_state(
         RunState.SUSPENDED,
-        details,
+        ending.details,
         last_incarnation=number,
         stopping=None,
         failures=(),

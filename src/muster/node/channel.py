@@ -98,13 +98,16 @@ class Channel:
         return True
 
     @overload
-    def wait_for(self, kind: Type[M], /) -> M: ...
+    def wait_for(self, kind: Type[M], /, *, keep_earlier: bool = True) -> M: ...
 
     @overload
-    def wait_for(self, kind: Type[M], other: Type[N], /) -> Union[M, N]: ...
+    def wait_for(
+        self, kind: Type[M], other: Type[N], /, *, keep_earlier: bool = True
+    ) -> Union[M, N]: ...
 
-    def wait_for(self, *kinds: Type[Any]) -> Any:
+    def wait_for(self, *kinds: Type[Any], keep_earlier: bool = True) -> Any:
         """Block until a message of one of these types arrives; other messages stay pending.
+        keep_earlier: also those before it.
 
         Raises EOFError if the other end closes the connection first, InvalidMessage if an invalid
         message arrives first.
@@ -114,7 +117,8 @@ class Channel:
             messages = self.receive()
             for place, message in enumerate(messages):
                 if isinstance(message, kinds):
-                    self._pending = kept + messages[:place] + messages[place + 1 :]
+                    earlier = kept + messages[:place] if keep_earlier else []
+                    self._pending = earlier + messages[place + 1 :]
                     return message
             kept += messages
         if self.invalid is not None:

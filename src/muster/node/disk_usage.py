@@ -108,12 +108,16 @@ def count(folder: str) -> Iterator[int]:
 
 
 def is_full(folder: str) -> bool:
-    """Whether the node's own disk, which is mounted in its folder, has no space left."""
+    """Whether the node's own disk, which is mounted in its folder, has no space left; if it has
+    none, that of its folder."""
+    own = os.path.join(folder, "disk")
+    has_own = os.path.isdir(own)
     try:
-        disk = os.statvfs(os.path.join(folder, "disk"))
+        disk = os.statvfs(own if has_own else folder)
     except OSError:
         return False
-    min_free = max(_MIN_FREE, disk.f_blocks * disk.f_frsize // _MIN_FREE_PART)
+    part = disk.f_blocks * disk.f_frsize // _MIN_FREE_PART if has_own else 0
+    min_free = max(_MIN_FREE, part)
     return disk.f_bavail * disk.f_frsize < min_free or not disk.f_favail
 
 

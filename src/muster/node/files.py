@@ -45,6 +45,14 @@ def open_or_replace(path: str | os.PathLike[str], flags: int, mode: int = 0o666)
     return open_regular(path, flags | os.O_CREAT, mode)
 
 
+def direct_output(path: str | os.PathLike[str]) -> None:
+    """Append what this process writes to its standard streams to a file. Raises OSError."""
+    descriptor = open_or_replace(path, os.O_WRONLY | os.O_APPEND, 0o600)
+    for target in (1, 2):
+        os.dup2(descriptor, target)
+    os.close(descriptor)
+
+
 def remove_unless_regular(path: str | os.PathLike[str]) -> None:
     """Remove the path if it is not a regular file; /dev/null stays.
 
@@ -79,6 +87,11 @@ def read_regular(path: str | os.PathLike[str], size: int = -1) -> bytes:
         return file.read(size)
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is below a folder, links followed."""
+    return os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
+
+
 def file_size(path: str) -> int:
     """The size in bytes; 0 if the file is missing."""
     try:
@@ -96,6 +109,15 @@ def replace_file(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     os.replace(part, path)
+
+
+def overwrite_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write the file in place, while nobody reads it: file systems write a file that replaces
+    another one to the disk at once, which takes longer than starting a node. Raises OSError."""
+    with os.fdopen(open_or_replace(path, os.O_WRONLY), "wb", buffering=0) as file:
+        while data:
+            data = data[file.write(data) :]
+        file.truncate()
 
 
 def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:

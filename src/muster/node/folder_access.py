@@ -16,6 +16,8 @@ from typing import IO, Callable, Iterator, List, Protocol, Tuple
 #: How much is read and written at once.
 BLOCK = 1 << 20
 _ZEROS = bytes(BLOCK)
+#: How the names of files begin and end that are being written.
+_PART = (".muster-", ".part")
 #: A FIFO must not block the reader until a writer opens it.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -91,7 +93,7 @@ def checked(descriptor: int, path: str) -> int:
 
 
 def walk(descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
-    """List an open folder and those below it."""
+    """List an open folder and those below it, but not those whose names the caller removes."""
     waiting: List[Tuple[str, ...]] = [()]
     while waiting:  # neither recursive nor with all parents open: programs may nest very deep
         parts = waiting.pop()
@@ -105,14 +107,15 @@ def walk(descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listi
                     os.close(below)
                 with os.scandir(opened) as found:
                     kinds = {each.name: each.is_dir(follow_symlinks=False) for each in found}
-                yield here, list(kinds), opened
+                names = list(kinds)
+                yield here, names, opened
             finally:
                 os.close(opened)
         except OSError as error:
             error.filename = here
             on_error(error)
             continue
-        waiting += [(*parts, name) for name in sorted(kinds, reverse=True) if kinds[name]]
+        waiting += [(*parts, name) for name in sorted(names, reverse=True) if kinds[name]]
 
 
 # --- writing
@@ -204,13 +207,18 @@ def copy_blocks(source: Readable, target: IO[bytes]) -> int:
 def _replacing(folder: int, name: str) -> Iterator[str]:
     """A name to create in an opened folder; what is created there then replaces `name`."""
     # not the pid: processes of several nodes, which have the same, may write to a shared folder
-    part = ".muster-%s.part" % os.urandom(8).hex()
+    part = os.urandom(8).hex().join(_PART)
     try:
         yield part
         os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         _remove(part, folder)
         raise
+
+
+def is_part(name: str) -> bool:
+    """Whether this is the name of a file that is being written, and is about to replace another."""
+    return name.startswith(_PART[0]) and name.endswith(_PART[1])
 
 
 def _remove(name: str, folder: int) -> None:

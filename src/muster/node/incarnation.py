@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Dict, List, Sequence
 
-from muster.node import incarnation_files, launch_record, messages, processes
+from muster.node import incarnation_files, launch_record, messages, metrics, processes
 from muster.node.channel import Channel
 from muster.node.disk_usage import DiskUsage, is_full
 from muster.node.exit_report import ExitReporter
@@ -50,7 +50,8 @@ class Incarnation:
         self._kill_at: float | None = None
         self._reporter = ExitReporter(launch.processes, launch.ranks)
         self._record: int | None = None
-        #: Whether another incarnation can run in the same place.
+        self._metrics_before: metrics.Versions = {}
+        #: Whether another incarnation can run in the same slot.
         self.restartable = True
         #: Set by a signal handler. Acted upon between two steps, when no process is half started.
         self.stop_requested = False
@@ -70,11 +71,20 @@ class Incarnation:
         if self._disk is not None and self._disk.measure_at_end():
             self._send_disk_exceeded(self._disk)
         report = self._reporter.report()
+        if self._program_started and self._launch.program:
+            report = report._replace(metrics=self._metrics())
+        if self._launch.of_array:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(self._launch.output_folder)
         disk_full = self._launch.disk_full
         if report.exit_code and disk_full and is_full(self._launch.folder):
             message = "%s:\n%s" % (disk_full, report.message) if report.message else disk_full
             report = report._replace(message=message)
         return report
+
+    def _metrics(self) -> str:
+        launch = self._launch
+        return metrics.read(launch.output_folder, launch.cwd, launch.folder, self._metrics_before)
 
     def _stopped_before_start(self) -> bool:
         """Whether a stop or kill arrived together with the start: then no process is started."""
@@ -98,7 +108,8 @@ class Incarnation:
             os.chdir(launch.cwd)
             incarnation_files.prepare_outputs(launch)
             incarnation_files.clear_stale_state(launch)
-            incarnation_files.record_start(launch.folder, launch.incarnation)
+            incarnation_files.record_start(launch.folder, launch.incarnation, launch.rank)
+            self._metrics_before = metrics.versions(launch.output_folder, launch.cwd)
             self._record = launch_record.publish(launch)
             self._reporter.start()
             if launch.disk is not None:

@@ -9,7 +9,7 @@ import os
 from typing import Dict, List, MutableMapping, NamedTuple, Sequence, Tuple
 
 from muster.node import error_file
-from muster.node.files import open_or_replace, remove_unless_regular
+from muster.node.files import is_within, open_or_replace, remove_unless_regular
 from muster.node.launch_message import LaunchMessage, OutputFiles
 
 #: Tells a launcher which output files its ranks have.
@@ -37,23 +37,25 @@ def clear_stale_state(launch: LaunchMessage) -> None:
         if process.error_file is not None:
             error_file.remove(process.error_file)
     ready_file = launch.probe.file if launch.probe is not None else None
-    folder = os.path.realpath(launch.folder) + os.sep
     # a file elsewhere may belong to another node: a node may wait for what another has done
-    if ready_file and os.path.realpath(ready_file).startswith(folder):
+    if ready_file and is_within(ready_file, launch.folder):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             os.unlink(ready_file)
 
 
-def record_start(folder: str, incarnation: int) -> None:
-    """Record that the program of this incarnation may run from now on.
+def record_start(folder: str, incarnation: int, rank: int) -> None:
+    """Record that the program of this incarnation of a rank may run from now on.
 
     A supervisor that recovers the run reads the file `begun`. It is written with one write: without
     the complete line, no process of the incarnation was started.
     """
-    flags = os.O_WRONLY | os.O_TRUNC
-    descriptor = open_or_replace(os.path.join(folder, "begun"), flags, 0o600)
+    line = b"%d %d\n" % (incarnation, rank)
+    descriptor = open_or_replace(os.path.join(folder, "begun"), os.O_WRONLY, 0o600)
     try:
-        os.write(descriptor, b"%d\n" % incarnation)
+        os.write(descriptor, line)
+        # a file that was truncated before is written to the disk when it is closed (ext4)
+        if os.fstat(descriptor).st_size > len(line):
+            os.ftruncate(descriptor, len(line))
     finally:
         os.close(descriptor)
 

@@ -69,7 +69,7 @@ class LaunchMessage(NamedTuple):
     """Everything an agent needs to start one incarnation of its node.
 
     The program's command is not part of it: it is found where the code is unpacked, on the node,
-    and stays the same for all incarnations.
+    and stays the same for all incarnations of a node.
     """
 
     #: Which incarnation of the node this is.
@@ -92,7 +92,7 @@ class LaunchMessage(NamedTuple):
     services: Sequence[ServiceLaunch]
     #: Must hold before the program starts, after all services are up.
     gather: Check | None
-    #: Ranks that checks do not wait for.
+    #: Ranks that checks do not wait for, of those that they name.
     absent: Sequence[int]
     #: Seconds until the services must be up and `gather` must hold.
     services_timeout: float
@@ -112,6 +112,8 @@ class LaunchMessage(NamedTuple):
     output_folder: str
     #: The node's IP address, at which the probe looks for ports.
     address: str
+    #: The node's host name, if it has namespaces.
+    hostname: str
     #: Bytes that the node's folder may use before the run is warned; None: not measured.
     disk: int | None
     #: The failure message if the node's own disk is full when it fails; None if it has none.
@@ -120,6 +122,14 @@ class LaunchMessage(NamedTuple):
     contained: bool
     #: Whether the agent stays after the incarnation has ended, for a restart in place.
     keep: bool
+    #: The node's rank in the run.
+    rank: int
+    #: Whether the node belongs to an array: its output directory is removed at the end if it is
+    #: empty, as there may be 100,000.
+    of_array: bool
+    #: Whether another replica of the array may have run in the slot before: nothing of it may be
+    #: left.
+    reuses_slot: bool
 
     def environment_of(self, local_rank: int) -> Dict[str, str]:
         """All variables of one process of the program."""

@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from muster.node.requirements import missing_message
 from muster.node.roster import read_roster
+from muster.node.run_module import words_for
 
 _VERSION_TIMEOUT = 60  # seconds for `--version`; the program may be on a file server
 
@@ -198,7 +199,8 @@ def write_ssh_program(folder: str) -> str:
     """Write the program to call in place of ssh, as Open MPI takes one word; returns its path."""
     path = os.path.join(folder, "ssh")
     with open(path, "w") as file:
-        file.write('#!/bin/sh\nexec %s -m muster.node.relay run "$@"\n' % quote(sys.executable))
+        words = words_for(sys.executable, os.path.dirname(__file__), "muster.node.relay")
+        file.write('#!/bin/sh\nexec %s run "$@"\n' % " ".join(map(quote, words)))
     os.chmod(path, 0o700)
     return path
 

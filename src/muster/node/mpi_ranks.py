@@ -40,8 +40,8 @@ _SHELL = (
 _REPORT = re.compile(r"(\d{1,9}) (started|ended) (\d{1,9})")
 #: Variables that MPICH's and Open MPI's launchers set for ranks only.
 _RANK_VARIABLES = (b"PMI_RANK=", b"PMIX_RANK=")
-#: The arguments, after the interpreter, of the program that Open MPI starts in place of ssh.
-_SSH_ARGUMENTS = [b"-m", b"muster.node.relay", b"run"]
+#: The arguments, after the interpreter and a path, of what Open MPI starts in place of ssh.
+_SSH_ARGUMENTS = [b"muster.node.relay", b"run"]
 
 
 def rank_command(program: Sequence[str]) -> List[str]:
@@ -94,7 +94,7 @@ def _ranks_below(launcher: int) -> List[int]:
         words = _read(pid, "cmdline")
         if words[3:4] == [_SHELL_NAME.encode()]:
             found += processes.children(pid)
-        elif words[1:4] == _SSH_ARGUMENTS or _has_rank(pid):
+        elif words[2:4] == _SSH_ARGUMENTS or _has_rank(pid):
             found.append(pid)
         else:
             found += _ranks_below(pid)

@@ -43,6 +43,13 @@ _MAX_MESSAGE = 3500  # characters of a recorded error
 _MAX_SOCKET_FOLDER = 90
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+#: When a kernel shuts down, one of its threads may flush its output after another has closed the
+#: sockets for it (seen in ipykernel 7). The error means nothing to users.
+_HIDE_ERRORS = """
+import logging
+logging.getLogger("tornado.general").addFilter(lambda one: "ZMQStream" not in one.getMessage())
+del logging
+"""
 
 
 class Failed(Exception):  # noqa: N818
@@ -76,7 +83,7 @@ class Notebook:
         self._client.process_message = self._handle_output
         self._error: Dict[str, Any] = {}
         self._saved = 0.0
-        self._stopped = False
+        self._stopped = self._executing = False
 
     def _kernel(self) -> Any:
         """A kernel of this Python, ignoring installed kernels; for another language, the kernel
@@ -112,8 +119,11 @@ class Notebook:
                     loop.add_signal_handler(number, self._forward, number)
                 loop.add_signal_handler(signal.SIGTERM, self._end)
                 await self._set_arguments()
-                for index, cell in enumerate(self.book.cells):
-                    await self._cell(index, cell)
+                try:
+                    for index, cell in enumerate(self.book.cells):
+                        await self._cell(index, cell)
+                finally:
+                    await self._shut_down()
         finally:
             self._save()
             shutil.rmtree(self._sockets, ignore_errors=True)
@@ -124,9 +134,24 @@ class Notebook:
         reply = await self._client.async_wait_for_reply(info)
         if reply is not None:
             self.book.metadata["language_info"] = reply["content"].get("language_info", {})
+        words = [self._path, *self._arguments]
+        await self._execute("import sys; sys.argv[:] = %r" % (words,))
+
+    async def _shut_down(self) -> None:
+        """Shut the kernel down, unless it has died or still executes a cell, which nbclient ends.
+
+        nbclient would interrupt the kernel first. It may not be ready for a signal yet, shortly
+        after it replied, and would print that it caught a KeyboardInterrupt.
+        """
+        if self._executing or not await _now(self._manager.is_alive()):
+            return
+        await self._execute(_HIDE_ERRORS)
+        await _now(self._manager.request_shutdown())
+        await _now(self._manager.finish_shutdown())
+
+    async def _execute(self, code: str) -> None:
+        """Execute Python code in the kernel, which shows nothing of it."""
         if self._python:
-            words = [self._path, *self._arguments]
-            code = "import sys; sys.argv[:] = %r" % (words,)
             request = await _now(self._client.kc.execute(code, silent=True, store_history=False))
             await self._client.async_wait_for_reply(request)
 
@@ -135,13 +160,16 @@ class Notebook:
             return
         errors = importlib.import_module("nbclient.exceptions")
         count = self._client.code_cells_executed + 1
+        self._executing = True
         try:
             await self._client.async_execute_cell(cell, index, execution_count=count)
         except errors.CellExecutionError:
+            self._executing = False
             raise self._failure(index, count) from None
         except errors.DeadKernelError:
             status = await self._manager.provisioner.poll()
             raise self._death(index, status) from None
+        self._executing = False
         self._save()
 
     def _failure(self, index: int, count: int) -> Failed:

@@ -26,12 +26,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
-from muster.node.requirements import REQUIREMENTS, find_missing
+from muster.node.requirements import REQUIREMENTS, find_missing, is_importable
 
 #: Holds the ports to try: name -> rank -> number, as JSON.
 PORTS = "MUSTER_PREFLIGHT"
 #: Holds the framework whose requirements are checked, if they are.
 FRAMEWORK = "MUSTER_PREFLIGHT_FRAMEWORK"
+#: Holds the packages that other frameworks need: name -> modules of which any will do, as JSON.
+PACKAGES = "MUSTER_PREFLIGHT_PACKAGES"
 
 _TIMEOUT = 20.0  # seconds for the other nodes to start
 _CONNECT_TIMEOUT = 3.0  # seconds
@@ -131,6 +133,17 @@ class Preflight:
         missing = find_missing(framework)
         installed = "%s is installed" % REQUIREMENTS[framework].name
         self.add("framework", not missing, missing or installed)
+
+    def check_packages(self, packages: Mapping[str, List[str]]) -> None:
+        """Check that packages are installed for this Python. They need not be where a program may
+        have another one: that is for the caller of `muster check` to say."""
+        missing = [
+            name for name, several in packages.items() if not any(map(is_importable, several))
+        ]
+        names, python = " and ".join(packages), sys.executable
+        text = "no %s for %s: pip install %s" % (" and ".join(missing), python, " ".join(missing))
+        found = "%s is installed for %s" % (names, python)
+        self.add("packages", not missing, text if missing else found)
 
     def _check_folders(self) -> None:
         places = {"working directory": os.getcwd(), "TMPDIR": tempfile.gettempdir()}
@@ -257,6 +270,8 @@ def main() -> int:
         preflight.add("address", False, "%d nodes have not joined" % (size - len(members)))
     if environ.get(FRAMEWORK):
         preflight.check_framework(environ[FRAMEWORK])
+    if environ.get(PACKAGES):
+        preflight.check_packages(json.loads(environ[PACKAGES]))
     print(json.dumps(preflight.run()), flush=True)  # noqa: T201
     while True:  # the run is canceled once all nodes have reported
         signal.pause()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import socket
 from typing import Mapping
@@ -115,7 +114,9 @@ class StartupProbe:
         """What was tried, and why it failed."""
         probe = self._probe
         if probe.command is not None:
-            command = " ".join(map(shlex.quote, probe.command))
+            from shlex import quote  # only for this message
+
+            command = " ".join(map(quote, probe.command))
             return "command `%s`: %s" % (command, self._last_error)
         if probe.port is not None and probe.http is not None:
             where = (self._address, probe.port, probe.http)

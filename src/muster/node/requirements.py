@@ -67,6 +67,15 @@ def find_missing(framework: str) -> str:
     return missing_message(framework)
 
 
+def is_importable(module: str) -> bool:
+    """Whether this Python has a module, which is not imported."""
+    try:
+        found = find_spec(module)
+    except (ImportError, ValueError):  # a module that was put into sys.modules by hand
+        return module in sys.modules
+    return found is not None and found.origin is not None  # a folder left behind has no origin
+
+
 def require(framework: str) -> None:
     """End this process with the message if something is missing."""
     if message := find_missing(framework):

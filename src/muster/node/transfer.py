@@ -44,8 +44,21 @@ _SIZE = struct.Struct("!I")
 #: Files of /proc and /sys have content, but no size.
 _MAX_UNSIZED = 64 << 20
 
+#: The type of a member that describes others -> the most bytes that it may have: of a path that has
+#: more than 100, and of further fields of the next member. Those for all members would add up.
+_MAX_DESCRIPTION = {
+    tarfile.GNUTYPE_LONGNAME: 1 << 16,
+    tarfile.GNUTYPE_LONGLINK: 1 << 16,
+    tarfile.XHDTYPE: 1 << 16,
+    tarfile.SOLARIS_XHDTYPE: 1 << 16,
+    tarfile.XGLTYPE: 0,
+}
+
 #: Is called with what was left out, and why.
 Report = Callable[[str], None]
+#: Is called with each file and link that has arrived, before it is created: its name in the stream,
+#: and when it was modified. Returns whether to create it.
+Wanted = Callable[[str, float], bool]
 
 
 # --- sending
@@ -68,7 +81,7 @@ def send(
     descriptor: int, name: str, stream: IO[bytes], report: Report, each_folder: Walk = walk
 ) -> None:
     """Write an open file or folder to a stream, as `name`. Raises OSError if the stream breaks."""
-    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=BLOCK) as tar:
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT, bufsize=BLOCK) as tar:
         tar.copybufsize = BLOCK  # type: ignore[attr-defined]  # with 16 KiB, twice as slow
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             _add_file(tar, os.dup(descriptor), name, report)
@@ -124,7 +137,9 @@ def _add(tar: tarfile.TarFile, folder: int, name: str, place: str, report: Repor
 def _header(info: os.stat_result, place: str) -> tarfile.TarInfo:
     header = tarfile.TarInfo(place)
     header.mode = stat.S_IMODE(info.st_mode) & 0o777
-    header.mtime = int(info.st_mtime)
+    # what looks for the newest file may compare files that were written in the same second
+    is_whole = not info.st_mtime_ns % 10**9  # then no extended header is needed
+    header.mtime = int(info.st_mtime) if is_whole else info.st_mtime
     header.type = tarfile.DIRTYPE if stat.S_ISDIR(info.st_mode) else tarfile.REGTYPE
     return header
 
@@ -171,9 +186,9 @@ class TransferError(OSError):
     """A stream that does not contain what `send` writes."""
 
 
-def receive(target: str, stream: IO[bytes], report: Report) -> int:
+def receive(target: str, stream: IO[bytes], report: Report, wanted: Wanted | None = None) -> int:
     """Create what a stream contains at a path, or in the folder at this path, as `cp -r` does.
-    Returns the bytes of all files. Raises OSError."""
+    Returns the bytes of all files. Raises OSError, and what `wanted` raises."""
     size = 0
     modes: List[Tuple[str, int]] = []
     with _tar(stream) as tar:
@@ -181,6 +196,11 @@ def receive(target: str, stream: IO[bytes], report: Report) -> int:
         for member in tar:
             if tree is None:
                 tree = _Tree(target, member)
+            if member.issparse():  # a short one could have terabytes of zeros
+                raise TransferError(errno.EIO, "The sender has a sparse file", member.name)
+            is_content = member.isreg() or member.issym()
+            if is_content and wanted is not None and not wanted(member.name, member.mtime):
+                continue
             if member.isreg():
                 content = tar.extractfile(member)
                 assert content is not None
@@ -200,13 +220,30 @@ def receive(target: str, stream: IO[bytes], report: Report) -> int:
     return size
 
 
+class _Member(tarfile.TarInfo):
+    """A member of a stream that anybody may have written: what only describes others is held in
+    memory, so it has to be short."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        member = super().frombuf(buf, encoding, errors)
+        most = _MAX_DESCRIPTION.get(member.type)
+        if most is not None and member.size > most:
+            raise tarfile.ReadError("the description of a file has %d bytes" % member.size)
+        return member
+
+
 @contextlib.contextmanager
 def _tar(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=BLOCK) as tar:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=BLOCK, tarinfo=_Member) as tar:
             yield tar
     except tarfile.TarError as error:
         raise TransferError(errno.EIO, "The transfer was interrupted: %s" % error) from None
+    except (ValueError, OverflowError) as error:  # a time or a name that no file can have
+        raise TransferError(errno.EIO, "The transfer has an invalid member: %s" % error) from None
+    except RecursionError:  # descriptions of descriptions
+        raise TransferError(errno.EIO, "The transfer was interrupted: no file follows") from None
 
 
 class _Blocks:

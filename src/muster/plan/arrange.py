@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
-from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
+from muster.frameworks.base import Cluster, Framework, Role, RoleSetup, Setup
 from muster.frameworks.registry import get_framework, read_options
-from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, NodeGroup
 from muster.spec.oci_variables import has_command
 from muster.spec.placeholders import as_label
 from muster.spec.policies import DependsOn, FailureRule, ReasonName
@@ -64,8 +64,9 @@ def arrange(spec: JobSpec) -> Arranged:
     refuses it."""
     framework = get_framework(spec.framework)
     options = read_options(framework, spec.framework_options)
+    _check_arrays(spec)
     with_main = _with_main(spec) if framework.has_main(options) else spec
-    setup = framework.setup(_cluster(with_main, options))
+    setup = _setup(framework, with_main, options)
     problems = list(_program_problems(with_main, setup.roles))
     remaining_group = with_main.node_groups[1].name if with_main is not spec else None
     awaited = _without_waits_for_services(with_main, setup.roles, remaining_group, problems)
@@ -88,6 +89,41 @@ def first_ranks(spec: JobSpec) -> list[int]:
     return list(accumulate(sizes, initial=0))[:-1]
 
 
+def _check_arrays(spec: JobSpec) -> None:
+    """Raises InvalidInput if other groups would belong to the cluster of an array's replica."""
+    array = next((group for group in spec.node_groups if group.is_array), None)
+    if array is None or len(spec.node_groups) == 1 or spec.framework == DEFAULT_FRAMEWORK:
+        return
+    other = next(group for group in spec.node_groups if group is not array)
+    text = f"with {spec.framework}, each replica of the array {array.name} is a cluster of its own"
+    hint = f"leave out group {other.name}, or use the framework {DEFAULT_FRAMEWORK}"
+    raise InvalidInput(Problem(f"node_groups[{other.name}]", text, hint))
+
+
+def _setup(framework: Framework, spec: JobSpec, options: Struct) -> Setup:
+    """What the framework needs for the groups; for an array, as for one of its replicas."""
+    arrays = [group.name for group in spec.node_groups if group.is_array]
+    if not arrays:
+        return framework.setup(_cluster(spec, options))
+    setups = [framework.setup(_replica(spec, name, options)) for name in arrays]
+    if len(arrays) == len(spec.node_groups) == 1:
+        return setups[0]
+    # several groups have the framework `generic`, which has variables only
+    roles = {name: RoleSetup(env=one.env) for name, one in zip(arrays, setups, strict=True)}
+    others = replace(
+        spec, node_groups=tuple(group for group in spec.node_groups if not group.is_array)
+    )
+    rest = framework.setup(_cluster(others, options)) if others.node_groups else setups[0]
+    return replace(rest, roles=roles)
+
+
+def _replica(spec: JobSpec, name: str, options: Struct) -> Cluster:
+    """One replica of an array."""
+    (group,) = (group for group in spec.node_groups if group.name == name)
+    role = Role(name, 0, group.nodes, group.env)
+    return Cluster((role,), spec.processes_per_node, options)
+
+
 def _cluster(spec: JobSpec, options: Struct) -> Cluster:
     roles = []
     for group, rank in zip(spec.node_groups, first_ranks(spec), strict=True):
@@ -100,8 +136,12 @@ def _with_main(spec: JobSpec) -> JobSpec:
     """The spec with the first node in a separate group. Raises InvalidInput if that is not
     possible."""
     first, *others = spec.node_groups
-    if first.nodes * first.most_replicas == 1:
+    if first.nodes * first.most_replicas == 1 or (first.is_array and first.nodes == 1):
         return spec
+    if first.is_array:
+        text = f"{spec.framework}'s first node has its own role, so each replica can have one node"
+        hint = "write nodes: 1, or start a run for each parameter set"
+        raise InvalidInput(Problem(f"node_groups[{first.name}].nodes", text, hint))
     if first.most_replicas > 1:
         text = f"{spec.framework}'s first node has its own role; it cannot be one of many"
         hint = "put a group with one node before it"

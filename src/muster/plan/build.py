@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.frameworks.base import Network
-from muster.node.launch_message import Probe
 from muster.plan.arrange import Arranged, first_ranks
 from muster.plan.model import (
     SERVICES_TIMEOUT,
@@ -19,12 +18,13 @@ from muster.plan.model import (
     MountKind,
     MountPlan,
     NodePlan,
+    Parameters,
     ResourcePlan,
     RunPlan,
 )
 from muster.plan.names import with_names
 from muster.plan.policy import build_policy, copied_settings
-from muster.spec.models import DEFAULT_FRAMEWORK, Mount, NodeGroup, StartupProbe
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
 
 #: Limits of a shape that `resources` can replace.
@@ -44,6 +44,9 @@ class Identity(Struct, frozen=True):
 Addressing = Callable[[Network, int], Sequence[str]]
 SourceKind = Callable[[str], MountKind]
 ShapeOf = Callable[[str], ResourcePlan]
+#: How many replicas of an array, whose nodes have these resources, run at once if the job does not
+#: say. Called with the number of nodes in each.
+AtOnce = Callable[[ResourcePlan, int], int]
 
 
 def build_plan(
@@ -54,6 +57,7 @@ def build_plan(
     addresses: Addressing,
     source_kind: SourceKind,
     shape_of: ShapeOf,
+    at_once: AtOnce = lambda _resources, _nodes: 1,
     in_place: bool = True,
     notes: Sequence[str] = (),
 ) -> RunPlan:
@@ -65,7 +69,9 @@ def build_plan(
     """
     spec, setup = arranged.spec, arranged.setup
     network: Network = spec.network or setup.network
-    groups = _groups(arranged, source_kind, shape_of)
+    groups = _groups(arranged, source_kind, shape_of, at_once)
+    parallelism = {g.name: g.parallelism for g in groups if g.parallelism is not None}
+    slots = sum(g.nodes * (g.parallelism or g.replicas) for g in groups)
     plan = RunPlan(
         run_id=identity.run_id,
         run_name=identity.run_name,
@@ -73,25 +79,41 @@ def build_plan(
         job_name=identity.job_name,
         framework=spec.framework,
         network_reason="set in the spec" if spec.network else setup.network_reason,
-        policy=build_policy(arranged, seed=crc32(identity.run_id.encode()), in_place=in_place),
+        policy=build_policy(
+            arranged,
+            seed=crc32(identity.run_id.encode()),
+            in_place=in_place,
+            parallelism=parallelism,
+        ),
         groups=groups,
-        nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
+        nodes=_nodes(groups, identity.run_id, addresses(network, slots)),
         ports=setup.ports,
         tls=setup.tls,
-        endpoints=setup.endpoints,
+        # of an array, each replica is a cluster of its own, at ports that nobody knows before
+        endpoints={} if all(group.is_array for group in groups) else setup.endpoints,
         quiet=setup.quiet,
         artifact=artifact,
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,
         notes=tuple(notes),
         node_outputs=True,
+        parameters=_parameters(spec),
         **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
     return with_names(plan, identity.run_name)
 
 
+def _parameters(spec: JobSpec) -> Parameters | None:
+    for group in spec.node_groups:
+        if group.array is not None:
+            from muster.plan.parameters import parameters_of  # few runs have parameters
+
+            return parameters_of(group.name, group.array)
+    return None
+
+
 def _groups(
-    arranged: Arranged, source_kind: SourceKind, shape_of: ShapeOf
+    arranged: Arranged, source_kind: SourceKind, shape_of: ShapeOf, at_once: AtOnce
 ) -> tuple[GroupPlan, ...]:
     setup = arranged.setup
     common = setup.env
@@ -100,12 +122,13 @@ def _groups(
     plans = []
     for group, rank in zip(arranged.spec.node_groups, first_ranks(arranged.spec), strict=True):
         role = arranged.role(group.name)
+        resources = _resources(group, shape_of)
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,
             framework_env={**common, **role.env},
             framework_defaults={**setup.defaults, **role.defaults},
-            resources=_resources(group, shape_of),
+            resources=resources,
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
@@ -113,20 +136,34 @@ def _groups(
             **{
                 **copied_settings(group, GROUP_SETTINGS, GroupPlan),
                 "replicas": group.most_replicas,
+                "parallelism": _parallelism(group, resources, at_once),
             },
         )
         plans.append(plan)
     return tuple(plans)
 
 
+def _parallelism(group: NodeGroup, resources: ResourcePlan, at_once: AtOnce) -> int | None:
+    """How many replicas of an array run at once; None if the group is none."""
+    if not group.is_array:
+        return None
+    chosen = group.replicas
+    if group.only is not None:
+        from muster.spec.replica_numbers import parse_numbers  # few runs name replicas
+
+        chosen = sum(map(len, parse_numbers(group.only)))
+    return max(1, min(group.parallelism or at_once(resources, group.nodes), chosen))
+
+
 def _nodes(
     groups: Sequence[GroupPlan], run_id: str, addresses: Sequence[str]
 ) -> tuple[NodePlan, ...]:
     nodes: list[NodePlan] = []
+    has_arrays = any(group.is_array for group in groups)
     for group in groups:
-        for replica in range(group.replicas):
+        for replica in range(group.parallelism or group.replicas):
             for index in range(group.nodes):
-                rank = len(nodes)
+                rank = group.first_rank + replica * group.nodes + index
                 nodes.append(
                     NodePlan(
                         rank=rank,
@@ -135,8 +172,9 @@ def _nodes(
                         index=index,
                         node_id=f"{run_id}-{rank}",
                         fqdn="",  # set by `with_names`
-                        address=addresses[rank],
+                        address=addresses[len(nodes)],
                         hostname="",
+                        slot=len(nodes) if has_arrays else None,
                     )
                 )
     return tuple(nodes)
@@ -183,6 +221,8 @@ def mount_variable(destination: str) -> str:
 def _probe(probe: StartupProbe | None) -> dict[str, Any] | None:
     if probe is None:
         return None
+    from muster.node.launch_message import Probe  # few jobs have one
+
     return Probe(
         period=probe.period,
         timeout=probe.timeout,

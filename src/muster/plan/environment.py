@@ -238,6 +238,10 @@ def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[
         "MUSTER_REPLICA": str(node.replica),
         "MUSTER_INDEX": str(node.index),
     }
+    if plan.parameters is not None and plan.parameters.group == node.group:
+        from muster.plan.parameters import variables  # few runs have parameters
+
+        env |= variables(plan.parameters.values(node.replica))
     if plan.artifact is not None:
         env |= _artifact_environment(plan, group)
     for mount in group.mounts:
@@ -265,6 +269,7 @@ def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[
 
 
 def _oci_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[str, str]:
+    size, main = str(plan.cluster_size(node)), plan.cluster(node)[0]
     return {
         "TENANCY_OCID": LOCAL_TENANCY,
         "PROJECT_OCID": LOCAL_PROJECT,
@@ -274,12 +279,12 @@ def _oci_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "JOB_RUN_OCID": ocid("datasciencejobrun", plan.run_id),
         "JOB_RUN_COMPARTMENT_OCID": LOCAL_COMPARTMENT,
         "FQDN": node.fqdn,
-        "NODE_RANK": str(node.rank),
+        "NODE_RANK": str(plan.rank_in_cluster(node)),
         "NODE_GROUP_NAME": node.group,
-        "INITIAL_CLUSTER_SIZE": str(plan.policy.initial_size),
-        "NODE_COUNT": str(plan.policy.initial_size),
+        "INITIAL_CLUSTER_SIZE": size,
+        "NODE_COUNT": size,
         CLUSTER_FILE: cluster_file,
-        "OCI__MAIN_IP": plan.nodes[0].address,  # ADS
+        "OCI__MAIN_IP": main.address,  # ADS
     }
 
 

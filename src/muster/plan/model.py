@@ -5,15 +5,18 @@ Stored with the run as JSON, from which the supervisor loads it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 
 from muster.frameworks.base import Network, Port, Quiet, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
+
+if TYPE_CHECKING:
+    from muster.plan.parameters import ParameterSets
 
 #: Seconds that services have to come up if the job sets no `ready_timeout` (OCI: TIMEOUT).
 SERVICES_TIMEOUT = 600.0
@@ -163,6 +166,14 @@ class GroupPlan(Struct, frozen=True):
     entrypoint: str | None = None
     #: Like `framework_env`, but the job's own values win.
     framework_defaults: Mapping[str, str] = field(default_factory=dict)
+    #: Replicas that run at once, each of which is a cluster of its own; None: the group is no
+    #: array.
+    parallelism: int | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether each replica is a cluster of its own."""
+        return self.parallelism is not None
 
     @property
     def size(self) -> int:
@@ -175,7 +186,7 @@ class GroupPlan(Struct, frozen=True):
         return directory_in_place(self.working_dir, (mount.path for mount in self.mounts))
 
 
-class NodePlan(Struct, frozen=True):
+class NodePlan(Struct, frozen=True, gc=False):
     """One node."""
 
     rank: int
@@ -192,9 +203,41 @@ class NodePlan(Struct, frozen=True):
     hostname: str
     #: Further names under which other nodes find it, including `fqdn` unless that is the host name.
     names: tuple[str, ...] = ()
+    #: Its position in `RunPlan.nodes`; None: its rank.
+    slot: int | None = None
 
 
-class RunPlan(Struct, frozen=True):
+class Parameters(Struct, frozen=True, dict=True):
+    """The parameter sets of an array's replicas, not expanded. See `spec.models.Array`."""
+
+    #: Name of the group whose replicas have them.
+    group: str
+    #: Names of the parameters, in order.
+    names: tuple[str, ...]
+    #: Name -> values, in the form of `spec.arrays.parse_values`.
+    grid: Mapping[str, str] = field(default_factory=dict)
+    #: Sets that are combined with those of the grid, in the form of `spec.parameter_rows`.
+    rows: str | None = None
+    #: Number of sets drawn at random; None: all, in order.
+    sample: int | None = None
+    seed: int = 0
+
+    def __len__(self) -> int:
+        """Number of sets."""
+        return len(self._sets)
+
+    def values(self, replica: int) -> Mapping[str, str]:
+        """The parameters of a replica. Raises IndexError."""
+        return self._sets.values(replica)
+
+    @cached_property
+    def _sets(self) -> ParameterSets:
+        from muster.plan.parameters import ParameterSets  # few runs have parameters
+
+        return ParameterSets(self)
+
+
+class RunPlan(Struct, frozen=True, dict=True):
     """Everything that an engine needs to know about a run."""
 
     run_id: str
@@ -208,6 +251,9 @@ class RunPlan(Struct, frozen=True):
     #: What the lifecycle applies. Its groups are those of `groups`, in the same order.
     policy: Policy
     groups: tuple[GroupPlan, ...]
+    #: The nodes, in the order of their ranks. Of an array only the nodes of as many replicas as run
+    #: at once, with the ranks of the first: later replicas take their slots. A slot is a position
+    #: in this tuple.
     nodes: tuple[NodePlan, ...]
     ports: tuple[Port, ...] = ()
     #: Whether nodes need certificates.
@@ -237,16 +283,81 @@ class RunPlan(Struct, frozen=True):
     #: The name of the engine that runs the nodes. Plans of earlier versions, which had only this
     #: one, lack it.
     engine: str = "local"
+    #: The parameters of the replicas of an array; None: there is no array, or it has none.
+    parameters: Parameters | None = None
 
     @property
     def own_interfaces(self) -> bool:
         """Whether each node has its own network interface, on which every port is free."""
         return self.network != "shared"
 
-    @property
-    def world_size(self) -> int:
-        """The number of processes on all nodes that the run starts with."""
-        return self.policy.initial_size * self.processes_per_node
+    def slots(self, group: GroupPlan) -> range:
+        """The slots of a group: the positions in `nodes` of its nodes."""
+        first = 0
+        for other in self.groups:
+            at_once = other.replicas if other.parallelism is None else other.parallelism
+            if other.name == group.name:
+                return range(first, first + at_once * group.nodes)
+            first += at_once * other.nodes
+        raise LookupError(group.name)
+
+    def first_node(self, group: GroupPlan) -> NodePlan:
+        """The first node of a group."""
+        return self.nodes[self.slots(group).start]
+
+    def node(self, rank: int, slot: int | None = None) -> NodePlan:
+        """The node with a rank. slot: the one that it runs in, if it belongs to an array; None:
+        it is not known, so the node has no address."""
+        if not self.has_arrays:
+            return self.nodes[rank]
+        group = self.group_of(rank)
+        offset = rank - group.first_rank
+        if not group.is_array:
+            return self.nodes[self.slots(group).start + offset]
+        from muster.plan.names import named  # few runs have arrays
+
+        replica, index = divmod(offset, group.nodes)
+        address = "" if slot is None else self.nodes[slot].address
+        node_id = f"{self.run_id}-{rank}"
+        node = NodePlan(rank, group.name, replica, index, node_id, "", address, "", slot=slot)
+        return named(node, self)
+
+    def slot_of(self, node: NodePlan) -> int:
+        """The position of a node in `nodes`."""
+        return node.rank if node.slot is None else node.slot
+
+    def cluster(self, node: NodePlan) -> Sequence[NodePlan]:
+        """The nodes that form a cluster with this one, in the order of their ranks in it: those of
+        its replica if its group is an array, else those of all groups that are none."""
+        if not self.has_arrays:
+            return self.nodes
+        group = self.group(node.group)
+        if group.is_array:
+            rank, slot = node.rank - node.index, self.slot_of(node) - node.index
+            return [self.node(rank + index, slot + index) for index in range(group.nodes)]
+        others = (other for other in self.groups if not other.is_array)
+        return [self.nodes[slot] for other in others for slot in self.slots(other)]
+
+    def rank_in_cluster(self, node: NodePlan) -> int:
+        """The rank of a node in its cluster."""
+        if not self.has_arrays:
+            return node.rank
+        if self.group(node.group).is_array:
+            return node.index
+        return [other.rank for other in self.cluster(node)].index(node.rank)
+
+    def cluster_size(self, node: NodePlan) -> int:
+        """The number of nodes that the node's cluster starts with."""
+        group = self.group(node.group)
+        if group.is_array:
+            return group.nodes
+        arrays = sum(other.initial * other.nodes for other in self.policy.groups if other.is_array)
+        return self.policy.initial_size - arrays
+
+    @cached_property
+    def has_arrays(self) -> bool:
+        """Whether any group is an array."""
+        return any(group.is_array for group in self.groups)
 
     def processes_of(self, rank: int) -> int:
         """The number of processes of the program on a node; 1 if the node runs only services."""
@@ -287,6 +398,20 @@ class RunPlan(Struct, frozen=True):
         before = self.groups[: names.index(node.group)]
         return sum(group.replicas for group in before) + node.replica
 
+    def group_for(self, node: NodePlan) -> GroupPlan:
+        """The group of a node as its replica runs it: with the parameters of the replica in its
+        words. Their placeholders in `node_args` and `node_env` are left to `Facts`."""
+        group = self.group(node.group)
+        if self.parameters is None or self.parameters.group != group.name:
+            if any("{param." in word for word in (*(group.command or ()), *group.args)):
+                from muster.plan.parameters import without_parameters  # only escaped ones
+
+                return without_parameters(group)
+            return group
+        from muster.plan.parameters import with_parameters  # few runs have parameters
+
+        return with_parameters(group, self.parameters.values(node.replica))
+
     def group_of(self, rank: int) -> GroupPlan:
         return self.groups[self.policy.group_index(rank)]
 
@@ -294,12 +419,6 @@ class RunPlan(Struct, frozen=True):
         """The plan as JSON-ready data. `from_json` is the inverse."""
         data: dict[str, Any] = to_builtins(self)
         return data
-
-    @classmethod
-    def warm(cls) -> None:
-        """Compile the decoder now, as the first decoding would do."""
-        with contextlib.suppress(ValidationError):
-            convert({}, cls)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunPlan:

@@ -12,21 +12,27 @@ from muster.spec.placeholders import as_label, expand_hostname
 
 def with_names(plan: RunPlan, run_name: str) -> RunPlan:
     """The plan with the name of its run, and names of its nodes that depend on it."""
-    label = as_label(run_name)
-    nodes = tuple(
-        _with_node_names(node, group.hostname, (label, number), plan)
-        for group, number, node in _nodes_with_groups(plan)
-    )
-    return replace(plan, run_name=run_name, nodes=nodes)
+    plan = replace(plan, run_name=run_name)
+    return replace(plan, nodes=tuple(_named_nodes(plan)))
 
 
-def _nodes_with_groups(plan: RunPlan) -> Iterator[tuple[GroupPlan, int, NodePlan]]:
-    """Each node with its group and the number of its replica, counted over all groups."""
+def _named_nodes(plan: RunPlan) -> Iterator[NodePlan]:
+    label, before = as_label(plan.run_name), 0
+    for group in plan.groups:
+        for slot in plan.slots(group):
+            node = plan.nodes[slot]
+            yield _named(node, group, (label, before + node.replica), plan)
+        before += group.replicas
+
+
+def named(node: NodePlan, plan: RunPlan) -> NodePlan:
+    """The node with its names."""
     before = 0
     for group in plan.groups:
-        for node in plan.nodes[group.first_rank : group.first_rank + group.size]:
-            yield group, before + node.replica, node
+        if group.name == node.group:
+            break
         before += group.replicas
+    return _named(node, group, (as_label(plan.run_name), before + node.replica), plan)
 
 
 def service_names(plan: RunPlan) -> tuple[str, ...]:
@@ -42,9 +48,8 @@ def _namespace_forms(name: str, namespace: str) -> tuple[str, ...]:
     return f"{qualified}.svc.cluster.local", f"{qualified}.svc", qualified, name
 
 
-def _with_node_names(
-    node: NodePlan, template: str, run: tuple[str, int], plan: RunPlan
-) -> NodePlan:
+def _named(node: NodePlan, group: GroupPlan, run: tuple[str, int], plan: RunPlan) -> NodePlan:
+    """run: the run's name as a label, and the number of the replica, counted over all groups."""
     facts = {
         "rank": node.rank,
         "group": node.group,
@@ -53,12 +58,11 @@ def _with_node_names(
         "run.name": run[0],
         "run.replica": run[1],
     }
-    hostname = expand_hostname(template, facts)
+    hostname = expand_hostname(group.hostname, facts)
     full: tuple[str, ...] = (f"{hostname}.{plan.subdomain}" if plan.subdomain else hostname,)
     if plan.subdomain and plan.namespace:
         full = _namespace_forms(full[0], plan.namespace)
-    fqdn = full[0]
     # every node also has the name node-RANK
     others = dict.fromkeys((*full, f"node-{node.rank}"))
     others.pop(hostname, None)
-    return replace(node, hostname=hostname, fqdn=fqdn, names=tuple(others))
+    return replace(node, hostname=hostname, fqdn=full[0], names=tuple(others))

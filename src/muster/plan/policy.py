@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +13,8 @@ from muster.lifecycle.policy import (
     Backoff,
     Checkpoint,
     Dependency,
+    EarlySuccess,
+    GroupFailure,
     GroupPolicy,
     Policy,
     Rule,
@@ -26,20 +28,29 @@ from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE, RUN_WIDE_RECORDS
 
 
-def build_policy(arranged: Arranged, *, seed: int, in_place: bool) -> Policy:
+def build_policy(
+    arranged: Arranged,
+    *,
+    seed: int,
+    in_place: bool,
+    parallelism: Mapping[str, int] | None = None,
+) -> Policy:
     """The policy of a run.
 
     seed: for the jitter of restart delays. in_place: whether the engine supports restarts in place,
-    which is the default then.
+    which is the default then. parallelism: of each array; None: as the job says, else all replicas.
     """
     spec = arranged.spec
     failure = spec.failure
+    if parallelism is None:
+        arrays = (group for group in spec.node_groups if group.is_array)
+        parallelism = {group.name: group.parallelism or group.replicas for group in arrays}
     return Policy(
-        groups=_groups(arranged),
+        groups=_groups(arranged, parallelism),
         success=_success(spec),
         in_order=spec.startup == "in_order",
         max_restarts=failure.max_restarts,
-        action=Action(failure.action or "restart_run"),
+        action=Action(failure.action or ("restart_replica" if parallelism else "restart_run")),
         rules=tuple(_rule(rule, name) for rule, name in policies.named_rules(failure.rules)),
         strategy=_strategy(failure.strategy, in_place=in_place),
         backoff=_backoff(failure.backoff, seed),
@@ -61,7 +72,7 @@ def copied_settings(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
+def _groups(arranged: Arranged, parallelism: Mapping[str, int]) -> tuple[GroupPolicy, ...]:
     spec = arranged.spec
     indexes = {group.name: index for index, group in enumerate(spec.node_groups)}
     groups = []
@@ -79,6 +90,11 @@ def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
                 **copied_settings(group, GROUP_SETTINGS, GroupPolicy),
                 "replicas": group.most_replicas,
                 "min_success": _min_success(group),
+                "early_success": tuple(
+                    EarlySuccess(enough.replicas, enough.count) for enough in group.early_success
+                ),
+                "max_failed": _max_failed(group),
+                "parallelism": parallelism.get(group.name),
             },
         )
         groups.append(policy)
@@ -87,6 +103,13 @@ def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
 
 def _min_success(group: NodeGroup) -> int:
     return group.most_replicas if group.min_success is None else group.min_success
+
+
+def _max_failed(group: NodeGroup) -> int | None:
+    """Of an array whose success needs no fewer, all replicas run, whatever becomes of others."""
+    if group.max_failed is None and group.is_array and group.min_success is None:
+        return group.replicas
+    return group.max_failed
 
 
 def _success(spec: JobSpec) -> Success:
@@ -116,6 +139,7 @@ def _rule(rule: policies.FailureRule, name: str) -> Rule:
         counted=rule.count,
         max_restarts=rule.max_restarts,
         before_retries=rule.before_retries,
+        group_failed=tuple(GroupFailure(name) for name in rule.group_failed),
     )
 
 

@@ -24,8 +24,8 @@ class Backend:
     def __init__(self, home: Home, launcher: Launcher | None = None) -> None:
         self.home = home
         self.lock = RLock()
-        #: Whether `recovery.recover_once` was called.
-        self.recovered = False
+        #: When `recovery.recover_at_times` last looked for runs, on the monotonic clock.
+        self.recovered_at: float | None = None
         self._warned_of_space = False
         self._launcher = launcher
         self._store: SqliteStore | None = None
@@ -77,23 +77,30 @@ class Backend:
         )
 
     def start_supervisor(
-        self, lease: Lease, engine: str, held: tuple[int, int], submission: Submission
+        self,
+        lease: Lease,
+        engine: str,
+        held: tuple[int, int],
+        submission: Submission,
+        *,
+        shared: bool = False,
     ) -> None:
         """Start a supervisor process for a run.
 
         lease: of the run. engine: the name of its engine. held: descriptors of its lock and of its
         liveness pipe. The supervisor takes over lease and descriptors. submission: what the nodes
-        start from.
+        start from. shared: see `Launcher.start`.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
         from muster.control.launcher import LauncherClosed
 
         try:
-            self._use_launcher().start(self.home.root, lease, engine, held, submission)
-        except LauncherClosed:
-            self.start_supervisor(lease, engine, held, submission)  # with a new one
+            launcher = self._use_launcher()
+            launcher.start(self.home.root, lease, engine, held, submission, shared=shared)
+        except LauncherClosed:  # with a new one
+            self.start_supervisor(lease, engine, held, submission, shared=shared)
         except EngineError as error:
-            record_broken(self.store, self.home.run_dir(lease.run_id), lease, str(error))
+            record_broken(self.store, self.home, lease, str(error))
             raise
 
     def _use_launcher(self) -> Launcher:

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from muster.api.node_access import Progress
+from muster.api.node_paths import NodePath, parse_path
 from muster.engines.base import NodeCommand, NodeProcess, RunningNode, Stdio
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.lifecycle.states import NodeState, RunState
@@ -36,32 +37,6 @@ if TYPE_CHECKING:
 STREAM = "-"
 
 
-class NodePath(Struct, frozen=True):
-    """A path on a node. A relative one starts in the node's working directory."""
-
-    #: Names the run.
-    run: str
-    #: None: the run's only node.
-    rank: int | None
-    path: str
-
-    def __str__(self) -> str:
-        rank = "" if self.rank is None else f"{self.rank}:"
-        return f"{self.run}:{rank}{self.path}"
-
-
-def parse_path(text: str) -> NodePath | str:
-    """`RUN:RANK:PATH` or `RUN:PATH`; a path on this machine if no colon comes before the first
-    slash. Pure."""
-    run, colon, rest = text.partition(":")
-    if not (run and colon) or "/" in run:
-        return text
-    rank, colon, path = rest.partition(":")
-    if colon and rank.isdecimal():
-        return NodePath(run, int(rank), path)
-    return NodePath(run, None, rest)
-
-
 def copy(api: EmbeddedAPI, source: str, target: str, progress: Progress) -> tuple[str, ...]:
     """Copy a file or folder, as `cp -r` does; at least one end is on a node. Returns what was left
     out, with the reasons. Raises InvalidInput, EngineError."""
@@ -77,10 +52,10 @@ def copy(api: EmbeddedAPI, source: str, target: str, progress: Progress) -> tupl
 
 # --- the ends
 
-#: Starts the program with Muster's own Python, or else with the node's: a node may see neither the
-#: first nor the files of this package.
+#: Starts the program with Muster's own Python, with that of a node on another machine, or with the
+#: first one: a node may see neither Muster's nor the files of this package.
 _START = """
-for python in "$0" python3; do
+for python in "$0" "$MUSTER_NODE_PYTHON" python3; do
     command -v "$python" >/dev/null && exec "$python" -I -S -c "$@"
 done
 echo "the node has no Python 3, which copies files there" >&2
@@ -345,7 +320,7 @@ def _find_node(api: EmbeddedAPI, place: NodePath) -> tuple[RunSummary, NodeRecor
         hint = f"write ./{place} for the file on this machine"
         raise NotFound(error.problems[0]._replace(hint=hint)) from None
     hint = f"write {place.run}:RANK:{place.path}"
-    return run, choose(run, api.nodes(run.id), place.rank, field=str(place), hint=hint)
+    return run, choose(api.store, run, place.rank, field=str(place), hint=hint)
 
 
 def _is_running(run: RunSummary, node: NodeRecord) -> bool:

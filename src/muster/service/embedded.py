@@ -14,13 +14,14 @@ from muster.errors import InvalidInput, NotFound
 from muster.identity import is_id
 from muster.service.backend import Backend
 from muster.service.context import Context
-from muster.service.recovery import recover_once
+from muster.service.recovery import recover_at_times
 from muster.storage.home import Home, default_home
 from muster.store.names import no_job_error, no_run_error
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
     JobRecord,
+    NodeFilter,
     NodeRecord,
     RunFilter,
     RunRecord,
@@ -40,10 +41,13 @@ if TYPE_CHECKING:
     )
     from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
+    from muster.api.replica_table import ReplicaTable, TableQuery
+    from muster.api.retry import Retry
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
     from muster.errors import Problem
+    from muster.node.counters import Counters
     from muster.plan.model import RunPlan
     from muster.service.local_nodes import LocalNodes
     from muster.spec.models import JobSpec
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
-    from muster.storage.usage import Counters, NodeUsage
+    from muster.storage.usage import NodeUsage
     from muster.store.base import Store
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -134,8 +138,8 @@ class EmbeddedAPI:
         return LocalNodes(self)
 
     def recover(self) -> None:
-        """Recover runs without a supervisor and delete expired ones, at the first call."""
-        recover_once(self._backend)
+        """Recover runs without a supervisor and delete expired ones, every few seconds."""
+        recover_at_times(self._backend)
 
     def close(self) -> None:
         self._backend.close()
@@ -313,8 +317,12 @@ class EmbeddedAPI:
     def check_framework(
         self, plan: RunPlan, environ: Mapping[str, str] | None = None
     ) -> FrameworkCheck:
+        from muster.api.prepared import FrameworkCheck
         from muster.service.framework_check import check_framework
+        from muster.service.planning import has_our_files
 
+        if not has_our_files(self.context.home, plan):
+            return FrameworkCheck()
         submission = self.context.submission
         if environ is not None:
             submission = replace(submission, environ=environ)
@@ -324,7 +332,7 @@ class EmbeddedAPI:
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
         from muster.service.planning import limits_of
 
-        return limits_of(plan)
+        return limits_of(self.home, plan)
 
     @_requires(Right.SUBMIT, "start runs")
     def packed_files(self, prepared: PreparedRun) -> list[str]:
@@ -380,8 +388,23 @@ class EmbeddedAPI:
         return self.store.runs.records(self._caller.project, chosen)
 
     @_of_run(Right.READ, "see runs")
-    def nodes(self, run_id: str) -> list[NodeRecord]:
-        return list(self.store.runs.nodes(run_id))
+    def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
+        return list(self.store.runs.nodes(run_id, chosen))
+
+    @_of_run(Right.READ, "see runs")
+    def shown_nodes(self, run_id: str) -> list[NodeRecord]:
+        from muster.service.run_details import shown_nodes
+
+        return shown_nodes(self.store, self.store.runs.get(run_id))
+
+    @_requires(Right.READ, "see runs")
+    def replica_table(self, run_ids: Sequence[str], query: TableQuery) -> ReplicaTable:
+        from muster.service.replica_table import replica_table
+
+        self.recover()
+        for run_id in run_ids:
+            self._check_run(run_id)
+        return replica_table(self.context, [self.store.runs.get(each) for each in run_ids], query)
 
     @_of_run(Right.READ, "see runs")
     def restarts(self, run_id: str) -> int:
@@ -409,7 +432,7 @@ class EmbeddedAPI:
     def limits(self, run_id: str) -> dict[str, str]:
         from muster.service.run_details import limits
 
-        return limits(self.store.runs.get(run_id))
+        return limits(self.home, self.store.runs.get(run_id))
 
     @_of_run(Right.READ, "see runs")
     def endpoints(self, run_id: str) -> dict[str, str]:
@@ -439,8 +462,7 @@ class EmbeddedAPI:
     def stacks(self, run_id: str, ranks: Collection[int]) -> Stacks:
         from muster.service.inside import stacks
 
-        nodes = self.store.runs.nodes(run_id)
-        return stacks(self.context, self.store.runs.summary(run_id), nodes, ranks)
+        return stacks(self.context, self.store.runs.summary(run_id), ranks)
 
     # For `LocalNodes`
 
@@ -456,8 +478,7 @@ class EmbeddedAPI:
         """A node of a run in progress; its only one if rank is None. See `service.inside`."""
         from muster.service.inside import running_node
 
-        run = self.store.runs.summary(run_id)
-        return running_node(self.context, run, self.store.runs.nodes(run_id), rank)
+        return running_node(self.context, self.store.runs.summary(run_id), rank)
 
     # Change runs
 
@@ -497,6 +518,12 @@ class EmbeddedAPI:
 
         return resume(self.context, run_id, overrides, environ)
 
+    @_of_run(Right.SUBMIT, "retry replicas")
+    def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
+        from muster.service.retry import prepare_retry
+
+        return prepare_retry(self.context, self.store.runs.get(run_id), retry)
+
     @_of_run(Right.SUBMIT, "scale runs")
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         from muster.service.requests import scale
@@ -514,6 +541,10 @@ class EmbeddedAPI:
     @_of_run(Right.READ, "see runs")
     def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
         return self.store.events.since(run_id, after)
+
+    @_of_run(Right.READ, "see runs")
+    def last_event(self, run_id: str) -> int:
+        return self.store.events.last(run_id)
 
     @_of_run(Right.READ, "see runs")
     def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:

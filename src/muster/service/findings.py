@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from muster.engines.findings import Finding
 from muster.engines.installed import InstalledEngine, installed_engines
-from muster.engines.registry import LOCAL, found_by
+from muster.engines.registry import LOCAL, found_by, local_engine
 from muster.errors import InvalidInput, StoreError
 from muster.file_locks import check_locks
 from muster.file_system import file_system_of
@@ -21,7 +21,11 @@ from muster.storage.home import default_home
 def examine() -> list[Finding]:
     """What each installed engine finds, the local one first. Names in findings of others start with
     the engine's. Leaves nothing behind."""
-    return [finding for one in installed_engines() for finding in _findings(one)]
+    try:
+        home = default_home()
+    except InvalidInput:  # `home_finding` tells more
+        return found_by(local_engine())
+    return [finding for one in installed_engines(home) for finding in _findings(one)]
 
 
 def _findings(one: InstalledEngine) -> Iterator[Finding]:

@@ -13,9 +13,9 @@ from muster.api.streams import Notice
 from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
+from muster.node.file_watch import Watcher, wait_for
 from muster.service.context import Context
 from muster.service.wait import new_check, notices, recover_or_wait
-from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
 

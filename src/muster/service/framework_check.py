@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from shutil import which
 
 from muster.api.prepared import FrameworkCheck
 from muster.errors import Problem
 from muster.frameworks.packages import NOTEBOOK, PACKAGES, install_command, may_install, python_of
+from muster.node.requirements import is_importable
 from muster.plan.model import GroupPlan, RunPlan
 from muster.submission import Submission
 
@@ -124,7 +124,7 @@ def _missing(
     names = [name for several in modules.values() for name in several]
     # the packages of this process's Python are found without starting it
     if not python and search_path is None and submission.python == sys.executable:
-        found = {name for name in names if _is_importable(name)}
+        found = {name for name in names if is_importable(name)}
     else:
         env = {**submission.environ, **({} if search_path is None else {"PYTHONPATH": search_path})}
         asked = _ask(python or submission.python, names, env)
@@ -132,14 +132,6 @@ def _missing(
             return None
         found = asked
     return [package for package, several in modules.items() if not found.intersection(several)]
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        found = find_spec(name)
-    except (ImportError, ValueError):  # a module that was put into sys.modules by hand
-        return name in sys.modules
-    return found is not None and found.origin is not None  # a folder left behind has no origin
 
 
 def _ask(python: str, names: list[str], env: Mapping[str, str]) -> set[str] | None:

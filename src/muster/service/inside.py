@@ -17,16 +17,17 @@ from muster.engines.base import (
 from muster.engines.capabilities import Ability, require
 from muster.engines.registry import engine_named
 from muster.errors import EngineError, InvalidInput, Problem
-from muster.lifecycle.states import NodeState, RunState
-from muster.service.nodes import check_ranks, choose
+from muster.lifecycle.states import ALIVE, RunState
+from muster.service.nodes import check_ranks, choose, not_running
+from muster.storage.home import RunDir
 
 if TYPE_CHECKING:
     import socket
 
     from muster.api.answers import Stacks
+    from muster.node.counters import Counters
     from muster.service.context import Context
-    from muster.storage.usage import Counters
-    from muster.store.records import NodeRecord, RunSummary
+    from muster.store.records import RunSummary
 
 #: What to do about a run that has no processes, by its state; others have ended.
 _HINTS = {
@@ -54,39 +55,30 @@ def supervisor_of(context: Context, run: RunSummary) -> int:
     return pid
 
 
-def running_node(
-    context: Context, run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None
-) -> RunningNode:
+def running_node(context: Context, run: RunSummary, rank: int | None) -> RunningNode:
     """A node of a run; its only one if rank is None. Raises InvalidInput, EngineError."""
     supervisor = supervisor_of(context, run)
-    node = choose(run, nodes, rank)
-    state = NodeState(node.state)
-    if state.ended:
-        hint = f"`muster logs {run.name} --rank {node.rank}` shows its output"
-        text = f"node-{node.rank} of {run.name} has no processes: it is {state}"
-        raise InvalidInput(Problem("", text, hint))
-    if state is NodeState.PENDING:
-        hint = f"`muster status {run.name}` says why"
-        raise InvalidInput(Problem("", f"node-{node.rank} of {run.name} has not started", hint))
+    node = choose(context.store, run, rank)
+    if node.state not in ALIVE:
+        raise InvalidInput(not_running(context.store, run, node))
     return RunningNode(context.home.run_dir(run.id), node.rank, supervisor, run.engine)
 
 
 def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
     """What the nodes of a run in progress use now, by rank. Raises InvalidInput, EngineError."""
-    engine, folder = _engine(run.engine, "counters"), context.home.run_dir(run.id)
-    return engine.counters(folder, supervisor_of(context, run))
+    folder = context.home.run_dir(run.id)
+    return _engine(folder, run.engine, "counters").counters(folder, supervisor_of(context, run))
 
 
-def stacks(
-    context: Context, run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]
-) -> Stacks:
-    """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput for
-    ranks that the run does not have."""
+def stacks(context: Context, run: RunSummary, ranks: Collection[int]) -> Stacks:
+    """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput as
+    `nodes.check_ranks`."""
     from muster.api.answers import Stacks
 
-    engine, supervisor = _engine(run.engine, "stacks"), supervisor_of(context, run)
-    check_ranks(run, nodes, ranks)
-    found, problems = engine.stacks(context.home.run_dir(run.id), supervisor, ranks)
+    folder = context.home.run_dir(run.id)
+    engine, supervisor = _engine(folder, run.engine, "stacks"), supervisor_of(context, run)
+    check_ranks(context.store, run, ranks)
+    found, problems = engine.stacks(folder, supervisor, ranks)
     return Stacks(tuple(found), tuple(problems))
 
 
@@ -94,16 +86,16 @@ def forward(
     node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
 ) -> PortForward:
     """See `Engine.forward`. Also raises InvalidInput."""
-    return _engine(node.engine, "forward").forward(node, hosts, port, listener)
+    return _engine(node.folder, node.engine, "forward").forward(node, hosts, port, listener)
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
     """See `Engine.run_in_node`. Also raises InvalidInput."""
-    return _engine(node.engine, "exec").run_in_node(node, command, stdio)
+    return _engine(node.folder, node.engine, "exec").run_in_node(node, command, stdio)
 
 
-def _engine(name: str, ability: Ability) -> Engine:
-    """The engine of a run, which has the ability. Raises InvalidInput."""
-    engine = engine_named(name)
+def _engine(folder: RunDir, name: str, ability: Ability) -> Engine:
+    """The engine of the run of a folder, which has the ability. Raises InvalidInput."""
+    engine = engine_named(name, folder.home)
     require(engine, ability)
     return engine

@@ -183,8 +183,6 @@ def content_hash(
     key: whose key the hash depends on, since the content has secrets: nobody else can find out
     which ones have this hash. None: the content has none.
     """
-    import hashlib
-
     from muster.spec.models import NodeGroup
 
     changed = _without_defaults(content, to_builtins(JobSpec()))
@@ -194,7 +192,18 @@ def content_hash(
     text = json.dumps(identity, sort_keys=True)
     # the name in hashes of earlier versions
     text = text.replace('"scratch:incarnation/', '"scratch:life/')
-    return keyed_digest(key, text) if key else hashlib.sha256(text.encode()).hexdigest()
+    return keyed_digest(key, text) if key else _digest(text)
+
+
+def _digest(text: str) -> str:
+    """The SHA-256 of a text. `hashlib` loads OpenSSL, which takes 3 ms of each `muster run`: the
+    interpreter's own implementation is used where it has one, as by the module `random`."""
+    try:
+        from _sha256 import sha256  # type: ignore[import-not-found]  # Python 3.11
+    except ImportError:
+        from hashlib import sha256
+    digest: str = sha256(text.encode()).hexdigest()
+    return digest
 
 
 def _without_defaults(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

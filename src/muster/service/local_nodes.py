@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.engines.base import NodeCommand, NodeProcess, PortForward, Stdio
 from muster.service import inside
-from muster.store.records import NodeRecord
+from muster.store.records import NodeFilter, NodeRecord
 
 if TYPE_CHECKING:
     from muster.api.node_access import Progress
@@ -26,7 +26,8 @@ class LocalNodes:
 
     def find(self, run_id: str, rank: int | None) -> NodeRecord:
         found = self._api.running_node(run_id, rank).rank
-        return next(node for node in self._api.nodes(run_id) if node.rank == found)
+        (node,) = self._api.nodes(run_id, NodeFilter(ranks=[found]))
+        return node
 
     def execute(self, run_id: str, rank: int, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         return inside.run_in_node(self._api.running_node(run_id, rank), command, stdio)

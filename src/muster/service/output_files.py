@@ -13,6 +13,7 @@ from muster.errors import Unreadable
 from muster.service.context import Context
 from muster.storage.outputs import StoredOutput, blocks, find_outputs, output_at
 from muster.store.records import RunSummary
+from muster.store.run_columns import StoredPlan
 
 
 def outputs(
@@ -22,21 +23,22 @@ def outputs(
     groups: Collection[str] | None,
 ) -> OutputList:
     """See `MusterAPI.outputs`."""
-    group_of = [node.group for node in context.store.runs.nodes(run.id)]
+    sizes = StoredPlan(context.store.runs.get(run.id)).policies()
     root = context.home.run_dir(run.id).outputs
-    found = find_outputs(root, range(len(group_of)))
+    found = find_outputs(root, range(sum(len(group.ranks) for group in sizes)))
     if ranks is not None or groups is not None:
         from muster.api.streams import Selection
         from muster.service.selection import check_selection
 
         check_selection(context, run, Selection(ranks=ranks, groups=groups))
-        found = [
-            one
-            for one in found
-            if one.rank is not None
-            and (ranks is None or one.rank in ranks)
-            and (groups is None or group_of[one.rank] in groups)
-        ]
+        chosen = {
+            rank
+            for group in sizes
+            if groups is None or group.name in groups
+            for rank in (group.ranks if ranks is None else ranks)
+            if rank in group.ranks
+        }
+        found = [one for one in found if one.rank in chosen]
     return OutputList(str(root), tuple(map(_file, found)))
 
 

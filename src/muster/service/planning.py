@@ -44,6 +44,12 @@ def mount_paths(written: JobSpec) -> Mapping[str, str]:
     return paths
 
 
+def has_our_files(home: Home, plan: RunPlan) -> bool:
+    """Whether nodes have the programs and packages of this machine. If not, only they know what
+    they have."""
+    return engine_named(plan.engine, home).capabilities.shared_files
+
+
 def plan_run(
     context: Context,
     arranged: Arranged,
@@ -64,7 +70,11 @@ def plan_run(
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
-    notes = (*engine_named(plan.engine).notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
+    notes = (
+        *engine_named(plan.engine, home).notes(plan),
+        *_entrypoint_notes(plan),
+        *_advice(home, plan),
+    )
     return replace(plan, notes=notes)
 
 
@@ -129,7 +139,7 @@ def plan_on_machine(
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, context.submission.environ)
-    engine = _usable_engine(spec.engine, problems)
+    engine = _usable_engine(spec.engine, home, problems)
     if engine is not None:
         if not engine.capabilities.replace_node:
             arranged = without_replacement(arranged)
@@ -142,20 +152,22 @@ def plan_on_machine(
             addresses=_no_addresses if engine is None else engine.addresses,
             source_kind=classify_source,
             shape_of=shapes.resources,
+            at_once=_one_at_once if engine is None else engine.replicas_at_once,
             in_place=engine is None or engine.capabilities.in_place,
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
+    plan = replace(plan, environment=environment)
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
-        problems += check(engine, plan, home.root, plan.policy.initial_replicas)
-    return replace(plan, environment=environment), problems
+        problems += check(engine, plan, home.root, plan.policy.replicas_at_once)
+    return plan, problems
 
 
-def _usable_engine(name: str, problems: list[Problem]) -> Engine | None:
+def _usable_engine(name: str, home: Home, problems: list[Problem]) -> Engine | None:
     """The engine; None, with a problem, if it cannot be used."""
     try:
-        engine = engine_named(name)
+        engine = engine_named(name, home)
     except InvalidInput as error:
         problems += error.problems
         return None
@@ -164,6 +176,10 @@ def _usable_engine(name: str, problems: list[Problem]) -> Engine | None:
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None
     return engine
+
+
+def _one_at_once(_resources: ResourcePlan, _nodes: int) -> int:
+    return 1
 
 
 def _no_addresses(_network: Network, nodes: int) -> Sequence[str]:
@@ -243,13 +259,13 @@ def _environment_plan(spec: JobSpec) -> EnvironmentPlan | None:
     return EnvironmentPlan(spec.requirements or (), spec.conda)
 
 
-def limits_of(plan: RunPlan) -> PlanLimits:
+def limits_of(home: Home, plan: RunPlan) -> PlanLimits:
     """What the nodes of a planned run would get."""
     from muster.api.answers import PlanLimits
 
-    engine = engine_named(plan.engine)
+    engine = engine_named(plan.engine, home)
     limits = engine.limits({group.name: group.resources for group in plan.groups})
-    return PlanLimits(limits, engine.shares_of_memory(plan))
+    return PlanLimits(limits, engine.shares_of_memory(plan), engine.explain(plan))
 
 
 class _Shapes:

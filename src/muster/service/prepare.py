@@ -15,7 +15,7 @@ from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import RunPlan
 from muster.service.context import Context
-from muster.service.planning import mount_paths, plan_run
+from muster.service.planning import has_our_files, mount_paths, plan_run
 from muster.service.stored_spec import spec_of
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
@@ -58,9 +58,12 @@ def prepare_run(
         sources = mount_paths(job_spec)
         code = job.artifact_sha256, job.artifact_name
         plan = plan_run(context, arranged, identity, *code, sources)
-    missing = tuple(check_programs(plan, submission))
+    missing: tuple[Problem, ...] = ()
     lacks: tuple[str, ...] = ()
-    if plan.framework != DEFAULT_FRAMEWORK or any(map(plan.runs_notebook, plan.groups)):
+    known = has_our_files(home, plan)  # else other machines have what they have
+    if known:
+        missing = tuple(check_programs(plan, submission))
+    if known and (plan.framework != DEFAULT_FRAMEWORK or any(map(plan.runs_notebook, plan.groups))):
         from muster.service.framework_check import check_framework, check_other_needs
 
         checked = check_framework(plan, submission)
@@ -116,6 +119,9 @@ def path_as_written(problem: Problem, written: JobSpec) -> Problem:
 
     groups = {group.name: group for group in written.node_groups}
     name, _, rest = problem.path.removeprefix("node_groups[").partition("].")
+    if name not in groups and name.isdecimal():  # rules number the groups
+        names = [*groups] or [DEFAULT_GROUP]
+        name = names[int(name)] if int(name) < len(names) else name
     if not rest or (name not in groups and name not in (MAIN, DEFAULT_GROUP)):
         return problem
     group = groups.get(name) or next(iter(groups.values()), None)
@@ -193,6 +199,10 @@ def _fixed(
         path = f"node_groups[{new.name}]"
         if old.nodes != new.nodes:
             yield Problem(f"{path}.nodes", f"the nodes of a replica {text}", hint)
+        if old.array != new.array:
+            yield Problem(f"{path}.array", f"the parameters of replicas {text}", hint)
+        elif old.only != new.only:
+            yield Problem(f"{path}.only", f"the replicas that run {text}", hint)
         if old.most_replicas != new.most_replicas and old.replicas == new.replicas:
             yield Problem(f"{path}.max_replicas", f"the maximum of replicas {text}", hint)
         if old.replicas != new.replicas:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from muster.errors import Problem
 from muster.node.processes import CannotStart, find_program
 from muster.plan.model import GroupPlan, RunPlan
+from muster.spec.placeholders import parameters_in
 from muster.spec.wording import close_to
 from muster.submission import Submission
 
@@ -29,6 +30,7 @@ def check_programs(plan: RunPlan, submission: Submission) -> Iterator[Problem]:
         problem
         for group in plan.groups
         if group.role.program and group.command and group.image is None
+        if not parameters_in(group.command[0])  # a program for each replica
         for problem in _check(group, group.command[0], submission)
     )
     yield from found

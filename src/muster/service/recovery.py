@@ -6,6 +6,7 @@ whose time to live is over, before it does its own work.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 from muster.control.expire import expire
@@ -13,18 +14,23 @@ from muster.control.recover import recover
 from muster.errors import StoreBusy
 from muster.service.backend import Backend
 
+#: Seconds after which a process that stays, such as a notebook, looks for such runs again.
+_INTERVAL = 2.0
 
-def recover_once(backend: Backend) -> None:
-    """Recover runs without a supervisor and delete expired ones, at the first call for a backend.
+
+def recover_at_times(backend: Backend) -> None:
+    """Recover runs without a supervisor and delete expired ones, unless this was done a moment ago
+    for this backend.
 
     Does nothing where MUSTER_HOME is read-only. While another process keeps the database busy, or
     the disk is full, this is left to the next command.
     """
     with backend.lock:
-        if backend.recovered:
+        now = time.monotonic()
+        if backend.recovered_at is not None and now < backend.recovered_at + _INTERVAL:
             return
         store = backend.store
-        backend.recovered = True
+        backend.recovered_at = now
     if backend.home.read_only():
         return
     with suppress(StoreBusy):

@@ -77,7 +77,7 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
         from muster.engines.capabilities import require
         from muster.engines.registry import engine_named
 
-        require(engine_named(run.engine), "suspend")
+        require(engine_named(run.engine, context.home), "suspend")
         if context.store.runs.request(run_id, "suspend", why, time.time()):
             wakeup.notify(context.home.run_dir(run_id).wakeup)
     return context.store.runs.get(run_id)
@@ -108,7 +108,7 @@ def resume(
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
-    engine = engine_named(run.engine)
+    engine = engine_named(run.engine, context.home)
     if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, submission) as held:
@@ -169,7 +169,7 @@ def prepare_resume(
     # fail for good
     plan = plan_to_run(context.home, run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
-    if problems := check(engine_named(run.engine), plan, context.home.root, replicas):
+    if problems := check(engine_named(run.engine, context.home), plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
 
@@ -213,8 +213,12 @@ def _store_changes(context: Context, own: Lease, prepared: PreparedResume) -> No
     }
     if prepared.display_name is not None:
         changes["display_name"] = prepared.display_name
-    rows = zip(context.store.runs.nodes(own.run_id), prepared.plan.nodes, strict=True)
-    nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in rows]
+    rows = context.store.runs.nodes(own.run_id)
+    planned = (prepared.plan.node(row.rank) for row in rows)
+    nodes = [
+        replace(row, fqdn=node.fqdn, address=node.address)
+        for row, node in zip(rows, planned, strict=True)
+    ]
     context.store.runs.save(RunStep(own, changes, nodes, (), time.time()))
 
 

@@ -25,11 +25,11 @@ from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.paths import is_url
 from muster.spec.policies import FailurePolicy, FailureRule, SuccessPolicy
-from muster.spec.problem_places import at_origin, follows, in_order, placed, touched
+from muster.spec.problem_places import at_origin, follows, in_order, placed, short_path, touched
 from muster.spec.reader import ParsedSpec
 from muster.spec.resolve import merge
 from muster.spec.rules import check
-from muster.spec.rules.structure import MAX_GROUPS
+from muster.spec.rules.structure import MAX_GROUPS, unfilled_placeholders
 from muster.spec.values import MAX_NODES, MAX_PROCESSES
 from muster.storage.sources import check_gathering
 
@@ -66,6 +66,7 @@ def review(
     if changes.overrides != RunOverrides():
         before = set(map(_key, check(merge(spec, RunOverrides())[0].spec, broken)))
         later += [p for p in check(merged.spec, broken) if _key(p) not in before]
+    later += unfilled_placeholders(merged.spec)
     arranged = Arranged(merged.spec, Setup())
     if not touched(_ARRANGEMENT, broken) and not _too_large(merged.spec):
         try:
@@ -178,9 +179,12 @@ class _ProblemPlaces:
                 continue
             reported.add(_key(problem))
             if self._is_of_run(problem.path):
-                of_run.append(problem._replace(path=self._flag(problem.path) or problem.path))
-            else:
-                of_spec.append(at_origin(problem, written.origins))
+                flag = self._flag(problem.path) or _as_typed(problem.path)
+                of_run.append(problem._replace(path=flag))
+                continue
+            if not written.lines:
+                problem = problem._replace(path=_as_typed(problem.path))
+            of_spec.append(at_origin(problem, written.origins))
         yield from self._changes.problems
         yield from of_run
         # one line of the input may set several fields of the spec
@@ -198,7 +202,8 @@ class _ProblemPlaces:
         given = self._changes.flags
         names = self._names(path)
         flags = (given[whole] for whole in (*names, _within_group(path)) if whole in given)
-        within = (flag for inner, flag in given.items() if follows(inner, names))
+        around = (*names, _within_group(path))
+        within = (flag for inner, flag in given.items() if follows(inner, around))
         return next(flags, "") or next(within, "")
 
     def _names(self, path: str) -> list[str]:
@@ -219,6 +224,12 @@ class _ProblemPlaces:
         if match is None or match[1] not in self._numbers:
             return path
         return f"node_groups[{self._numbers[match[1]]}].{path[match.end() :]}".rstrip(".")
+
+
+def _as_typed(path: str) -> str:
+    """A path of what is not in a file: `command[2]` is the third word."""
+    word = re.fullmatch(r"(command|args)\[(\d+)\]", path)
+    return short_path(path) if word is None else f"{word[1]}, word {int(word[2]) + 1}"
 
 
 def _within_group(path: str) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import ALIVE, AT_REST, NodeState, RunState
+from muster.store.records import NodeFilter
 from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
@@ -16,25 +17,68 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.api.answers import ClusterAccess
+    from muster.describe.array_state import ArrayNow
     from muster.service.context import Context
     from muster.storage.home import Home
-    from muster.store.records import RunRecord, RunSummary
+    from muster.store.base import Store
+    from muster.store.records import NodeRecord, RunRecord, RunSummary
+
+#: Replicas of an array that are named because they failed, and because they run.
+_FAILED, _ALIVE = 10, 100
 
 
 def why(context: Context, run: RunRecord) -> list[str]:
     """Why the run is in its state; the most important sentence first. Raises CorruptRecord."""
-    from muster.control.persist import plan_of, status_of
-    from muster.describe.state import why
+    from muster.control.persist import plan_of, status_of, status_without_nodes
 
     plan = plan_of(run)
-    status = status_of(run, list(context.store.runs.nodes(run.id)), plan.policy)
+    is_array = len(plan.groups) == 1 and plan.has_arrays
+    if is_array:  # it may have many nodes
+        status = status_without_nodes(run)
+    else:
+        status = status_of(run, context.store.runs.nodes(run.id), plan.policy)
     if status.state is RunState.QUEUED:
         status = replace(status, details=waiting_for(context.home, run)[0])
-    restarts = context.store.events.count(run.id, "restart")
-    sentences = list(why(plan, status, restarts, time.time()))
+    restarts, now = context.store.events.count(run.id, "restart"), time.time()
+    if is_array:
+        from muster.describe import array_state
+
+        sentences = array_state.why(plan, status, _array(context.store, run), restarts, now)
+    else:
+        from muster.describe.state import why
+
+        sentences = why(plan, status, restarts, now)
     if status.state.terminal:
         return sentences
-    return [*sentences, *_engine_problems(run), *_where(context, run)]
+    return [*sentences, *_engine_problems(context.home, run), *_where(context, run)]
+
+
+def _array(store: Store, run: RunRecord) -> ArrayNow:
+    """The replicas of a run whose only group is an array."""
+    from muster.describe.array_state import ArrayNow
+    from muster.describe.replicas import states_of_replicas
+
+    (group,) = StoredPlan(run).arrays()
+    counted = store.runs.replica_states(run.id, group.name, group.nodes)
+    failed = NodeFilter(states=[NodeState.FAILED], limit=_FAILED * group.nodes)
+    numbers = dict.fromkeys(node.replica for node in store.runs.nodes(run.id, failed))
+    return ArrayNow(states_of_replicas(counted), group.initial, list(numbers)[:_FAILED])
+
+
+def shown_nodes(store: Store, run: RunRecord) -> list[NodeRecord]:
+    """The nodes that a list shows: all, but of arrays those that are alive, and the first that
+    failed."""
+    groups = StoredPlan(run).policies()
+    if not any(group.is_array for group in groups):
+        return store.runs.nodes(run.id)
+    others = [group.name for group in groups if not group.is_array]
+    chosen = [NodeFilter(states=[NodeState.FAILED], limit=_FAILED)]
+    if run.state not in AT_REST:
+        chosen.append(NodeFilter(states=[*ALIVE], limit=_ALIVE))
+    if others:
+        chosen.append(NodeFilter(groups=others))
+    found = {node.rank: node for each in chosen for node in store.runs.nodes(run.id, each)}
+    return [node for _, node in sorted(found.items())]
 
 
 def _where(context: Context, run: RunRecord) -> Iterator[str]:
@@ -47,12 +91,12 @@ def _where(context: Context, run: RunRecord) -> Iterator[str]:
         yield f"it runs on the host {host}" if held else abandoned(run.name, host)
 
 
-def _engine_problems(run: RunRecord) -> Iterator[str]:
+def _engine_problems(home: Home, run: RunRecord) -> Iterator[str]:
     """Why the run's engine cannot be used here."""
     from muster.engines.registry import engine_named
 
     try:
-        engine_named(run.engine)
+        engine_named(run.engine, home)
     except InvalidInput as error:
         yield from (problem.message for problem in error.problems)
 
@@ -64,7 +108,7 @@ def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
 
     waiting: dict[str, str] = {}
     for name in {run.engine for run in queued}:
-        if (engine := find_engine(name)) is not None:
+        if (engine := find_engine(name, home)) is not None:
             waiting |= engine.waiting(home)
     return [waiting.get(run.id) or run.details for run in queued]
 
@@ -87,7 +131,7 @@ def replicas(run: RunRecord) -> dict[str, int]:
     return desired_replicas(run, plan_of(run))
 
 
-def limits(run: RunRecord) -> dict[str, str]:
+def limits(home: Home, run: RunRecord) -> dict[str, str]:
     """Group -> what the engine gives its nodes, for groups with resources or a shape; empty if the
     engine is not installed here."""
     resources = StoredPlan(run).resources()
@@ -95,7 +139,7 @@ def limits(run: RunRecord) -> dict[str, str]:
         return {}
     from muster.engines.registry import find_engine
 
-    engine = find_engine(run.engine)
+    engine = find_engine(run.engine, home)
     return {} if engine is None else engine.limits(resources)
 
 

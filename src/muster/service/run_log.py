@@ -8,6 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
 from muster.service.context import Context
 from muster.service.log_lines import LineFilter, last_lines, line_filter
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from muster.service.follow import Follower
     from muster.storage import log_reader
     from muster.storage.log_reader import Unfinished
+    from muster.store.base import Store
     from muster.store.records import RunSummary
 
 
@@ -76,8 +79,13 @@ class _Reading:
                 from muster.service.follow import follow as follow_run
 
                 self.follower = stack.enter_context(closing(follow_run(context, run.id)))
+            if selection.ranks is not None:  # looked up for each stream, and each replica's output
+                selection = replace(selection, ranks=frozenset(selection.ranks))
             folder = context.home.run_dir(run.id)
-            self._output = RunOutput(folder, selection.selects, selection.attempt, run.attempt)
+            attempts = selection.attempt
+            if attempts is None and run.attempt and _has_arrays(context.store, run.id):
+                attempts = "all"  # what had ended before a suspension does not run again
+            self._output = RunOutput(folder, selection.selects, attempts, run.attempt)
             stack.enter_context(closing(self._output))
             self._selection = selection
             self._with_messages = selection.with_messages
@@ -167,6 +175,12 @@ class _Log:
         output = (_of_attempt(attempt, chunk) for chunk in self._output.read(attempt, final=final))
         merged = self._messages.merge(attempt, output)
         return merged if self._keep is None else self._keep(merged)
+
+
+def _has_arrays(store: Store, run_id: str) -> bool:
+    from muster.store.run_columns import StoredPlan
+
+    return bool(StoredPlan(store.runs.get(run_id)).arrays())
 
 
 def _of_attempt(attempt: int, chunk: log_reader.LogChunk) -> LogChunk:

@@ -11,11 +11,12 @@ from muster.errors import InvalidInput, Problem
 from muster.node.folder_access import Walk, descend, open_below, walk
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
+from muster.storage.run_files import slot_of
 from muster.storage.sealing import unseal
 from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
-    from muster.service.copying import NodePath
+    from muster.api.node_paths import NodePath
     from muster.service.embedded import EmbeddedAPI
     from muster.store.records import NodeRecord, RunSummary
 
@@ -39,10 +40,12 @@ def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRec
     path = Template(place.path).safe_substitute(outputs)
     code, start = _start_folder(plan, node.group)
     start = unseal(api.home, start, f"run {run.name}")
-    work = run_dir.work(node.rank)
+    slot = slot_of(run_dir, node.rank)
+    work = run_dir.work(node.rank if slot is None else slot)
     real = os.path.realpath(work / code / start / path)
-    layers = _layers(api, plan, run.id, node.rank, work / code)
-    roots = [run_dir.outputs, *([] if layers is None else [layers.upper]), work]
+    layers = None if slot is None else _layers(api, plan, run.id, slot, work / code)
+    roots = [run_dir.outputs, *([] if layers is None else [layers.upper])]
+    roots += [] if slot is None else [work]
     # programs may replace these folders themselves by links, but not the run's folder
     trusted = os.path.realpath(run_dir.path)
     for folder in roots:
@@ -63,16 +66,20 @@ def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRec
             text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
             text += f", and {lacks}" if lacks else ""
             raise InvalidInput(Problem(str(place), text, _hint(run, node))) from None
-    text = f"node-{node.rank} of {run.name} is {node.state}: of its files, only its outputs and its"
-    text += " working directory are kept"
+    text = f"node-{node.rank} of {run.name} is {node.state}"
+    if slot is None:
+        reused = "its working directory has been reused by another replica"
+        text += f": {reused}; only its outputs are kept"
+    else:
+        text += ": of its files, only its outputs and its working directory are kept"
     raise InvalidInput(Problem(str(place), text, _hint(run, node)))
 
 
 def _layers(
-    api: EmbeddedAPI, plan: StoredPlan, run_id: str, rank: int, upper: Path
+    api: EmbeddedAPI, plan: StoredPlan, run_id: str, slot: int, upper: Path
 ) -> Layers | None:
     """The layers of a node's code; None if its working directory has all of it."""
-    if not api.home.run_dir(run_id).overlay(rank).is_dir():
+    if not api.home.run_dir(run_id).overlay(slot).is_dir():
         return None
     sha256 = plan.get("artifact")["sha256"]
     return Layers(upper, api.home.artifact(sha256) / "code")

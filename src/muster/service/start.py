@@ -17,6 +17,7 @@ from muster.control import reserve, run_lock, stored_submission
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record, sealed_plan
+from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import Owner, new_owner
 from muster.lifecycle.states import RunState
@@ -67,7 +68,8 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, accepted.engine, held, submission)
+        shared = engine_named(accepted.engine, context.home).may_share(prepared.plan)
+        context.backend.start_supervisor(lease, accepted.engine, held, submission, shared=shared)
     return accepted
 
 
@@ -86,7 +88,7 @@ def _reserve_and_record(
         made.append((run, Lease.first(run.id, owner)))
         return run.name
 
-    reserve.reserve(context.store, context.home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(context.store, context.home, plan, plan.policy.replicas_at_once, store)
     return made[0]
 
 
@@ -138,13 +140,22 @@ def record(
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
-        statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
-        nodes = [node_record(node, status) for node, status in statuses]
+        nodes = first_records(plan)
         return _run_record(context, prepared, job, plan, (number, now), lacking), nodes
 
     recorded = context.store.runs.insert(prepared.job, build, owner)
     context.artifact_lock.release(prepared.job.id)
     return recorded
+
+
+def first_records(plan: RunPlan) -> list[NodeRecord]:
+    """The records of the nodes of a run that was just accepted. A node of an array gets its record
+    when it starts."""
+    statuses = plan.policy.first_nodes()
+    groups = [group for group in plan.policy.groups if not group.is_array]
+    return [
+        node_record(plan.node(rank), statuses[rank]) for group in groups for rank in group.ranks
+    ]
 
 
 def _run_record(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -17,7 +18,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from muster.errors import Problem
-from muster.spec.wording import Refused, say, suggestion, without_secret
+from muster.spec.wording import Refused, SeveralRefused, say, suggestion, without_secret
 
 T = TypeVar("T", bound=msgspec.Struct)
 #: A value that may be repeated in a hint.
@@ -36,7 +37,7 @@ def decode_partial(model: type[T], data: Any, problems: list[Problem], path: str
     missing.
     """
     given = _valid_fields(model, data, problems, path)
-    if given is None or any(info.required and info.name not in given for info in fields_of(model)):
+    if given is None or any(name not in given for name in _required_fields(model)):
         return None
     return model(**given)
 
@@ -49,30 +50,49 @@ def _valid_fields(
         hint = _shorthand(model, data) if path else ""
         problems.append(Problem(path, f"must be a mapping, not {say(data)}", hint))
         return None
-    known = {info.encode_name: info for info in fields_of(model)}
+    known = names(model)
     for name in data:
         if name not in known:
             from muster.spec.unknown import unknown_field
 
             problems.append(unknown_field(model, _join(path, str(name)), str(name)))
     given = {}
-    for name, info in known.items():
+    for name, field in zip(known, model.__struct_fields__, strict=True):
         if data.get(name) is not None:
             before = len(problems)
-            value = _value(info.type, data[name], _join(path, name), problems)
+            value = _value(_type_of(model, field), data[name], _join(path, name), problems)
             problems[before:] = [
                 without_secret(problem, data, name) for problem in problems[before:]
             ]
             if value is not None:
-                given[info.name] = value
-        elif info.required:
+                given[field] = value
+        elif field in _required_fields(model):
             problems.append(Problem(_join(path, name), "is missing"))
     return given
 
 
 def names(model: type[msgspec.Struct]) -> list[str]:
     """The field names as written in a spec."""
-    return [info.encode_name for info in fields_of(model)]
+    return [*model.__struct_encode_fields__]
+
+
+@cache
+def _required_fields(model: type[msgspec.Struct]) -> tuple[str, ...]:
+    fields = model.__struct_fields__
+    defaults = (*model.__struct_defaults__,)  # of the last ones
+    first = fields[: len(fields) - len(defaults)]
+    others = zip(fields[len(first) :], defaults, strict=True)
+    return (*first, *(name for name, default in others if default is msgspec.NODEFAULT))
+
+
+@cache
+def _type_of(model: type[msgspec.Struct], field: str) -> Any:
+    """The type of a field. A model has dozens of annotations, and most specs give few fields: that
+    `fields_of` evaluates them all takes longer than reading such a spec."""
+    written = model.__annotations__.get(field) if model.__bases__ == (msgspec.Struct,) else None
+    if isinstance(written, str):
+        return eval(written, vars(sys.modules[model.__module__]), dict(vars(model)))
+    return next(info.type for info in fields_of(model) if info.name == field)
 
 
 @cache
@@ -100,6 +120,12 @@ def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
         if parse is not None:
             try:
                 data = parse(data)
+            except SeveralRefused as several:
+                listed, more = several.listed()
+                problems += (Problem(f"{path}[{n}]", e.message, e.hint) for n, e in listed)
+                if more:
+                    problems.append(Problem(path, f"{more} in the list"))
+                return None
             except Refused as error:
                 problems.append(Problem(path, error.message, error.hint))
                 return None
@@ -168,7 +194,7 @@ def _leaf(
         return None
     try:
         value = msgspec.convert(data, kind)
-        _check_storable(value)
+        check_storable(value)
     except msgspec.ValidationError as error:
         problems.append(Problem(path, _friendly(str(error), original), _quoting(plain, data)))
     except Refused as error:
@@ -178,7 +204,7 @@ def _leaf(
     return None
 
 
-def _check_storable(value: Any) -> None:
+def check_storable(value: Any) -> None:
     """Raises Refused for values that programs, JSON or the database cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Refused(f"must be a finite number, not {value}")

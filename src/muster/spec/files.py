@@ -33,10 +33,10 @@ _KINDS = (
 )
 
 
-def read_text(path: Path) -> str:
-    """Read a text file. Raises InvalidInput."""
+def read_text(path: Path, limit: int = MAX_TEXT) -> str:
+    """Read a text file. limit: its maximum size in bytes. Raises InvalidInput."""
     try:
-        data = _standard_input() if path == STDIN else _bytes(path)
+        data = _standard_input(limit) if path == STDIN else _bytes(path, limit)
     except FileNotFoundError:
         hint = similar(path) or "check the path"
         raise NotFound(Problem(str(path), "no such file", hint)) from None
@@ -75,12 +75,12 @@ def decoded(data: bytes) -> str:
 
 
 @cache
-def _standard_input() -> bytes:
+def _standard_input(limit: int) -> bytes:
     """Standard input, which can be read only once."""
-    return _read_bounded(sys.stdin.buffer, STDIN)
+    return _read_bounded(sys.stdin.buffer, STDIN, limit)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit: int) -> bytes:
     # opening a pipe without a writer would block
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -88,13 +88,13 @@ def _bytes(path: Path) -> bytes:
         for is_kind, what in _KINDS:
             if is_kind(found.st_mode):
                 raise _unreadable(path, what, "copy it into a file")
-        return _read_bounded(file, path)
+        return _read_bounded(file, path, limit)
 
 
-def _read_bounded(file: IO[bytes], path: Path) -> bytes:
-    data = file.read(MAX_TEXT + 1)
-    if len(data) > MAX_TEXT:
-        text = f"it is larger than {format_size(MAX_TEXT)}"
+def _read_bounded(file: IO[bytes], path: Path, limit: int) -> bytes:
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        text = f"it is larger than {format_size(limit)}"
         raise _unreadable(path, text, "put large values into files")
     return data
 

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct, field
 from muster.spec.policies import (
     Checkpoint,
     DependsOn,
+    EarlySuccess,
     FailurePolicy,
     SuccessPolicy,
 )
@@ -50,13 +51,17 @@ from muster.spec.values import (
     MountSource,
     Natural,
     Options,
+    ParameterGrid,
+    ParameterRows,
     Positive,
     Processes,
+    ReplicaNumbers,
     Runtime,
     Size,
     Tags,
     Text,
     Words,
+    array_fields,
 )
 
 #: Name of the group that `nodes: N` stands for.
@@ -157,6 +162,44 @@ class Metadata(Struct, frozen=True, kw_only=True):
     """Other metadata, such as JobSet's exclusive topology."""
 
 
+class Array(Struct, frozen=True, kw_only=True):
+    """Parameter sets, one for each replica of a group. Without `file`, `rows` and `sample`, the
+    parameters can be given directly: {lr: [0.1, 0.01], seed: 0..99}."""
+
+    parameters: ParameterGrid = field(default_factory=dict)
+    """Name -> values: a list, or text: `0.1,0.01`, `0..99` (both included), `0..1..0.25` (with a
+    step). Quotes keep a comma: `"a,b"`. Every combination is a set; the last parameter varies
+    fastest. With sample, also uniform(0.001,0.1), loguniform(1e-5,1e-1), int(1,10) and
+    choice(a,b)."""
+    file: Text | None = None
+    """A CSV file (or .tsv) with names in its first line, or a file of JSON lines: each further line
+    is a set. Relative to the spec's file; - is standard input. With parameters, each set is
+    combined with each of theirs."""
+    rows: ParameterRows | None = None
+    """A list of sets, instead of a file."""
+    sample: Count | None = None
+    """Number of sets to draw at random, none of them twice. If a parameter has a distribution, such
+    as uniform(0,1), each set draws a value of every parameter."""
+    sample_seed: Natural = 0
+    """Seed of the sample: the same seed draws the same sets."""
+
+    @property
+    def size(self) -> int:
+        """Number of sets."""
+        from muster.spec.arrays import set_count  # most jobs have no array
+
+        return set_count(self)
+
+
+ArrayField = Annotated[
+    Array,
+    Meta(
+        extra={"parse": array_fields},
+        extra_json_schema={"type": ["object", "array", "string"]},
+    ),
+]
+
+
 class NodeGroup(Struct, frozen=True, kw_only=True):
     """Nodes with the same configuration. Settings that are left out are inherited from the job."""
 
@@ -169,6 +212,26 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     max_replicas: GroupOnly[Count | None] = None
     """Maximum number of replicas while the run is in progress (`muster runs scale`). Default:
     replicas."""
+    array: GroupOnly[ArrayField | None] = None
+    """Parameter sets, one for each replica; then `replicas` is their number. Each replica is a
+    cluster of its own, and gets its values as arguments (`--lr 0.1`), or where `${param.lr}` is
+    written in command, args, node_args or node_env, and in MUSTER_PARAM_LR."""
+    parallelism: GroupOnly[Count | None] = None
+    """Replicas that run at once, in order; the group is then an array, each replica of which is a
+    cluster of its own. Default: as many as the engine can hold with an array, otherwise all."""
+    total_retries: GroupOnly[Natural | None] = None
+    """Failures allowed in all replicas of an array together: each uses a retry or, if its replica
+    has none left, fails the replica; one more fails the group (Kubernetes: backoffLimit). Default:
+    only retries and max_failed apply."""
+    early_success: GroupOnly[tuple[EarlySuccess, ...]] = ()
+    """The array succeeds, and the rest of it is stopped, as soon as one of these is true
+    (Kubernetes: successPolicy of a Job). Default: when its replicas have ended."""
+    max_failed: GroupOnly[Natural | None] = None
+    """Replicas that may fail, after their retries, before the others are stopped; the run succeeds
+    only if min_success is reached (Kubernetes: maxFailedIndexes). Default: with an array all, else
+    what min_success leaves."""
+    only: GroupOnly[ReplicaNumbers | None] = None
+    """Run only these replicas of an array, under their own numbers: 3,17,40-42."""
     command: Inherited[Command | None] = None
     """Command to run instead of the artifact."""
     args: Inherited[Words | None] = None
@@ -197,7 +260,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Maximum restarts for failures in this group; after them the run fails. Default: only the
     run's max_restarts applies."""
     retries: GroupOnly[Natural] = 0
-    """Node restarts allowed before the replica fails."""
+    """Restarts allowed before the replica fails: of the failed node alone, of an array of the
+    replica."""
     timeout: GroupOnly[Limit | None] = None
     """A replica that runs longer has failed."""
     max_runtime: GroupOnly[Runtime | None] = None
@@ -222,9 +286,19 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """For Kubernetes: labels and annotations of the pod of each node."""
 
     @property
+    def first_replicas(self) -> int:
+        """Number of replicas at the start. In normal form, that is `replicas`."""
+        return self.replicas if self.array is None else self.array.size
+
+    @property
     def most_replicas(self) -> int:
         """Maximum number of replicas, each of which has ranks from the start."""
-        return self.replicas if self.max_replicas is None else self.max_replicas
+        return self.first_replicas if self.max_replicas is None else self.max_replicas
+
+    @property
+    def is_array(self) -> bool:
+        """Whether each replica is a cluster of its own, and they may run a few at a time."""
+        return self.array is not None or self.parallelism is not None
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):
@@ -326,12 +400,40 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """With `nodes`: when nodes are ready."""
     min_success: OnlyGroup[Natural | None] = None
     """With `nodes`: replicas that must succeed."""
+    replicas: Flag[OnlyGroup[Count | None]] = None
+    """With `nodes`: number of replicas."""
+    array: OnlyGroup[ArrayField | None] = None
+    """With `nodes`: parameter sets, one for each replica."""
+    parallelism: Flag[OnlyGroup[Count | None]] = None
+    """With `nodes`: replicas that run at once."""
+    max_failed: Flag[OnlyGroup[Natural | None]] = None
+    """With `nodes`: replicas that may fail before the others are stopped."""
+    only: Flag[OnlyGroup[ReplicaNumbers | None]] = None
+    """With `nodes`: run only these replicas of an array."""
+    retries: Flag[OnlyGroup[Natural | None]] = None
+    """With `nodes`: node restarts allowed before a replica fails."""
     logging: AlwaysShown[RunWide[Logging]] = Logging()
     """The nodes' output."""
     tags: Merged[Tags] = field(default_factory=dict)
     """Labels of the job and its runs."""
     annotations: Annotations = field(default_factory=dict)
     """For Kubernetes: annotations of the JobSet. Its labels are the tags."""
+
+    @property
+    def only_group(self) -> NodeGroup:
+        """The group that the fields beside `nodes` stand for."""
+        return NodeGroup(
+            name=DEFAULT_GROUP,
+            nodes=self.nodes or 1,
+            replicas=self.replicas or 1,
+            startup_probe=self.startup_probe,
+            min_success=self.min_success,
+            array=self.array,
+            parallelism=self.parallelism,
+            max_failed=self.max_failed,
+            only=self.only,
+            retries=self.retries or 0,
+        )
 
     @property
     def most_nodes(self) -> int:

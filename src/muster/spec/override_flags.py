@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.decode import decode_partial
+from muster.secrets import HIDDEN, hide, names_secret
+from muster.spec.models import Array
 from muster.spec.override_models import RunOverrides
-from muster.spec.overrides import Changes, with_absolute_paths
+from muster.spec.overrides import Changes, decode_overrides
 from muster.spec.partial_overrides import LISTS, RECORDS, Item, Part
 from muster.spec.wording import short
 
 # compiled when used: most runs have no --set, and compiling takes 2 ms
 _PATH = r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[[\w-]+\])*"
 _STEP = r"[\w-]+"
+_NAME = r"[\w.-]+"
 #: Lists that a run can only replace as a whole.
 _WHOLE_LISTS = ("command", "node_args", "depends_on")
 
@@ -35,6 +37,9 @@ def changes_from_flags(
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
     tags: Sequence[str] = (),
+    arrays: Sequence[str] = (),
+    sample: int | None = None,
+    sample_seed: int | None = None,
     args: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
     **settings: Any,
@@ -43,7 +48,8 @@ def changes_from_flags(
 
     nodes: `4` or `workers=2`. env: `K=V`, `workers:K=V`, or `K` alone, whose value is taken from
     `environ`. env_files: files of such variables, over which `env` takes precedence. mounts: `SRC`,
-    `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the value in YAML.
+    `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the value in YAML. arrays:
+    `NAME=VALUES`, as of `spec.arrays.parse_values`, or a file. sample, sample_seed: of the array.
     settings: the options named in `override_models.FLAGS`; None or False: not given. All other
     flags take precedence over `sets`.
     """
@@ -58,6 +64,10 @@ def changes_from_flags(
         flags.env(text, environ or {})
     if mounts:
         flags.mounts(mounts)
+    if arrays:
+        flags.arrays(arrays)
+    for name, value in (("sample", sample), ("sample_seed", sample_seed)):
+        flags.sample(name, value)
     for name, value in settings.items():
         flags.setting(name, value)
     for name, value in (framework_options or {}).items():
@@ -88,7 +98,7 @@ class _Flags:
         found: list[Problem] = []
         overrides = None
         if self.data:  # most runs change nothing, and decoding takes time
-            overrides = decode_partial(RunOverrides, with_absolute_paths(self.data), found)
+            overrides = decode_overrides(self.data, found)
         return Changes(
             overrides or RunOverrides(),
             problems=(*self.problems, *(self._at_flag(problem) for problem in found)),
@@ -183,6 +193,39 @@ class _Flags:
         else:
             self.problems.append(Problem("--tag", f"{short(text)} is not a tag", "write K=V"))
 
+    def arrays(self, texts: Sequence[str]) -> None:
+        parameters: dict[str, str] = {}
+        files: list[str] = []
+        for text in texts:
+            name, equals, values = text.partition("=")
+            flag = f"--array {name}={hide(name, values)}"
+            if not equals:
+                files.append(text)
+            elif name in parameters:
+                problem = f"{name} is given twice"
+                self.problems.append(Problem(flag, problem, "write all its values once"))
+            else:
+                parameters[name] = values
+                self.flags[f"array.parameters.{name}"] = flag
+        if len(files) > 1:
+            problem = f"{files[0]} is a file, too"
+            hint = "write their lines into one file, or NAME=VALUES"
+            self.problems.append(Problem(f"--array {files[1]}", problem, hint))
+            self.broken.append("array")
+            return
+        file = {"file": files[0]} if files else {}
+        self.put("--array", ["array"], {"parameters": parameters, **file})
+        if files:
+            self.flags["array.file"] = f"--array {files[0]}"
+
+    def sample(self, name: str, value: int | None) -> None:
+        if value is None:
+            return
+        flag = f"--{name.replace('_', '-')} {value}"
+        if "array" not in self.flags:  # the job's array stays otherwise
+            self._note_part("", ["array", name], "array")
+        self.put(flag, ["array", name], value)
+
     def set(self, text: str) -> None:
         from muster.spec.yaml import load
 
@@ -203,15 +246,16 @@ class _Flags:
         if inner[0] == "run_name" or {"env", "node_env", "tags"} & {*inner[:-1]}:
             self.put(f"--set {path}", steps, value)  # text, as for --env and --tag
             return
+        flag = f"--set {path}={_shown(steps[-1], value)}"
         try:
             # without the group, whose name may be env
             root = re.sub(r"^node_groups[.\[][\w-]+\]?\.?", "", path)
             data = load(value, "--set", root)[0] if value else ""
         except InvalidInput as error:
-            self.problems += [Problem(f"--set {text}", p.message, p.hint) for p in error.problems]
+            self.problems += [Problem(flag, p.message, p.hint) for p in error.problems]
             self.broken.append(_join(steps))
         else:
-            self._set(f"--set {text}", steps, data)
+            self._set(flag, steps, data)
 
     def _set(self, flag: str, steps: Sequence[str], value: Any) -> None:
         group, inner = (steps[1], steps[2:]) if steps[0] == "node_groups" else ("", steps)
@@ -225,6 +269,9 @@ class _Flags:
             self.problems.append(Problem(flag, text, f"set the whole list: --set {of}=[...]"))
             self.broken.append(of)
             return
+        if inner[0] == "array" and len(inner) == 2 and inner[1] not in Array.__struct_fields__:
+            steps = [*steps[:-1], "parameters", steps[-1]]
+            inner = steps[-3:]
         if inner[0] in RECORDS:
             self._note_part(group, inner, _join(steps[: len(steps) - len(inner) + 1]))
         self.put(flag, steps, value)
@@ -239,14 +286,24 @@ class _Flags:
             self.parts.append(Part(group, inner[0], tuple(inner[1:])))
 
     def _at_flag(self, problem: Problem) -> Problem:
-        """The problem at the flag that caused it, instead of a path that the user did not type."""
+        """The problem at the flag that caused it, instead of a path that the user did not type, or
+        at a place in the file that the flag names."""
+        if problem.source:
+            return problem._replace(path="")
         for path in _around(problem.path):
             if path in self.flags:
                 rest = problem.path[len(path) :].lstrip(".")
                 text = f"{rest}: {problem.message}" if rest else problem.message
-                return Problem(self.flags[path], text, problem.hint)
+                return problem._replace(path=self.flags[path], message=text)
         inside = [flag for path, flag in self.flags.items() if path.startswith(problem.path)]
         return problem._replace(path=inside[0]) if inside else problem
+
+
+def _shown(name: str, value: str) -> str:
+    """The value of --set in messages, without secrets. name: of its setting."""
+    if value.lstrip()[:1] in ("{", "[") and any(map(names_secret, re.findall(_NAME, value))):
+        return HIDDEN
+    return hide(name, value)
 
 
 def _group(name: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from muster.spec.models import (
+    ArrayField,
     Logging,
     Mount,
     Network,
@@ -25,6 +26,7 @@ from muster.spec.models import (
 from muster.spec.policies import (
     Checkpoint,
     DependsOn,
+    EarlySuccess,
     FailurePolicy,
     SuccessPolicy,
 )
@@ -39,6 +41,7 @@ from muster.spec.values import (
     Natural,
     Options,
     Processes,
+    ReplicaNumbers,
     Runtime,
     Tags,
     Text,
@@ -87,6 +90,12 @@ INHERITED = (
 #: Set for one group.
 GROUP_ONLY = (
     "max_replicas",
+    "array",
+    "parallelism",
+    "total_retries",
+    "early_success",
+    "max_failed",
+    "only",
     "node_args",
     "startup_probe",
     "min_success",
@@ -102,6 +111,10 @@ GROUP_SETTINGS = (
     "nodes",
     "replicas",
     "max_replicas",
+    "parallelism",
+    "total_retries",
+    "max_failed",
+    "only",
     "command",
     "args",
     "working_dir",
@@ -124,6 +137,12 @@ ONLY_GROUP = (
     "nodes",
     "startup_probe",
     "min_success",
+    "replicas",
+    "array",
+    "parallelism",
+    "max_failed",
+    "only",
+    "retries",
 )
 #: Where the code is and what it needs.
 CODE = (
@@ -166,6 +185,11 @@ FLAGS = (
     "network",
     "max_runtime",
     "suspend",
+    "replicas",
+    "parallelism",
+    "max_failed",
+    "only",
+    "retries",
     "max_restarts",
     "run_name",
 )
@@ -194,6 +218,12 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     nodes: Count | None = None
     replicas: Count | None = None
     max_replicas: Count | None = None
+    array: ArrayField | None = None
+    parallelism: Count | None = None
+    total_retries: Natural | None = None
+    early_success: tuple[EarlySuccess, ...] | None = None
+    max_failed: Natural | None = None
+    only: ReplicaNumbers | None = None
     command: Command | None = None
     args: Words | None = None
     working_dir: Text | None = None
@@ -254,6 +284,12 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     clean_env: bool | None = None
     startup_probe: StartupProbe | None = None
     min_success: Natural | None = None
+    replicas: Count | None = None
+    array: ArrayField | None = None
+    parallelism: Count | None = None
+    max_failed: Natural | None = None
+    only: ReplicaNumbers | None = None
+    retries: Natural | None = None
     logging: Logging | None = None
     tags: Tags = field(default_factory=dict)
     max_restarts: Natural | None = None

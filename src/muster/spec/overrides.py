@@ -13,7 +13,8 @@ from muster.spec.decode import decode_partial
 from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
 from muster.spec.partial_overrides import Item, Part
-from muster.spec.paths import absolute_paths
+from muster.spec.paths import absolute_paths, has_array
+from muster.spec.problem_places import short_path
 
 
 class Changes(Struct, frozen=True):
@@ -44,13 +45,25 @@ class Changes(Struct, frozen=True):
 def changes_from_mapping(data: Mapping[str, Any]) -> Changes:
     """Read plain data; problems are in the result."""
     problems: list[Problem] = []
-    overrides = decode_partial(RunOverrides, with_absolute_paths(data), problems) or RunOverrides()
-    return Changes(overrides, tuple(problems), tuple(problem.path for problem in problems))
+    overrides = decode_overrides(data, problems) or RunOverrides()
+    found = tuple(problem._replace(path=short_path(problem.path)) for problem in problems)
+    return Changes(overrides, found, tuple(problem.path for problem in problems))
 
 
 def overrides_from_mapping(data: Mapping[str, Any]) -> RunOverrides:
     """Read plain data. Raises InvalidInput with every problem."""
     return changes_from_mapping(data).require_valid()
+
+
+def decode_overrides(data: Mapping[str, Any], problems: list[Problem]) -> RunOverrides | None:
+    """Overrides from plain data, without those that are invalid. Relative paths are resolved
+    against the working directory. problems: extended."""
+    made = with_absolute_paths(data)
+    if has_array(made):
+        from muster.spec.array_files import with_rows  # few runs have an array
+
+        made = with_rows(made, Path.cwd(), problems)
+    return decode_partial(RunOverrides, made, problems)
 
 
 def with_absolute_paths(data: Mapping[str, Any]) -> Any:

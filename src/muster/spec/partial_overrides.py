@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import fields, replace
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup, Resources
+from muster.spec.models import JobSpec, NodeGroup, Resources
 from muster.spec.override_models import RUN_WIDE_RECORDS, GroupOverrides, RunOverrides
 from muster.spec.wording import suggestion
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
 
 #: The records of which a run may change single fields.
-RECORDS = (*RUN_WIDE_RECORDS, "startup_probe", "resources")
+RECORDS = (*RUN_WIDE_RECORDS, "startup_probe", "resources", "array")
+#: Those that only groups have, and that no group inherits.
+_OF_GROUP = ("startup_probe", "array")
+#: Fields that are overridden together: the sets of an array are those of its file.
+_TOGETHER = {"array": ("file", "rows")}
 
 _Record = TypeVar("_Record", bound=Struct)
 
@@ -38,7 +42,7 @@ def with_parts(changes: Changes, job: JobSpec) -> Changes:
     """The changes with complete records: fields that are not overridden have the Job's values."""
     if not changes.parts:
         return changes
-    groups = job.node_groups or (NodeGroup(name=DEFAULT_GROUP, startup_probe=job.startup_probe),)
+    groups = job.node_groups or (job.only_group,)
     records = _Records(changes.parts, job, changes.overrides)
     overrides = dict(changes.overrides.node_groups)
     for number, group in enumerate(groups):
@@ -66,18 +70,18 @@ class _Records:
             record = self._complete("", name, getattr(self._job, name), getattr(made, name))
             made = replace(made, **{name: record})
         if len(groups) == 1:
-            probe = groups[0].startup_probe
-            made = replace(
-                made, startup_probe=self._complete("", "startup_probe", probe, made.startup_probe)
-            )
+            for name in _OF_GROUP:
+                record = self._complete("", name, getattr(groups[0], name), getattr(made, name))
+                made = replace(made, **{name: record})
         if made.shape is None and self._inside("", "resources"):
             made = replace(made, resources=None)
         return made
 
     def of_group(self, key: str, group: NodeGroup, own: GroupOverrides) -> GroupOverrides:
         """A group's overrides. key: its name or number, as typed."""
-        probe = self._complete(key, "startup_probe", group.startup_probe, own.startup_probe)
-        own = replace(own, startup_probe=probe)
+        for name in _OF_GROUP:
+            record = self._complete(key, name, getattr(group, name), getattr(own, name))
+            own = replace(own, **{name: record})
         parts = self._inside(key, "resources")
         if own.shape is not None or (own.resources is not None and not parts):
             return own  # replaces the resources of all other levels
@@ -102,9 +106,12 @@ class _Records:
         """The Job's record with the given fields; `given` if it is whole or there is no base."""
         if given is None or base is None:
             return given
-        for inside in self._inside(key, name):
+        parts = self._inside(key, name)
+        for inside in parts:
             base = _with_field(base, given, inside)
-        return base if self._inside(key, name) else given
+            if inside[0] in (together := _TOGETHER.get(name, ())):
+                base = replace(base, **{field: getattr(given, field) for field in together})
+        return base if parts else given
 
     def _inside(self, key: str, name: str) -> list[tuple[str, ...]]:
         return [p.inside for p in self._parts if (p.group, p.record) == (key, name)]
@@ -118,6 +125,8 @@ def _with_field(base: _Record, given: _Record, inside: Sequence[str]) -> _Record
     value, old = getattr(given, name), getattr(base, name)
     if len(inside) > 1 and isinstance(value, Struct) and isinstance(old, Struct):
         value = _with_field(old, value, inside[1:])
+    elif len(inside) > 1 and isinstance(value, Mapping) and isinstance(old, Mapping):
+        value = {**old, **{key: value[key] for key in inside[1:2] if key in value}}
     return replace(base, **{name: value})
 
 

@@ -106,6 +106,17 @@ def absolute_job(data: Any, folder: Path) -> Any:
     return made
 
 
+def has_array(data: Any) -> bool:
+    """Whether a spec or overrides, as plain data, have an array."""
+    if not isinstance(data, Mapping):
+        return False
+    groups = data.get("node_groups")
+    if isinstance(groups, Mapping):
+        groups = list(groups.values())
+    levels = [data, *(groups if isinstance(groups, (list, tuple)) else ())]
+    return any("array" in level for level in levels if isinstance(level, Mapping))
+
+
 def is_url(text: Any) -> bool:
     """Whether the text is a URL, not a path."""
     return isinstance(text, str) and "://" in text

@@ -12,14 +12,23 @@ from functools import lru_cache
 
 #: All dollar signs before a `{`, and a possible name. `${HOME}` and the like are not placeholders;
 #: they are left to the program.
-_DOLLARS = re.compile(r"(?<!\$)(\$++)(?=\{)(\{[a-z0-9_.-]+\})?")
+_DOLLARS = re.compile(r"(?<!\$)(\$++)(?=\{)(\{(?:[a-z0-9_.-]+|param\.[\w.-]+)\})?", re.ASCII)
 #: Dollar signs that are not read as plain text.
-_MISTAKEN = re.compile(r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{[a-z0-9_.-]+\}))")
+_MISTAKEN = re.compile(
+    r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{(?:[a-z0-9_.-]+|param\.[\w.-]+)\}))", re.ASCII
+)
+#: All dollar signs before the placeholder of a parameter, and the parameter's name.
+_PARAMETER = re.compile(r"(?<!\$)(\$++)\{param\.([\w.-]+)\}", re.ASCII)
+#: The same, also without a name.
+_ANY_PARAMETER = re.compile(_PARAMETER.pattern.replace("+)\\}", "*)\\}"), re.ASCII)
 
 #: Placeholders of host names: known before a node starts, and the same in each attempt.
 IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name", "run.replica")
 #: Placeholders of `node_env` and `node_args`.
 IN_ENV = (*IN_HOSTNAME, "attempt", "run.restarts", "run.id", "address", "hostname")
+
+#: Start of the placeholders of an array's parameters: `${param.NAME}`.
+OF_PARAMETER = "param."
 
 DEFAULT_HOSTNAME = "node-${rank}"
 
@@ -58,6 +67,25 @@ def pieces(template: str) -> Iterator[tuple[str, str | None]]:
 def placeholders(template: str) -> list[str]:
     """The names of the placeholders in a template, each once."""
     return list(dict.fromkeys(name for _, name in pieces(template) if name is not None))
+
+
+def parameters_in(text: str) -> list[str]:
+    """The names of the parameters whose placeholders are in a text."""
+    if "{param." not in text:
+        return []
+    return [match[2] for match in _ANY_PARAMETER.finditer(text) if len(match[1]) % 2]
+
+
+def fill_parameters(text: str, value: Callable[[str], str]) -> str:
+    """`text` with the placeholders of parameters replaced; everything else stays, also other
+    placeholders. Before one of them, two dollar signs stand for one."""
+
+    def filled(match: re.Match[str]) -> str:
+        pairs, single = divmod(len(match[1]), 2)
+        rest = value(match[2]) if single else match[0][len(match[1]) :]
+        return "$" * pairs + rest
+
+    return _PARAMETER.sub(filled, text) if "{param." in text else text
 
 
 def literal(text: str) -> str:

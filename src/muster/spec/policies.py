@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from muster.spec.patterns import check_pattern
-from muster.spec.values import Duration, Natural, Text
+from muster.spec.values import Count, Duration, Natural, ReplicaNumbers, Text
 from muster.spec.wording import Refused, short
 
 #: JobSet's failurePolicy.rules.name, and the characters of names of runs and groups.
@@ -95,7 +95,11 @@ ReasonName = Literal[
     "not_started",
     "output_lost",
 ]
-ActionName = Literal["fail", "restart_run", "restart_group", "restart_replica", "restart_node"]
+ActionName = Literal[
+    "fail", "fail_replica", "restart_run", "restart_group", "restart_replica", "restart_node"
+]
+#: The same as `lifecycle.policy.GroupFailure`.
+GroupFailureName = Literal["max_failed", "total_retries", "min_success"]
 StrategyName = Literal["in_place", "recreate", "blocking_recreate"]
 
 
@@ -106,6 +110,15 @@ class DependsOn(Struct, frozen=True, kw_only=True):
     """Name of the group."""
     status: Literal["ready", "complete"] = "ready"
     """ready: all its nodes are ready or have ended. complete: it has succeeded."""
+
+
+class EarlySuccess(Struct, frozen=True, kw_only=True):
+    """Replicas whose success is enough for an array to succeed. Give replicas, count or both."""
+
+    replicas: ReplicaNumbers | None = None
+    """The replicas that count: 0-3,7. Default: all."""
+    count: Count | None = None
+    """How many of them must succeed. Default: all of them."""
 
 
 class SuccessPolicy(Struct, frozen=True, kw_only=True):
@@ -142,7 +155,8 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     conditions that are left out always match."""
 
     action: ActionName
-    """What to do."""
+    """What to do. fail: the run fails. fail_replica: the replica fails without retries, and the
+    others go on if max_failed or min_success allow it."""
     name: RuleName | None = None
     """Name in messages. Default: rule-1, rule-2, ..."""
     groups: tuple[Text, ...] = ()
@@ -166,6 +180,10 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     """Maximum restarts by this rule; after them the run fails. Default: no limit per rule."""
     before_retries: bool = False
     """Apply this rule before a group's retries are used."""
+    group_failed: tuple[GroupFailureName, ...] = ()
+    """Apply this rule only when the failure fails its group: because more replicas than max_failed
+    have failed, no total_retries are left, or too few replicas for min_success are left or have
+    succeeded. Default: when a node fails."""
 
 
 def named_rules(rules: Iterable[FailureRule]) -> Iterator[tuple[FailureRule, str]]:
@@ -181,7 +199,9 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
     """Maximum counted restarts; after them the run fails."""
     action: Literal["restart_run", "restart_group", "restart_replica", "restart_node"] | None = None
     """Action if no rule matches and restarts are left. Default: restart_node for nodes that the
-    framework can replace while the others keep running, else restart_run."""
+    framework can replace while the others keep running, restart_replica in a run with an array,
+    else restart_run. If an array has failed, restart_replica restarts all of its failed
+    replicas."""
     rules: tuple[FailureRule, ...] = ()
     """Rules, tried in order; those with before_retries first."""
     strategy: StrategyName | None = None

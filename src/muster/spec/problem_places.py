@@ -57,11 +57,18 @@ def in_order(problems: Iterable[Problem], lines: Lines) -> list[Problem]:
 
 
 def placed(problem: Problem, source: str, lines: Lines) -> Problem:
-    """The problem with its file and line, if there is a file."""
-    if not source:
+    """The problem with its file and line, if there is a file and it is not in another one."""
+    if problem.path not in lines:
+        problem = problem._replace(path=short_path(problem.path))
+    if not source or problem.source:
         return problem
     line = _line(problem.path, lines)
     return problem._replace(source=source if line is None else f"{source}:{line}")
+
+
+def short_path(path: str) -> str:
+    """The path in the short form of an array, which most users write."""
+    return path.replace("array.parameters.", "array.").replace("array.rows", "array")
 
 
 def follows(path: str, broken: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode_partial
 from muster.spec.files import STDIN, read_text, shown_name
 from muster.spec.models import JobSpec
-from muster.spec.paths import absolute_job
+from muster.spec.paths import absolute_job, has_array
 from muster.spec.problem_places import Lines, Origins, in_order, placed
 from muster.spec.rules import check
 from muster.spec.wording import say, suggestion
@@ -26,6 +26,14 @@ _MANIFEST = re.compile(
     rf"""({"|".join(ADS_KINDS)})\s*$""",
     re.MULTILINE,
 )
+#: In braces: the same keys, brackets, and text that has neither. Expressions are compiled when they
+#: are used: most specs are not in braces.
+_IN_BRACES = rf"""
+    (?P<key>(?<![\w.-])["']?(?:apiVersion["']?\s*:
+        |kind["']?\s*:\s*["']?(?:{"|".join(ADS_KINDS)})["']?(?=\s*[,}}])))
+    |(?P<opening>[{{[])|(?P<closing>[]}}])
+    |"(?:\\.|[^"\\])*+(?:"|\\?\Z)|(?<!\w)'[^']*+(?:'|\Z)|(?<!\S)\#[^\n]*
+"""
 
 
 class ParsedSpec(Struct, frozen=True):
@@ -51,10 +59,10 @@ class ParsedSpec(Struct, frozen=True):
 
 
 def read_spec(path: Path, name: str | None = None) -> JobSpec:
-    """Read a YAML or JSON file: a spec, a JobSet manifest or a folder of manifests. Relative paths
-    are relative to its folder. The default name is the file's.
+    """Read a YAML or JSON file: a spec, the manifest of a JobSet or Job, or a folder of manifests.
+    Relative paths are relative to its folder. The default name is the file's.
 
-    name: which JobSet, if there are several. Raises InvalidInput with all problems and their lines.
+    name: which job, if there are several. Raises InvalidInput with all problems and their lines.
     """
     return parse_file(path, name).require_valid()
 
@@ -87,9 +95,34 @@ def _unknown_kind(kind: Any, source: str, lines: Lines) -> Problem:
 def is_manifest(text: str) -> bool:
     """Whether a file's text is a Kubernetes manifest of any kind or ADS's YAML. A spec has neither
     apiVersion nor kind at the top level."""
-    if text.lstrip().startswith("{"):
-        return '"kind"' in text and ('"apiVersion"' in text or '"runtime"' in text)
-    return _MANIFEST.search(text) is not None
+    if _MANIFEST.search(text) is not None:
+        return True
+    if not ("apiVersion" in text or "kind" in text) or not _is_in_braces(text):
+        return False
+    depth = 0
+    for match in re.finditer(_IN_BRACES, text, re.VERBOSE | re.DOTALL):
+        if match["key"] and depth == 1:
+            return True
+        depth += bool(match["opening"]) - bool(match["closing"])
+    return False
+
+
+def _is_in_braces(text: str) -> bool:
+    """Whether a text is JSON, or YAML in braces, after comments."""
+    start = text.lstrip()
+    while start.startswith(("#", "---")):
+        end = "---" if start.startswith("---") else "\n"
+        start = start.partition(end)[2].lstrip()
+    return start.startswith("{")
+
+
+def has_jobs(text: str) -> bool:
+    """Whether a file's text has a JobSet or a Job of Kubernetes, maybe an invalid one."""
+    if "jobset.x-k8s.io" in text:
+        return True
+    # other groups also have a kind Job, and this one has CronJobs
+    job = r"""\bkind["']?[ \t]*:[ \t]*["']?Job\b"""
+    return "batch/v1" in text and re.search(job, text) is not None
 
 
 def spec_from_mapping(
@@ -108,7 +141,13 @@ def parse_spec(
 ) -> ParsedSpec:
     """Like `spec_from_mapping`, but keep valid fields. Raises InvalidInput if there are none."""
     problems: list[Problem] = []
-    spec = decode_partial(JobSpec, absolute_job(data, folder or Path.cwd()), problems)
+    folder = folder or Path.cwd()
+    made = absolute_job(data, folder)
+    if has_array(made):
+        from muster.spec.array_files import with_rows  # few jobs have an array
+
+        made = with_rows(made, folder, problems)
+    spec = decode_partial(JobSpec, made, problems)
     if spec is None:
         raise InvalidInput(*(placed(problem, source, lines or {}) for problem in problems))
     # a misspelled field is not reported as missing, too

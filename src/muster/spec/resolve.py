@@ -7,7 +7,7 @@ steps do not look at the job-wide fields again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
-from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup, Resources
+from muster.spec.models import Array, JobSpec, NodeGroup, Resources
 from muster.spec.oci_variables import ENTRYPOINT, apply_variables, unused_entrypoint
 from muster.spec.origins import Origin, changed, job_origins
 from muster.spec.override_models import (
@@ -28,6 +28,7 @@ from muster.spec.override_models import (
 )
 from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
+from muster.spec.rules.structure import unfilled_placeholders
 from muster.spec.wording import suggestion
 
 #: Settings that groups inherit by their own rule; the first value found wins for the others.
@@ -49,7 +50,7 @@ class Resolved(Struct, frozen=True):
 def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     """Merge and check. Raises InvalidInput for unknown groups and broken rules."""
     resolved, problems = merge(job, overrides)
-    problems = problems or check(resolved.spec)
+    problems = problems or [*check(resolved.spec), *unfilled_placeholders(resolved.spec)]
     if problems:
         raise InvalidInput(*problems)
     return resolved
@@ -57,17 +58,30 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
 
 def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem]]:
     """Merge without checking rules. Returns problems of group names in overrides; overrides of
-    unknown groups are ignored."""
-    written = job.node_groups or (_shorthand(job),)
+    unknown groups are ignored, and those of a group that is not named."""
+    written = job.node_groups or (job.only_group,)
     overrides, problems = _by_name(written, overrides)
     problems += _unknown_groups(written, overrides)
     origins: dict[str, Origin] = dict(job_origins(job, overrides))
+    if len(written) > 1:
+        several = [name for name in ONLY_GROUP if getattr(overrides, name) is not None]
+        problems += _without_group(written, overrides, several)
+        overrides = replace(overrides, **dict.fromkeys(several))
+        origins |= dict.fromkeys(several, "override")  # where the problem is
     groups = []
     notes = list(unused_entrypoint(job))
     for group in written:
         merged, theirs, unused = _merge(job, group, overrides)
         groups.append(merged)
         notes += [f"group {group.name}: {note}" for note in unused]
+        if merged.array is not None:
+            from muster.spec.arrays import notes_on  # few groups have an array
+
+            notes += notes_on(merged.array)
+            notes += _replaced_parameters(group.array, merged.array)
+        if merged.parallelism and merged.first_replicas == 1 and merged.nodes > 1:
+            text = f"parallelism has no effect: there is 1 replica, of {merged.nodes} nodes"
+            notes.append(f"{text} (--replicas N or --array for more)")
         origins |= {f"node_groups[{group.name}].{name}": origin for name, origin in theirs.items()}
     spec = replace(
         job,
@@ -83,6 +97,20 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
     return Resolved(spec, origins, tuple(notes)), problems
+
+
+def _replaced_parameters(job: Array | None, run: Array) -> Iterator[str]:
+    """A sentence on the parameters of a job's array that a run's array does not have."""
+    if job is None or job == run:
+        return
+    from muster.spec.arrays import names_of
+
+    names = names_of(run)
+    if dropped := [name for name in names_of(job) if name not in names]:
+        text = f"the array replaces the job's, without its {', '.join(dropped)}"
+        # a parameter can be set by its name, one of a file cannot
+        hint = f" (--set array.{(names or dropped)[0]}=... keeps them)" if run.rows is None else ""
+        yield text + hint
 
 
 def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
@@ -112,15 +140,6 @@ def _run_wide(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
     return changes
 
 
-def _shorthand(job: JobSpec) -> NodeGroup:
-    return NodeGroup(
-        name=DEFAULT_GROUP,
-        nodes=job.nodes or 1,
-        startup_probe=job.startup_probe,
-        min_success=job.min_success,
-    )
-
-
 def _by_name(
     groups: tuple[NodeGroup, ...], overrides: RunOverrides
 ) -> tuple[RunOverrides, list[Problem]]:
@@ -143,18 +162,42 @@ def _by_name(
 
 def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> list[Problem]:
     known = [group.name for group in groups]
-    problems = [
+    return [
         Problem(f"node_groups[{name}]", f"no group named {name!r}", suggestion(name, known))
         for name in overrides.node_groups
         if name not in known
     ]
-    for name in ONLY_GROUP if len(known) > 1 else ():
-        if (value := getattr(overrides, name)) is not None:
-            flag = f"--set node_groups.{known[0]}.{name}=..."
-            flag = f"--nodes {known[0]}={value}" if name == "nodes" else flag
-            text = f"the job has the groups {', '.join(known)}"
-            problems.append(Problem(name, text, f"name the group: {flag}"))
-    return problems
+
+
+def _without_group(
+    groups: tuple[NodeGroup, ...], overrides: RunOverrides, names: Sequence[str]
+) -> list[Problem]:
+    """The problem of settings of a group that is not named, if there are any."""
+    if not names:
+        return []
+    text = f"the job has the groups {', '.join(group.name for group in groups)}"
+    flags = (flag for name in names for flag in _flags_of_group(groups[0].name, name, overrides))
+    return [Problem(names[0], text, f"name the group: {' '.join(flags)}")]
+
+
+def _flags_of_group(group: str, name: str, overrides: RunOverrides) -> list[str]:
+    """The flags with which a setting is that of a group."""
+    value = getattr(overrides, name)
+    if name == "nodes":
+        return [f"--nodes {group}={value}"]
+    path = f"--set node_groups.{group}.{name}"
+    if not isinstance(value, Array):
+        return [f"{path}={value if isinstance(value, (int, str)) else '...'}"]
+    import shlex  # only for this error
+
+    given = {name: shlex.quote(text) for name, text in value.parameters.items()}
+    settings = {
+        "file": value.file,
+        "sample": value.sample,
+        "sample_seed": value.sample_seed or None,
+    }
+    given |= {name: shlex.quote(str(each)) for name, each in settings.items() if each is not None}
+    return [f"{path}.{name}={text}" for name, text in given.items()] or [f"{path}=..."]
 
 
 #: Where a group's value may be given, in order of precedence.
@@ -192,6 +235,10 @@ def _merge(
     for name in GROUP_ONLY:
         if (value := _override(own, overrides, name)) is not None:
             changes[name], origins[name] = value, "override"
+    array = changes.get("array", group.array)
+    if array is not None and changes["replicas"] == 1:  # another number is reported by `check`
+        changes["replicas"] = array.size
+        del origins["replicas"]  # the array's says it
     _merge_env(levels, changes, origins)
     applied = apply_variables(
         job,

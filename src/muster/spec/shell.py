@@ -14,15 +14,20 @@ from typing import Literal
 
 from msgspec import Struct
 
+#: Programs that read the language of a POSIX shell.
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 #: Substitutions without quotes and brackets in them. Others are opaque: they are not parsed.
 _SUBSTITUTION = r"\$\(\([^()'\"`]*\)\)|\$\([^()'\"`]*\)|\$\{[^{}'\"`]*\}|`[^`'\"]*`"
 _EXPANSION = rf"{_SUBSTITUTION}|\$(?:\w+|[@*#?$!-])"
+#: The placeholder of an array's parameter, which is filled before the command starts.
+_OF_PARAMETER = r"\$\{param\.[\w.-]+\}"
 _PART = re.compile(
     rf"""
       (?P<blank>[ \t\r]+)
     | (?P<comment>(?<![^\s;&|()])\#[^\n]*)
     | (?P<control>&&|\|\||;;|&(?!>)|[;|()\n])
     | (?P<redirection><<|>>|[<>]&|&>|[<>])
+    | (?P<parameter>{_OF_PARAMETER})
     | (?P<expansion>{_EXPANSION})
     | (?P<opaque>\$[({{]|`)
     | (?P<quoted>'[^']*')
@@ -36,7 +41,7 @@ _PART = re.compile(
 _EXPANDED = re.compile(rf"{_EXPANSION}|\$[({{]|`|\\[$`]", re.ASCII)
 _HOME = re.compile(r"~[\w.-]*(?:[/\s;&|()<>]|$)", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
-_PLACEHOLDER = re.compile(r"\$\{\w+\.[\w.]+\}", re.ASCII)
+_PLACEHOLDER = re.compile(r"\$\{(?!param\.)\w+\.[\w.]+\}", re.ASCII)
 #: The use of an argument, of all of them, or of their number; or an escaped character.
 _PARAMETER = re.compile(r"\\.|(\$(?:[@*#1-9]|\{(?:[@*1-9]|#[@*}1-9])))", re.DOTALL)
 #: First words of compound commands.
@@ -50,6 +55,14 @@ _BUILTIN = re.compile(
 )
 #: Programs that a shell has built in, where they differ in details.
 _ALSO_BUILTIN = re.compile(r"\[|echo|false|kill|printf|pwd|test|true")
+#: What begins or ends a part of a script that is quoted in some way. In comments, and after `<<<`,
+#: nothing does.
+_QUOTING = re.compile(
+    r"""\\.|['"`()\n]|\$\(|(?<![^\s;&|()])\#[^\n]*|<<<
+    |<<-?[ \t]*(?P<end>(?:\\.|'[^'\n]*'|"[^"\n]*"|[^\s;&|<>()'"\\])+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPENING = {'"': '"', "`": "`", ")": "$("}
 #: After a signal, the shell waits for the program that it runs and ends with its exit code. By
 #: itself it would end at once, and the node with it, before the program has saved its work.
 _WAIT_FOR_PROGRAM = "trap 'exit $?' TERM; "
@@ -101,6 +114,63 @@ def words_or_script(text: str) -> list[str]:
     joined = re.sub(r"('[^']*')|\\\n", lambda match: match[1] or "", text).lstrip()
     joined = re.sub(r"(?<!\\)((?:\\\\)*(?:\\\s)?)\s+\Z", r"\1", joined)  # an escaped space stays
     return ["sh", "-c", _script(joined), "sh"] if needs_shell(joined) else shlex.split(joined)
+
+
+def script_index(command: Sequence[str]) -> int | None:
+    """The index of the text that a shell runs: `sh -c TEXT`, also with other options. None if the
+    command is not a shell, or runs no text."""
+    if not command or command[0].rpartition("/")[2] not in SHELLS:
+        return None
+    at, runs_text = 1, False
+    while at < len(command) and command[at][:1] in ("-", "+"):
+        word = command[at]
+        at += 1
+        if word in ("-", "--"):
+            break
+        if not word.startswith("--"):
+            runs_text |= word[0] == "-" and "c" in word
+            at += word[-1] in "oO"  # -o pipefail
+    return at if runs_text and at < len(command) else None
+
+
+def literal_parts(script: str) -> Iterator[tuple[str, str]]:
+    """The parts of a script in which a shell expands nothing, each with what it is in, for
+    messages: single quotes, or a here-document whose end is quoted."""
+    inside: list[str] = []  # double quotes and substitutions that are open, the innermost last
+    documents: list[re.Match[str]] = []  # those that start after this line
+    at = 0
+    while (mark := _QUOTING.search(script, at)) is not None:
+        piece, at = mark[0], mark.end()
+        if inside[-1:] == [_OPENING.get(piece)]:
+            inside.pop()
+        elif piece in ('"', "`", "$("):
+            inside.append(piece)
+        elif inside[-1:] == ['"']:
+            at = mark.start() + 1  # all others are plain text there
+        elif piece == "(":
+            inside.append("$(")
+        elif piece == "'":
+            end = script.find("'", at)
+            if end >= 0:
+                yield script[at:end], "single quotes"
+                at = end + 1
+        elif mark["end"]:
+            documents.append(mark)
+        elif piece == "\n":
+            for document in documents:
+                text, at = _document(script, at, document)
+                if text and re.search(r"[\\'\"]", document["end"]):
+                    yield text, "a here-document whose end is quoted"
+            documents.clear()
+
+
+def _document(script: str, start: int, mark: re.Match[str]) -> tuple[str, int]:
+    """The text of a here-document that starts at an index, and the index after it; no text if the
+    document does not end, so that `<<` is something else. mark: its operator and end."""
+    end = re.sub(r"[\\'\"]", "", mark["end"])
+    tabs = "\t*" if mark[0].startswith("<<-") else ""
+    found = re.compile(rf"^{tabs}{re.escape(end)}$", re.MULTILINE).search(script, start)
+    return ("", start) if found is None else (script[start : found.start()], found.end())
 
 
 def is_script(words: Sequence[str]) -> bool:
@@ -183,7 +253,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             case _:
                 word = word or _Token("word", start, at, _HOME.match(text, start) is not None)
                 word.end = at
-                found = _EXPANDED.findall(piece) if kind == "double" else []
+                found = _expanded(piece) if kind == "double" else []
                 word.shell |= kind in ("expansion", "opaque", "pattern") or bool(found)
                 word.opaque |= kind == "opaque" or any(one in ("$(", "${", "`") for one in found)
                 if kind in ("expansion", "double"):
@@ -192,6 +262,12 @@ def _tokens(text: str) -> Iterator[_Token]:
                     word.parameter |= used[1] is not None
     if word is not None:
         yield word
+
+
+def _expanded(quoted: str) -> list[str]:
+    """What a shell expands in a text in double quotes."""
+    found = _EXPANDED.findall(quoted)
+    return [one for one in found if not re.fullmatch(_OF_PARAMETER, one, re.ASCII)]
 
 
 def _commands(text: str, tokens: Sequence[_Token]) -> list[_Command]:

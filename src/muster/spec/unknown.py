@@ -90,6 +90,16 @@ _OTHER_NAMES = {
     "needs": "depends_on",
     "after": "depends_on",
     "backoff_limit": "retries",
+    "backoff_limit_per_index": "retries",
+    "completions": "replicas",
+    "max_failed_indexes": "max_failed",
+    "enough": "early_success",
+    "success_criteria": "early_success",
+    "max_parallel": "parallelism",
+    "concurrency": "parallelism",
+    "matrix": "array",
+    "sweep": "array",
+    "grid": "array",
     "active_deadline_seconds": "timeout",
     "attempts": "max_restarts",
     "restarts": "max_restarts",
@@ -131,6 +141,9 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
 def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
     """The problem of a field that `model` does not have. where: the field's path."""
     known = names(model)
+    if name in ("sample", "sample_seed") and "array" in known:
+        hint = f"write array: {{parameters: ..., {name}: ...}}"
+        return Problem(where, "belongs to an array", hint)
     if model in (override_models.RunOverrides, override_models.GroupOverrides):
         of_run = model is override_models.RunOverrides
         job = names(models.JobSpec if of_run else models.NodeGroup)
@@ -165,10 +178,13 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str
     plain = name.replace("-", "_")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
     meant = [snake, _OTHER_NAMES_IN.get(model, {}).get(snake, ""), _OTHER_NAMES.get(snake, "")]
-    close = [text for text in meant if text in known] or close_to(snake, known, 1, 0.7)
+    places = _PLACES if model in (kind for kind, _ in _PLACES) else ()
+    close = [text for text in meant if text in known]
+    if not close and not any(snake in names(other) for other, _ in places):
+        close = close_to(snake, known, 1, 0.7)
     if close:
         return f'did you mean "{close[0]}"?', close[0]
-    for other, place in _PLACES if model in (kind for kind, _ in _PLACES) else ():
+    for other, place in places:
         theirs = names(other)
         found = [text for text in meant if text in theirs] or close_to(snake, theirs, 1, 0.8)
         if found and other is not model:

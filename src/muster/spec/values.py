@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -17,6 +16,8 @@ from muster.spec.wording import Refused, short
 
 #: The tag that marks a run as a persistent cluster.
 CLUSTER_TAG = "muster-cluster"
+#: The tag of a retry: the name of the run whose replicas it runs again.
+RETRY_TAG = "muster-retry-of"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: maximum characters of displayName.
@@ -83,6 +84,8 @@ def _command(value: Any) -> Any:
 
 def words_of(text: str) -> list[str]:
     """Split text into words. Raises Refused for operators of a shell."""
+    import shlex  # few specs have commands as text
+
     try:
         words = shlex.split(text)
         operator = _operator(text)
@@ -98,7 +101,9 @@ def _operator(text: str) -> str:
     """The first unquoted word that is an operator of a shell; "" if there is none."""
     if not _OPERATORS_IN.search(text):
         return ""
-    lexer = shlex.shlex(text, posix=False)  # keeps quotes
+    from shlex import shlex
+
+    lexer = shlex(text, posix=False)  # keeps quotes
     lexer.whitespace_split, lexer.commenters = True, ""
     return next((word for word in lexer if word in _OPERATORS), "")
 
@@ -195,6 +200,37 @@ def _label_value(value: Any) -> Any:
     return text
 
 
+def array_fields(value: Any) -> Any:
+    """The fields of an array from its short forms."""
+    from muster.spec.arrays import fields_of_array  # few jobs have an array
+
+    return fields_of_array(value)
+
+
+def _parameter_name(name: Any) -> Any:
+    from muster.spec.arrays import check_name
+
+    return check_name(name) if isinstance(name, str) else name
+
+
+def _parameter_values(value: Any) -> Any:
+    from muster.spec.arrays import values_text
+
+    return values_text(value)
+
+
+def _parameter_rows(value: Any) -> Any:
+    from muster.spec.parameter_rows import rows_text
+
+    return rows_text(value)
+
+
+def _replica_numbers(value: Any) -> Any:
+    from muster.spec.replica_numbers import numbers_text
+
+    return numbers_text(value)
+
+
 _SCALARS = {"type": ["string", "number", "boolean"]}
 
 #: 90, 90s, 1.5h; in seconds.
@@ -251,6 +287,30 @@ DisplayName = Annotated[
 Label = Annotated[str, Meta(extra={"parse": _label})]
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+_ParameterName = Annotated[str, Meta(extra={"parse": _parameter_name})]
+_ParameterValues = Annotated[str, Meta(extra={"parse": _parameter_values})]
+_VALUES = {"type": ["string", "number", "boolean", "array"], "items": _SCALARS}
+#: Name -> values in the form of `arrays.parse_values`; also a list.
+ParameterGrid = Annotated[
+    dict[_ParameterName, _ParameterValues],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _VALUES}),
+]
+#: Parameter sets in the form of `parameter_rows`; also a list of mappings.
+ParameterRows = Annotated[
+    str,
+    Meta(
+        extra={"parse": _parameter_rows},
+        extra_json_schema={"type": ["string", "array"], "items": {"type": "object"}},
+    ),
+]
+#: Numbers of replicas in the form of `replica_numbers`; also a list.
+ReplicaNumbers = Annotated[
+    str,
+    Meta(
+        extra={"parse": _replica_numbers},
+        extra_json_schema={"type": ["string", "integer", "array"], "items": {"type": "integer"}},
+    ),
+]
 #: A timeout.
 Limit = Annotated[Duration, Meta(gt=0)]
 Positive = Annotated[float, Meta(gt=0)]

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +27,7 @@ from muster.storage.code_checks import (
     check_size,
     check_start,
 )
-from muster.storage.entrypoint import command, locate
+from muster.storage.entrypoint import NODE, command, locate
 from muster.storage.home import Home
 
 _BLOCK = 1 << 20
@@ -219,15 +220,19 @@ def entry_command(
     folder: Path,
     *,
     from_elsewhere: bool = False,
+    shown: str = "",
+    node: str = NODE,
 ) -> tuple[str, ...]:
     """The command to run in `folder`, where the code was placed. Raises InvalidInput.
 
     Makes a program executable: zip archives often lose that permission. from_elsewhere: the command
-    runs in another folder.
+    runs in another folder. python, shown, node: the interpreter, the folder of the code (""; as
+    here) and that of `muster.node` where the command runs, which may be on another machine.
     """
-    base = f"{folder}/" if from_elsewhere else ""
+    base = f"{shown or folder}/" if from_elsewhere else ""
+    run = partial(command, python=python, folder=folder, base=base, node=node)
     if ref.kind != "archive":
-        return tuple(command(ref.kind, base + ref.file_name, entrypoint, python, folder))
+        return tuple(run(ref.kind, ref.file_name, entrypoint))
     with os.scandir(folder) as entries:
         roots = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     name = locate(entrypoint or "", ref.file_name, roots, lambda f: os.path.isfile(folder / f))
@@ -236,7 +241,7 @@ def entry_command(
     kind = kind_of(name) or "program"
     if kind == "program" and not os.access(folder / name, os.X_OK):
         (folder / name).chmod(0o755)
-    return tuple(command(kind, base + name, None, python, folder))
+    return tuple(run(kind, name, None))
 
 
 def store_files(

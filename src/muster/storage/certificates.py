@@ -1,4 +1,4 @@
-"""TLS certificates that only the nodes of one run trust."""
+"""TLS certificates that only the nodes of one run trust, and its supervisor has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         EllipticCurvePrivateKey,
         EllipticCurvePublicKey,
     )
-    from cryptography.x509 import Certificate, CertificateBuilder
+    from cryptography.x509 import Certificate, CertificateBuilder, GeneralName
 
 _LIFETIME = datetime.timedelta(days=31)  # a run takes at most 30
 _AUTHORITY = "muster run"
@@ -37,6 +37,24 @@ def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
 
     The key of the certificate authority is discarded, so that no certificate can be added.
     """
+    from cryptography import x509
+
+    names: list[x509.GeneralName] = []
+    for node in nodes:
+        names.append(x509.IPAddress(ipaddress.ip_address(node.address)))
+        names += [x509.DNSName(name) for name in dict.fromkeys((node.hostname, *node.names))]
+    _write(folder, "muster node", names)
+
+
+def make_supervisor_certificate(folder: Path, name: str) -> None:
+    """As `make_certificates`, for the supervisor of a run, which nodes know by this name."""
+    from cryptography import x509
+
+    _write(folder, "muster supervisor", [x509.DNSName(name)])
+
+
+def _write(folder: Path, subject: str, names: Sequence[GeneralName]) -> None:
+    """Write the files of a certificate for these names, and of its authority."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -45,10 +63,11 @@ def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
     private = key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    certificate = _leaf_certificate(subject, key.public_key(), authority, names)
     folder.mkdir(mode=0o700, exist_ok=True)
     for name, content in (
         ("ca.pem", _authority_certificate(authority).public_bytes(pem)),
-        ("cert.pem", _node_certificate(key.public_key(), authority, nodes).public_bytes(pem)),
+        ("cert.pem", certificate.public_bytes(pem)),
         ("key.pem", private),
     ):
         replace_file(folder / name, content, 0o600)
@@ -70,21 +89,20 @@ def _authority_certificate(authority: EllipticCurvePrivateKey) -> Certificate:
     )
 
 
-def _node_certificate(
-    public: EllipticCurvePublicKey, authority: EllipticCurvePrivateKey, nodes: Sequence[Named]
+def _leaf_certificate(
+    subject: str,
+    public: EllipticCurvePublicKey,
+    authority: EllipticCurvePrivateKey,
+    names: Sequence[GeneralName],
 ) -> Certificate:
-    """A certificate for the addresses and names of all nodes."""
+    """A certificate of the run's authority for these addresses and names."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
-    names: list[x509.GeneralName] = []
-    for node in nodes:
-        names.append(x509.IPAddress(ipaddress.ip_address(node.address)))
-        names += [x509.DNSName(name) for name in dict.fromkeys((node.hostname, *node.names))]
     signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
     return (
-        _certificate("muster node", public)
+        _certificate(subject, public)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(x509, digital_signature=True), critical=True)

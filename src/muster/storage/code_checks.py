@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -102,9 +101,11 @@ def _check_archive(path: Path, entrypoint: str | None) -> None:
 def check_entry(shown: str, archive: str, files: Sequence[str], entrypoint: str | None) -> str:
     """The path of the entry point among the files. Raises InvalidInput."""
     if entrypoint is None:
+        from shlex import quote  # only for this message
+
         likely = [f for f in files if kind_of(f) in ("python", "notebook", "shell", "jar")][:5]
         first = min(likely, key=lambda name: name.count("/"), default="")
-        which = f"choose the file to run: --entrypoint {shlex.quote(first)}" if first else ""
+        which = f"choose the file to run: --entrypoint {quote(first)}" if first else ""
         others = f"it holds {', '.join(likely)}" if len(likely) > 1 else ""
         ways = [which, others, "or give a command, after -- or in the spec"]
         hint = "; ".join(filter(None, ways))

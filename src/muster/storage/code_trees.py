@@ -78,6 +78,11 @@ class FolderScan:
         self._sha256 = _identity(self._files)
 
     @property
+    def sha256(self) -> str:
+        """The name of this version."""
+        return self._sha256
+
+    @property
     def is_stored(self) -> bool:
         """Whether this version is in the store."""
         return code_folder(self._home, self._sha256) is not None

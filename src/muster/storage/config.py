@@ -69,7 +69,7 @@ def parse_config(text: str, file: str) -> Config:
         source = f"{file}:{line[1]}" if line else file
         raise InvalidInput(Problem("", f"not TOML: {error}", "", source)) from None
     problems = [
-        problem._replace(source=_source(file, text, problem.path)) for problem in _problems(data)
+        problem._replace(source=place_of(file, text, problem.path)) for problem in _problems(data)
     ]
     if problems:
         raise InvalidInput(*problems)
@@ -116,9 +116,12 @@ def _retention_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem("retention.older_than", *no_unit(age, '"'))
 
 
-def _source(file: str, text: str, path: str) -> str:
-    """File and line of a setting. TOML's reader does not tell the line."""
-    table, _, key = path.partition(".")
+def place_of(file: str, text: str, path: str) -> str:
+    """File and line of a setting. TOML's reader does not tell the line.
+
+    path: as in `table.key`, `key`, or `key[0].part`, which is found where `key` is.
+    """
+    table, _, key = path.partition("[")[0].partition(".")
     header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]")
     assignment = re.compile(rf"\s*[\"']?{re.escape(key or table)}[\"']?\s*=")
     inside = not key

@@ -10,9 +10,9 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.kinds import ARCHIVES
 
 #: Programs that run notebooks and functions, with the node's own Python.
-_NODE = Path(__file__).parents[1] / "node"
-_RUNNERS = {"notebook": str(_NODE / "notebook.py"), "function": str(_NODE / "function.py")}
-_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_RUNNERS = {"notebook": "notebook.py", "function": "function.py"}
+#: The folder of `muster.node` on this machine.
+NODE = str(Path(__file__).parents[1] / "node")
 
 
 def folder_name(kind: str, name: str) -> str:
@@ -45,34 +45,47 @@ def locate(
     return rest if rest and first == archive.partition(".")[0] and has(rest) else None
 
 
-def command(kind: str, name: str, entrypoint: str | None, python: str, folder: Path) -> list[str]:
-    """The command that runs the file `name` of `folder`. It runs in that folder; if `name` is an
-    absolute path, in any other.
+def command(
+    kind: str,
+    name: str,
+    entrypoint: str | None,
+    python: str,
+    folder: Path,
+    *,
+    base: str = "",
+    node: str = NODE,
+) -> list[str]:
+    """The command that runs the file `name` of `folder`. It runs in that folder; if `base` is that
+    folder with a slash, in any other.
 
-    entrypoint: the main class of a JAR.
+    entrypoint: the main class of a JAR. python, base, node: the interpreter, `base` and the folder
+    of `muster.node` where the command runs, which may be on another machine.
     """
-    given = f"./{name}" if name.startswith("-") else name  # not an option of python or bash
+    path = base + name
+    given = f"./{path}" if path.startswith("-") else path  # not an option of python or bash
     if kind == "python":
         return [python, given]
     if kind in _RUNNERS:
-        return [python, _RUNNERS[kind], given]
+        return [python, f"{node}/{_RUNNERS[kind]}", given]
     if kind == "shell":
         with open(folder / name, "rb") as file:
             return [*_shell(file.readline(256)), given]
     if kind == "jar":
         return ["java", "-cp", given, entrypoint] if entrypoint else ["java", "-jar", given]
     if kind == "class":
-        return ["java", "-cp", *_class_path(name, (folder / name).read_bytes())]
-    return [name if name.startswith("/") else f"./{name}"]
+        return ["java", "-cp", *_class_path(path, (folder / name).read_bytes())]
+    return [path if base or path.startswith("/") else f"./{path}"]
 
 
 def _shell(line: bytes) -> list[str]:
     """The shell in a script's first line, with its options (`-e` decides about failure)."""
+    from muster.spec.shell import SHELLS  # few jobs run a script of a shell
+
     words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
     if words and PurePosixPath(words[0]).name == "env":
         words = [word for word in words[1:] if word != "-S"]
     name = PurePosixPath(words[0]).name if words else ""
-    return [name, *words[1:]] if name in _SHELLS else ["bash"]
+    return [name, *words[1:]] if name in SHELLS else ["bash"]
 
 
 def _class_path(name: str, data: bytes) -> list[str]:

@@ -18,6 +18,11 @@ class RunDir(Struct, frozen=True):
     path: Path
 
     @property
+    def home(self) -> Home:
+        """The one that the run belongs to."""
+        return Home(self.path.parent.parent)
+
+    @property
     def lock(self) -> Path:
         """Locked by the process that drives the run."""
         return self.path / "lease"
@@ -31,11 +36,6 @@ class RunDir(Struct, frozen=True):
     def cluster_file(self) -> Path:
         """The nodes of the run (OCI: the cluster metadata file)."""
         return self.path / "cluster.json"
-
-    @property
-    def hosts(self) -> Path:
-        """The nodes' /etc/hosts."""
-        return self.path / "hosts"
 
     @property
     def resolver(self) -> Path:
@@ -78,6 +78,16 @@ class RunDir(Struct, frozen=True):
         return self.path / "mounts"
 
     @property
+    def sent(self) -> Path:
+        """Mounted directories as nodes on other machines have them."""
+        return self.path / "sent"
+
+    @property
+    def hosts(self) -> Path:
+        """The machines of its nodes, of an engine `hosts`."""
+        return self.path / "hosts.json"
+
+    @property
     def endpoints(self) -> Path:
         """The addresses of the run's cluster, by name."""
         return self.path / "endpoints.json"
@@ -91,6 +101,12 @@ class RunDir(Struct, frozen=True):
     def tls(self) -> Path:
         """The folder with the certificates of the run's nodes."""
         return self.path / "tls"
+
+    @property
+    def contact(self) -> Path:
+        """The folder with the secrets by which nodes that dial the supervisor, and the supervisor,
+        prove who they are; private to the owner."""
+        return self.path / "contact"
 
     @property
     def arguments(self) -> Path:
@@ -116,18 +132,24 @@ class RunDir(Struct, frozen=True):
         """A directory that all nodes of the run share."""
         return self.path / "scratch" / name
 
-    def node(self, rank: int) -> Path:
-        """The folder of one node."""
-        return self.path / "nodes" / str(rank)
+    def node(self, slot: int) -> Path:
+        """The folder of the node in a slot (`RunPlan.slot_of`)."""
+        return self.path / "nodes" / str(slot)
 
-    def work(self, rank: int) -> Path:
+    def nodes(self) -> list[Path]:
+        """The folders of all nodes, in no order."""
+        folder = self.path / "nodes"
+        names = os.listdir(folder) if folder.is_dir() else []
+        return [folder / name for name in names if name.isdigit()]
+
+    def work(self, slot: int) -> Path:
         """The working directory of a node's processes: its own copy of the code."""
-        return self.node(rank) / "work"
+        return self.node(slot) / "work"
 
-    def overlay(self, rank: int) -> Path:
+    def overlay(self, slot: int) -> Path:
         """Exists if the working directory was the upper layer over the stored code: it has only
         what the node changed."""
-        return self.node(rank) / "overlay"
+        return self.node(slot) / "overlay"
 
     @property
     def service_log(self) -> Path:
@@ -181,6 +203,11 @@ class Home(Struct, frozen=True):
     def config(self) -> Path:
         """The settings of this MUSTER_HOME (`storage.config`)."""
         return self.root / "config.toml"
+
+    @property
+    def engines(self) -> Path:
+        """The folder of the profiles of engines (`engines.profiles`)."""
+        return self.root / "engines"
 
     @property
     def shapes(self) -> Path:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sysconfig
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice, takewhile
 from pathlib import Path
 
 from muster.errors import EngineError, Problem
+from muster.node.environments import reason_in, run_installer, show_parent
 from muster.plan.model import EnvironmentPlan
 from muster.spec.wording import alternatives
 
 CONDAS = ("micromamba", "mamba", "conda")
-_TAIL = 12  # lines of a failed installer in which its reason is sought
-#: pip repeats an earlier reason as "ResolutionImpossible".
-_REASON = re.compile(
-    r"(?:ERROR:|\s*cause:|\s*╰─▶|\s*\N{MULTIPLICATION SIGN})(?!\s*ResolutionImpossible)\s*(.+)"
-)
-_CONTINUED = re.compile(r"\s{4,}\S")
 #: pip's settings -> uv's: uv does not read those of pip.
 _SETTINGS = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -103,15 +94,9 @@ def parent_packages(base: str) -> list[str]:
 
 
 def _show_parent(prefix: Path, base: str) -> None:
-    """Add the packages of the base's virtual environment after the new one's own, so that a
-    large framework need not be installed again. By itself, a virtual environment only adds those of
-    the machine's Python."""
-    paths = parent_packages(base)
-    if not paths:
-        return
-    (site,) = prefix.glob("lib/python*/site-packages")
-    line = "; ".join(["import site", *(f"site.addsitedir({path!r})" for path in paths)])
-    (site / "_muster_parent.pth").write_text(line + "\n")
+    """Add the packages of the base's virtual environment, if it is in one."""
+    if paths := parent_packages(base):
+        show_parent(str(prefix), paths)
 
 
 def _pip(
@@ -151,37 +136,11 @@ def conda_command(program: str, prefix: Path, file: Path) -> list[str]:
 
 def _run(words: Sequence[str], env: Mapping[str, str], log: Log) -> None:
     """Run an installer and pass its output on by line. Raises EngineError."""
-    last: deque[str] = deque(maxlen=_TAIL)
-    with subprocess.Popen(
-        words,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as program:
-        assert program.stdout is not None
-        for line in program.stdout:
-            if line.strip():
-                last.append(line.rstrip())
-                log(line.rstrip())
-    if program.returncode:
+    code, last = run_installer(words, env, log)
+    if code:
         name = "uv" if Path(words[0]).name == "uv" else "pip"
         name = Path(words[0]).name if "env" in words or "create" in words else name
-        reason = f"the job's requirements cannot be installed: {reason_in(list(last))}"
+        reason = f"the job's requirements cannot be installed: {reason_in(last)}"
         if name == "uv":
             reason += " (uv does not read pip.conf; set MUSTER_INSTALLER=pip to use pip)"
         raise EngineError(reason)
-
-
-def reason_in(lines: Sequence[str]) -> str:
-    """Why an installer failed, from the last lines that it printed.
-
-    pip says it after "ERROR:" or a cross, uv after "cause:" or an arrow, conda in its last line.
-    """
-    for number in reversed(range(len(lines))):
-        if match := _REASON.match(lines[number]):
-            rest = takewhile(_CONTINUED.match, islice(lines, number + 1, None))
-            return " ".join([match[1], *map(str.strip, rest)])
-    return lines[-1].strip() if lines else "it printed nothing"

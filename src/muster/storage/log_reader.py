@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from muster.errors import StoreError
 from muster.node.files import open_regular, read_regular
-from muster.storage.log_index import END, ENTRY, StreamInfo, index_block
-from muster.storage.log_stream import OpenFiles, StreamReader
+from muster.storage.log_index import END, ENTRY, OWNER, Owner, StreamInfo, index_block
+from muster.storage.log_stream import OpenFiles, OutputFile, SharedFile, StreamReader
 
 
 class LogChunk(Struct, frozen=True):
@@ -70,11 +70,14 @@ class LogCursor:
 
     def __init__(self, folder: Path, select: Callable[[StreamInfo], bool] | None = None) -> None:
         """folder: that of the attempt. select: which streams; None = all."""
+        self._select = select or (lambda _: True)
         streams = _read_streams(folder)
-        self._streams = {s.number: s for s in streams if select is None or select(s)}
+        #: Which node writes a shared stream is known when the index is read.
+        self._streams = {s.number: s for s in streams if s.shared or self._select(s)}
+        self._unselected = {n for n, s in self._streams.items() if not self._select(s)}
         self._paths = {number: folder / s.file for number, s in self._streams.items()}
         self._files = OpenFiles()
-        self._places = {n: StreamReader(path, self._files) for n, path in self._paths.items()}
+        self._readers = {n: self._reader(s) for n, s in self._streams.items()}
         self._index = _open_index(folder)
         self._offset = 0
         self._old: dict[int, int] = {}  # unread lines that existed when `tail` was called
@@ -83,47 +86,81 @@ class LogCursor:
         #: The index says that no output follows.
         self.finished = False
 
+    def _reader(self, stream: StreamInfo) -> StreamReader:
+        kind = SharedFile if stream.shared else OutputFile
+        return StreamReader(kind(self._paths[stream.number], self._files))
+
     def read(self) -> Iterator[LogChunk]:
         """The output recorded since the last call."""
         while block := index_block(self._index, self._offset):
             for time_ns, number, end in ENTRY.iter_unpack(block):
                 self._offset += ENTRY.size
                 self.finished = number == END  # unless another writer continues
-                place = self._places.get(number)
-                if place is not None:
-                    for data in place.read_to(end):
-                        yield from self._chunks(time_ns, number, data)
+                if number & OWNER and not self.finished:
+                    yield from self._change_owner(time_ns, *Owner.of_entry(number, end))
+                    continue
+                reader = self._readers.get(number)
+                if reader is None:
+                    continue
+                if number in self._unselected:
+                    reader.skip_to(end)
+                    continue
+                for data in reader.read_to(end):
+                    yield from self._chunks(time_ns, number, data)
+
+    def _change_owner(self, time_ns: int, number: int, owner: Owner) -> Iterator[LogChunk]:
+        """Read the rest of what the former owner of a shared stream wrote."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        reader = self._readers[number]
+        if number not in self._unselected:
+            for data in reader.read_to(owner.start):
+                yield from self._chunks(time_ns, number, data)
+            # zeros stand for what a program has truncated
+            if rest := reader.read_rest().rstrip(b"\0"):
+                yield from self._chunks(time_ns, number, rest + b"\n")
+        reader.change_owner(owner)
+        stream = stream.of_owner(owner)
+        self._streams[number] = stream
+        if self._select(stream):
+            self._unselected.discard(number)
+        else:
+            self._unselected.add(number)
 
     def drain(self) -> Iterator[LogChunk]:
         """Output that is not in the index because the writer was killed, and last lines without a
         newline. Call it at the end: earlier calls return partial lines."""
         found = []
-        for number, path in self._paths.items():
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found.append((status.st_mtime_ns, number, status.st_size))
-        for time_ns, number, size in sorted(found):
-            place = self._places[number]
-            for data in place.read_to(size):
+        for number, reader in self._readers.items():
+            if number not in self._unselected and (changed := reader.changed()) is not None:
+                found.append((changed, number))
+        for time_ns, number in sorted(found):
+            reader = self._readers[number]
+            for data in reader.read_to(reader.size()):
                 yield from self._chunks(time_ns, number, data)
-            if rest := place.read_rest():
+            rest = reader.read_rest()
+            if self._streams[number].shared:
+                rest = rest.rstrip(b"\0")
+            if rest:
                 yield from self._chunks(time_ns, number, rest + b"\n")
 
     def unfinished(self) -> Iterator[Unfinished]:
         """The lines that `read` has found the start of."""
-        for number, place in self._places.items():
-            if line := place.unfinished():
+        for number, reader in self._readers.items():
+            if number not in self._unselected and (line := reader.unfinished()):
                 yield Unfinished(self._streams[number], line)
 
     def tail(self, lines: int) -> None:
         """Skip all but the last `lines` of the present lines. Call it before reading.
 
         The last lines of all streams are among the last lines of each stream. So each stream starts
-        at its own last lines, and surplus lines are dropped while reading.
+        at its own last lines, and surplus lines are dropped while reading. Does nothing if nodes
+        share a stream: which lines are selected is known when the index is read.
         """
-        self._old = {number: place.keep_last(lines) for number, place in self._places.items()}
+        if any(stream.shared for stream in self._streams.values()):
+            return
+        self._old = {number: reader.keep_last(lines) for number, reader in self._readers.items()}
         self._skip = max(0, sum(self._old.values()) - lines)
 
     def close(self) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muster.node.files import open_regular
+from muster.storage import shared_output
+from muster.storage.log_index import Owner
 
 #: Bytes per read and chunk, unless one line is longer. The C library maps larger buffers anew for
 #: each chunk, which takes as long as all the rest.
@@ -65,6 +67,65 @@ class OpenFiles:
             return open_regular(path)
 
 
+class OutputFile:
+    """One output file."""
+
+    #: The offset at which the output of the node that writes now starts.
+    start = 0
+
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        self._path = path
+        self._files = files
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`."""
+        return self._files.read(self._path, offset, length)
+
+    def size(self) -> int:
+        """The size in bytes."""
+        return self._files.size(self._path)
+
+    def changed(self) -> int | None:
+        """When it was last changed, in nanoseconds since the epoch; None if it is missing."""
+        return _changed(self._path)
+
+
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+class SharedFile(OutputFile):
+    """The output of nodes that run one after another, in two files (`shared_output`)."""
+
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        super().__init__(path, files)
+        self._present = shared_output.present_file(path)
+        self.present_start = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `OutputFile.read`."""
+        data = self._files.read(self._path, offset, length)
+        at, missing = offset + len(data), length - len(data)
+        if not missing or at < self.present_start:
+            return data
+        more = self._files.read(self._present, at - self.present_start, missing)
+        if self._files.size(self._path) > at:  # it was collected meanwhile
+            more = self._files.read(self._path, at, missing)
+        return data + more
+
+    def size(self) -> int:
+        """See `OutputFile.size`."""
+        collected = self._files.size(self._path)
+        return max(collected, self.present_start + self._files.size(self._present))
+
+    def changed(self) -> int | None:
+        """See `OutputFile.changed`."""
+        return max(filter(None, (_changed(self._path), _changed(self._present))), default=None)
+
+
 class StreamReader:
     """A position in one output file.
 
@@ -73,9 +134,8 @@ class StreamReader:
     continues at the position only if the bytes before it are unchanged; otherwise at the start.
     """
 
-    def __init__(self, path: Path, files: OpenFiles) -> None:
-        self._path = path
-        self._files = files
+    def __init__(self, file: OutputFile) -> None:
+        self._file = file
         self._at = 0  # offset of the first unread byte
         self._searched = 0  # no newline between _at and here
         self._before_at = b""  # the bytes before _at
@@ -83,14 +143,14 @@ class StreamReader:
     def read_to(self, end: int) -> Iterator[bytes]:
         """Whole lines up to offset `end`, in chunks. A partial last line is left for later."""
         if self._before(self._at) != self._before_at:
-            self._move(0)
+            self._move(self._file.start)
         if end < self._searched:
             self._searched = self._at
         while self._searched < end:
             carried = self._searched - self._at
             start = self._at if carried < _CARRY else self._searched
             length = min(CHUNK, end - start, self._at + MAX_LINE + 1 - start)
-            data = self._files.read(self._path, start, length)
+            data = self._file.read(start, length)
             if len(data) < length:
                 end = start + len(data)  # truncated meanwhile
             cut = data.rfind(b"\n") + 1
@@ -104,7 +164,7 @@ class StreamReader:
     def _advance(self, to: int, data: bytes | None) -> bytes:
         """Advance to offset `to` and return the bytes up to it. data: these bytes, if known."""
         if data is None:
-            data = self._files.read(self._path, self._at, to - self._at)
+            data = self._file.read(self._at, to - self._at)
         self._at = self._searched = to
         self._before_at = (self._before_at + data[-_CONTEXT:])[-_CONTEXT:]
         return data
@@ -118,7 +178,7 @@ class StreamReader:
         start = max(self._at, self._searched - _SHOWN)
         if start == self._searched:
             return b""
-        return self._files.read(self._path, start, self._searched - start)
+        return self._file.read(start, self._searched - start)
 
     def keep_last(self, lines: int) -> int:
         """Move to the start of the last `lines` lines. Returns how many lines follow.
@@ -126,14 +186,14 @@ class StreamReader:
         A partial last line counts, and follows even if `lines` is 0: the caller drops it when it is
         complete.
         """
-        size = self._files.size(self._path)
-        ended = size == 0 or self._files.read(self._path, size - 1, 1) == b"\n"
+        size = self._file.size()
+        ended = size == 0 or self._file.read(size - 1, 1) == b"\n"
         lines = max(lines, not ended)
         needed = missing = lines + ended  # newlines, including that of the last line
         start = block = size
         while block > 0 and missing > 0:
             previous, block = block, max(0, block - CHUNK)
-            data = self._files.read(self._path, block, previous - block)
+            data = self._file.read(block, previous - block)
             at = len(data)
             while missing > 0 and (at := data.rfind(b"\n", 0, at)) >= 0:
                 missing -= 1
@@ -141,10 +201,30 @@ class StreamReader:
         self._move(start)
         return needed - missing + (not ended) if missing else lines
 
+    def change_owner(self, owner: Owner) -> None:
+        """Another node writes the file, a shared one, from now on; what was before has been
+        read."""
+        if isinstance(self._file, SharedFile) and not owner.appends:
+            self._file.present_start = owner.start
+        self._file.start = owner.start
+        self._move(owner.start)
+
+    def skip_to(self, end: int) -> None:
+        """Advance to an offset without reading."""
+        self._move(end)
+
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._file.size()
+
+    def changed(self) -> int | None:
+        """See `OutputFile.changed`."""
+        return self._file.changed()
+
     def _move(self, to: int) -> None:
         self._at = self._searched = to
         self._before_at = self._before(to)
 
     def _before(self, offset: int) -> bytes:
-        start = max(0, offset - _CONTEXT)
-        return self._files.read(self._path, start, offset - start)
+        start = max(self._file.start, offset - _CONTEXT)
+        return self._file.read(start, offset - start)

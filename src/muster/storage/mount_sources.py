@@ -25,10 +25,6 @@ _VOLUME = ("volume:NAME",)
 _NAME = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}"
 
 
-#: The environment variable with the URL for the process that copies (`storage.sync`).
-SYNC_URL = "MUSTER_SYNC_URL"
-
-
 class Named(NamedTuple):
     """A directory that Muster creates."""
 
@@ -53,6 +49,12 @@ def _parse_named(source: str) -> Named | None:
     return None
 
 
+def nfs_export(source: str) -> str:
+    """The export that a source of the kind `nfs` names, as `HOST:/PATH`."""
+    host, _, path = source.removeprefix("nfs://").partition("/")
+    return f"{host.removesuffix(':')}:/{path}"
+
+
 def check_sources(sources: Mapping[str, str]) -> list[Problem]:
     """The problems that can be found without network access. sources: source -> path in the
     spec."""
@@ -67,12 +69,7 @@ def _check(source: str) -> list[Problem]:
         return _check_directory(Path(source))
     if kind == "url":
         return _check_url(source)
-    if kind in ("scratch", "volume"):
-        return _check_named(source)
-    if os.geteuid() == 0:
-        return []
-    text = f"{source} can only be mounted by root"
-    return [Problem("", text, "mount it yourself and give the directory")]
+    return _check_named(source) if kind in ("scratch", "volume") else []
 
 
 def _check_directory(path: Path) -> list[Problem]:

@@ -21,6 +21,24 @@ def read_endpoints(folder: RunDir) -> dict[str, str]:
     return endpoints
 
 
+def rank_in(folder: Path) -> int:
+    """The rank of the node that runs, or ran last, in a folder of a node."""
+    try:
+        words = read_regular(folder / "begun", 64).split()
+    except OSError:
+        words = []
+    return int(words[1]) if len(words) > 1 else int(folder.name)
+
+
+def slot_of(folder: RunDir, rank: int) -> int | None:
+    """The slot in which the node with a rank runs, or ran last; None if it has not run yet, or
+    another one, of an array, has run there since."""
+    usual = folder.node(rank)
+    if usual.is_dir() and rank_in(usual) == rank:
+        return rank
+    return next((int(one.name) for one in folder.nodes() if rank_in(one) == rank), None)
+
+
 class TlsFiles(NamedTuple):
     """PEM files for a client of the run's cluster."""
 

@@ -22,7 +22,7 @@ class RunOutput:
     """A position in the output of the selected attempts; reading advances it.
 
     An attempt is read until its index says that it is complete. That may be after the next attempt
-    has started; the index of an attempt whose supervisor was killed never says so.
+    has started, or, if its supervisor was killed, when the run has another one or has ended.
     """
 
     def __init__(

@@ -44,6 +44,22 @@ def store_code(home: Home, path: Path, entrypoint: str | None) -> tuple[Artifact
     return store_artifact(home, path, entrypoint), entrypoint
 
 
+def digest_of_code(home: Home, path: Path, entrypoint: str | None) -> str:
+    """The digest that `store_code` would store the code under. Raises InvalidInput, OSError."""
+    from muster.storage.code_trees import FolderScan
+
+    if files := _script_files(home, path, entrypoint):
+        return FolderScan(home, path.parent, files, follow=True).sha256
+    if path.is_dir():
+        from muster.storage.ignore import files_of
+
+        return FolderScan(home, path, files_of(path, home.root)).sha256
+    from muster.storage.file_copies import digest_of
+
+    with open(path, "rb") as file:
+        return digest_of(file)[0].hex()
+
+
 def check_code(home: Home, path: Path, entrypoint: str | None) -> None:
     """Check as `store_code` does, without storing anything. Raises InvalidInput."""
     files = _script_files(home, path, entrypoint)

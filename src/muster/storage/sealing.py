@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.errors import InvalidInput, Problem
 from muster.node.files import read_regular, replace_file
-from muster.secrets import SEALED, SEALED_MARK, hidden
+from muster.secrets import HARMLESS, SEALED, SEALED_MARK, hidden
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ def _sealed(data: Any, shown: Any, lock: Callable[[str, str], str]) -> Any:
     if isinstance(data, str):
         return data if data == shown else lock(data, shown)
     if isinstance(data, Mapping):
-        return {key: _sealed(value, shown[key], lock) for key, value in data.items()}
+        return {
+            # the same object: a value without a secret
+            key: value if value is shown[key] else _sealed(value, shown[key], lock)
+            for key, value in data.items()
+        }
     if isinstance(data, (list, tuple)):
         return [_sealed(*pair, lock) for pair in zip(data, shown, strict=True)]
     return data
@@ -72,7 +76,10 @@ def _unsealed(data: Any, unlock: Callable[[str], str]) -> Any:
         found = re.match(SEALED, data) if data.startswith(SEALED_MARK) else None
         return unlock(found[1]) if found else data
     if isinstance(data, Mapping):
-        values = {key: _unsealed(value, unlock) for key, value in data.items()}
+        values = {
+            key: value if type(value) in HARMLESS else _unsealed(value, unlock)
+            for key, value in data.items()
+        }
         return values if any(values[key] is not value for key, value in data.items()) else data
     if isinstance(data, (list, tuple)):
         items = [_unsealed(item, unlock) for item in data]

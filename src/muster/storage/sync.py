@@ -1,4 +1,5 @@
-"""Copy changed files between a URL and a folder: `python -m muster.storage.sync VERB FOLDER`.
+"""Copy changed files between a URL and a folder: `python -m muster.storage.sync VERB FOLDER
+[LIMIT]`.
 
 Runs in a separate process, because fsspec and its back ends take more time and memory than the rest
 of a run. Nothing is deleted at the URL. Files that cannot be copied do not stop the others.
@@ -14,13 +15,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 
 from muster.node.files import read_regular, replace_file
 from muster.secrets import redacted
-from muster.storage.mount_sources import SYNC_URL
+from muster.spec.quantities import format_size
+from muster.storage.sync_process import SYNC_URL
 
 #: File name -> [its last mark at the URL, its last local mark]. A mark changes when the file does.
 #: Stored next to the folder, because the folder's content belongs to the job.
@@ -33,40 +35,39 @@ class SyncError(Exception):
     """Some files could not be copied; the others were. The text has one line per file."""
 
 
-def need(url: str, folder: Path) -> int:
-    """As `pull`, for a URL that is only read. Raises SyncError if it contains no files."""
-    return pull(url, folder, needed=True)
-
-
-def pull(url: str, folder: Path, *, needed: bool = False) -> int:
+def pull(url: str, folder: Path, limit: int | None = None, *, needed: bool = False) -> int:
     """Copy files that changed at the URL into the folder. Returns their number.
 
-    needed: a URL without files is an error. Raises SyncError, and the errors of the back end.
+    limit: the most bytes that may be there; None: any number. needed: a URL without files is an
+    error. Raises SyncError, and the errors of the back end.
     """
     fs, root = fsspec.core.url_to_fs(url)
     folder.mkdir(parents=True, exist_ok=True)
     seen = _load(folder)
 
-    def copy(found: tuple[str, str, str]) -> None:
-        path, name, mark = found
+    def copy(found: _RemoteFile) -> None:
+        name = found.name
         target = folder / _safe(name)
         # written next to the folder first: a partial file must not look like a changed one
         part = _next_to(folder, f".{os.getpid()}-{hash(name):x}.part")
         try:
-            fs.get_file(path, str(part))
+            fs.get_file(found.path, str(part))
             target.parent.mkdir(parents=True, exist_ok=True)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
-        seen[name] = [mark, _local_mark(target)]
+        seen[name] = [found.mark, _local_mark(target)]
 
     remote = list(_remote_files(fs, root, file=needed))
     if needed and not remote:
         raise SyncError("no files found")
+    size = sum(one.size for one in remote)
+    if limit is not None and size > limit:
+        raise SyncError(f"it has {format_size(size)}, and at most {format_size(limit)} are copied")
     new = [
         found
         for found in remote
-        if not (_same(seen, found[1], 0, found[2]) and (folder / found[1]).exists())
+        if not (_same(seen, found.name, 0, found.mark) and (folder / found.name).exists())
     ]
     return _copy_all(fs, copy, new, folder, seen)
 
@@ -117,8 +118,20 @@ def _copy_all(
     return len(files)
 
 
-def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[tuple[str, str, str]]:
-    """(path, name below the root, mark) of all files below a URL. file: it may also be one file."""
+class _RemoteFile(NamedTuple):
+    """A file at a URL."""
+
+    path: str
+    #: Below the URL.
+    name: str
+    #: See `_mark`.
+    mark: str
+    #: Bytes; 0 if the back end does not say.
+    size: int
+
+
+def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[_RemoteFile]:
+    """All files below a URL. file: it may also be one file."""
     try:
         found = fs.find(root, detail=True)
     except FileNotFoundError:
@@ -134,7 +147,7 @@ def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[tuple[str, str,
             if not file:
                 raise NotADirectoryError("it is a file; give its folder")
             name = prefix.rpartition("/")[2]
-        yield path, name, _mark(info)
+        yield _RemoteFile(path, name, _mark(info), info.get("size") or 0)
 
 
 def _local_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
@@ -201,15 +214,19 @@ def main(argv: list[str]) -> int:
     can read command lines."""
     url = os.environ.get(SYNC_URL)
     match argv:
-        case ["in" | "need" | "out" as direction, folder] if url:
-            return _run({"in": pull, "need": need, "out": push}[direction], url, folder)
-    sys.stderr.write(f"usage: {SYNC_URL}=URL python -m muster.storage.sync in|need|out FOLDER\n")
+        case ["in" | "need" as verb, folder, *limit] if url and len(limit) < 2:
+            most = int(limit[0]) if limit else None
+            return _run(url, lambda: pull(url, Path(folder), most, needed=verb == "need"))
+        case ["out", folder] if url:
+            return _run(url, lambda: push(url, Path(folder)))
+    usage = "python -m muster.storage.sync in|need|out FOLDER [LIMIT]"
+    sys.stderr.write(f"usage: {SYNC_URL}=URL {usage}\n")
     return 2
 
 
-def _run(copy: Callable[[str, Path], int], url: str, folder: str) -> int:
+def _run(url: str, copy: Callable[[], int]) -> int:
     try:
-        copy(url, Path(folder))
+        copy()
     except SyncError as error:
         _report(url, str(error).splitlines())
         return 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from muster.node.counters import Counters
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import RunDir
 
@@ -16,27 +17,8 @@ from muster.storage.home import RunDir
 _SHORTEST = 0.5
 
 
-class Counters(Struct, frozen=True):
-    """What the processes of one node use now, and have used since it started."""
-
-    #: Seconds of CPU time, that of ended processes included.
-    cpu: float
-    #: Bytes, with each page that processes share counted once; None if not measured.
-    memory: int | None
-    #: Bytes read from and written to disks, by ended processes too; 0 if the system does not tell.
-    disk_read: int
-    disk_written: int
-    #: Bytes received and sent; None for a node that shares the machine's network.
-    received: int | None
-    sent: int | None
-    #: How many processes run.
-    processes: int
-    #: How many GPUs are busy (1.5: one always, one half the time), and their memory in bytes; None
-    #: for a node without GPUs.
-    gpus: float | None = None
-    gpu_memory: int | None = None
-
-
+#: Of an array, the usage of this many nodes that have ended last is recorded.
+MOST_ENDED = 1000
 #: Of a node that has just started.
 NOTHING = Counters(0.0, None, 0, 0, None, None, 0)
 
@@ -133,6 +115,30 @@ def _average(before: float | None, weight: float, now: float, seconds: float) ->
 
 def _sum(total: int | None, before: int | None, now: int | None) -> int | None:
     return total if now is None else (total or 0) + max(now - (before or 0), 0)
+
+
+class EndedNodes:
+    """The nodes of arrays that have ended. An array may have any number of nodes, so only the usage
+    of those that ended last is kept. usage: of all nodes, by rank. in_array: whether the node with
+    a rank belongs to an array."""
+
+    def __init__(self, usage: dict[int, NodeUsage], in_array: Callable[[int], bool]) -> None:
+        self._usage, self._in_array = usage, in_array
+        self._ranks = dict.fromkeys(filter(in_array, usage))  # the first one first
+
+    def add(self, rank: int) -> None:
+        """A node has ended."""
+        if not self._in_array(rank):
+            return
+        self._ranks[rank] = None
+        while len(self._ranks) > MOST_ENDED:
+            first = next(iter(self._ranks))
+            del self._ranks[first]
+            self._usage.pop(first, None)
+
+    def discard(self, rank: int) -> None:
+        """A node has started again."""
+        self._ranks.pop(rank, None)
 
 
 def read_usage(folder: RunDir) -> dict[int, NodeUsage]:

@@ -25,6 +25,7 @@ from muster.store.records import (
     JobEventRecord,
     JobRecord,
     Lease,
+    NodeFilter,
     NodeRecord,
     PendingRequests,
     RunFilter,
@@ -123,8 +124,19 @@ class Runs(Protocol):
         """The summary of a run; its record may be corrupt. Raises NotFound."""
         ...
 
-    def nodes(self, run_id: str) -> list[NodeRecord]:
-        """The nodes of a run, in rank order. Raises CorruptRecord."""
+    def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
+        """The nodes of a run, in rank order. Those of an array have no record before they start.
+        chosen: None for all. Raises CorruptRecord."""
+        ...
+
+    def node_states(self, run_id: str) -> dict[str, int]:
+        """The number of nodes in each state, of those that have a record."""
+        ...
+
+    def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
+        """The number of a group's replicas by the states of their nodes, of those that have
+        started: `FAILED,STOPPED` -> 3. Each state once, in alphabetical order. nodes: those of each
+        replica."""
         ...
 
     def find(self, project: str, text: str) -> RunRecord:
@@ -209,8 +221,13 @@ class Events(Protocol):
         """The number of entries of a kind."""
         ...
 
-    def count_since_last_node_entry(self, run_id: str, kind: str) -> int:
-        """The number of entries of a kind after the last entry about nodes."""
+    def count_since_last_node_entry(self, run_id: str, kind: str, after: float = 0.0) -> int:
+        """The number of entries of a kind after the last entry about nodes. after: without those
+        that were recorded by then (epoch seconds)."""
+        ...
+
+    def last(self, run_id: str) -> int:
+        """The number of the newest entry; 0 if there is none."""
         ...
 
     def last_time(self, run_id: str, kind: str | None = None) -> float:

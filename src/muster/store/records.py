@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict, replace
 
 from muster.errors import InvalidInput, Problem, StoreError
 from muster.identity import DEFAULT_PROJECT, Owner
@@ -223,11 +224,13 @@ class RunStep(Struct, frozen=True):
     changes: Mapping[str, Any]
     """Fields of `RunRecord` by name, of those that are `CHANGEABLE`."""
     nodes: Sequence[NodeRecord]
-    """Those that have changed, as whole records."""
+    """Those that may have no record yet, as whole records. They replace what there is."""
     entries: Sequence[NewEntry]
     """Of the event log. They get the next numbers and the time `now`, or that of the newest entry
     if that is later."""
     now: float
+    node_changes: Sequence[NodeChange] = ()
+    """Of nodes that have a record."""
 
     def __post_init__(self) -> None:
         if not CHANGEABLE.issuperset(self.changes):
@@ -301,7 +304,7 @@ def running_time(before: float, since: float | None, until: float) -> float:
     return before if since is None else before + until - since
 
 
-class NodeRecord(Struct, frozen=True):
+class NodeRecord(Struct, frozen=True, gc=False):
     """A node of a run."""
 
     rank: int
@@ -319,6 +322,89 @@ class NodeRecord(Struct, frozen=True):
     incarnation: int = 0
     intent: str = ""
     """JSON of `control.persist.Intent`."""
+    metrics: str = ""
+    """JSON that the program left as its results; "" if nothing. A record without any keeps those
+    that its incarnation has in the store."""
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See `NodeStatus.unreachable_since`; None also in a damaged row."""
+        return readable_time(self._kept("unreachable_since"))
+
+    @property
+    def unreachable_why(self) -> str:
+        """See `NodeStatus.unreachable_why`; "" also in a damaged row."""
+        return str(self._kept("unreachable_why") or "")
+
+    @property
+    def waits_for(self) -> str:
+        """See `NodeStatus.waits_for`; "" also in a damaged row."""
+        return str(self._kept("waits_for") or "")
+
+    @property
+    def host(self) -> str:
+        """See `NodeStatus.host`; "" also in a damaged row."""
+        return str(self._kept("host") or "")
+
+    @property
+    def known_address(self) -> str:
+        """Its address: where its host has it, else as planned."""
+        return str(self._kept("address") or self.address)
+
+    def _kept(self, name: str) -> Any:
+        if name not in self.intent:  # nearly all have neither
+            return None
+        try:
+            return decoded(self.intent).get(name)
+        except (ValueError, AttributeError):
+            return None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it was ever handed to the engine; not of one that was stopped before."""
+        if self.started_at is not None or self.state not in ("PENDING", "STOPPED"):
+            return self.state != "SCALED_DOWN"
+        return self.state == "PENDING" and self.incarnation > 0
+
+
+class NodeChange(Struct, frozen=True):
+    """What nodes have become. Of thousands that start or end together, most become the same."""
+
+    ranks: Sequence[range]
+    state: str
+    exit_code: int | None
+    started_at: Moment | None
+    finished_at: Moment | None
+    signal: int
+    incarnation: int
+    intent: str
+    metrics: str
+    """As those of `NodeRecord`."""
+
+    def applied_to(self, record: NodeRecord) -> NodeRecord:
+        """The record of a node with this change."""
+        changed = asdict(self)
+        del changed["ranks"]
+        if not self.metrics and self.incarnation == record.incarnation:
+            del changed["metrics"]
+        return replace(record, **changed)
+
+
+class NodeFilter(Struct, frozen=True):
+    """Which nodes of a run to list."""
+
+    ranks: Collection[int] | None = None
+    groups: Collection[str] | None = None
+    states: Collection[str] | None = None
+    after: int = -1
+    """Only nodes with a higher rank: the next page of a list."""
+    before: int | None = None
+    """Only nodes with a lower rank: the next page of a list from its end."""
+    limit: int | None = None
+    last: bool = False
+    """With a limit: the last nodes instead of the first, in rank order, too."""
+    started: bool = False
+    """Only nodes that have started; see `NodeRecord.has_started`."""
 
 
 class JobEventRecord(Struct, frozen=True):

@@ -5,18 +5,19 @@ Of the plan, single parts are decoded: decoding all of it is slow for many nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct, convert, field
 
+from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Spent, Stopping
 from muster.store.records import LIFECYCLE_KEYS, CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
-    from muster.plan.model import ResourcePlan, UnsentFiles
+    from muster.plan.model import Parameters, ResourcePlan, UnsentFiles
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=LIFECYCLE_KEYS):
     """The fields of `RunStatus` without a column, stored as JSON in the run's `lifecycle`."""
 
     last_incarnation: int = 0
+    native_restarts: int = 0
+    counted_restarts: tuple[int, ...] = ()
     resumes: int = 0
     attempt_started_at: float | None = None
     running_since: float | None = None
@@ -35,8 +38,10 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=LIFECYCLE_KEYS):
     restarted_at: float | None = None
     failures: tuple[Failure, ...] = ()
     cause: Failure | None = None
+    tolerated: Mapping[str, Failure] = field(default_factory=dict)
     stopping: Stopping | None = None
     handed_over: str = ""
+    broken: bool = False
 
 
 def lifecycle_of(run: RunRecord) -> Lifecycle:
@@ -99,6 +104,37 @@ class StoredPlan:
         """Group -> its maximum of nodes, in rank order."""
         groups = self._convert(self.get("groups"), list[_GroupSize])
         return {group.name: group.replicas * group.nodes for group in groups}
+
+    def policies(self) -> list[GroupPolicy]:
+        """The policies of all groups, in rank order."""
+        with reading(self._run, "plan"):
+            stored = self._run.plan.get("policy", {}).get("groups")
+        if stored is not None:
+            return self._convert(stored, list[GroupPolicy])
+        # of an earlier version, which had no arrays
+        first, made = 0, []
+        for group in self._convert(self.get("groups"), list[_GroupSize]):
+            made.append(GroupPolicy(group.name, first, group.replicas, group.nodes, 0))
+            first += group.replicas * group.nodes
+        return made
+
+    def arrays(self) -> list[GroupPolicy]:
+        """The policies of the groups that are arrays, in rank order."""
+        with reading(self._run, "plan"):
+            groups = self._run.plan.get("policy", {}).get("groups", ())
+            if not any(group.get("parallelism") for group in groups):
+                return []
+        return [group for group in self.policies() if group.is_array]
+
+    def parameters(self, unseal: Callable[[Any], Any] | None = None) -> Parameters | None:
+        """The parameters of an array's replicas; None if there are none. unseal: decrypts them;
+        else the values of secret ones are sealed texts."""
+        given = self._run.plan.get("parameters")
+        if not given:
+            return None
+        from muster.plan.model import Parameters
+
+        return self._convert(given if unseal is None else unseal(given), Parameters)
 
     def resources(self) -> dict[str, ResourcePlan]:
         """Group -> its resources, for groups that have any."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from muster.engines.local.capacity import check_added_gpus, check_fit, shape_notes
@@ -20,7 +22,7 @@ def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
 
 
 def fit(plan: RunPlan, machine: Machine) -> list[Problem]:
-    return check_fit(plan, machine, plan.policy.initial_replicas)
+    return check_fit(plan, machine, plan.policy.replicas_at_once)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,31 @@ def test_shapes_larger_than_the_machine_together_are_noted() -> None:
         "the shapes of 10 nodes add up to 10 CPUs; this machine has 2: they share it",
         "the shapes of 10 nodes add up to 10GiB of memory; this machine has 8GiB: they share it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("group", "allowed", "needed"),
+    [
+        ({}, 123, 124),
+        ({}, 124, None),
+        ({"parallelism": 10}, 42, 43),  # each with a port; the others wait
+        ({"parallelism": 10}, 43, None),
+    ],
+)
+def test_more_nodes_than_open_files_are_refused(
+    group: dict[str, int],
+    allowed: int,
+    needed: int | None,
+    plan_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (allowed, allowed))
+    run = plan_of(node_groups=[{"name": "w", "replicas": 100, **group}])
+    found = fit(run, Machine(2, 8 * GIB, 0))
+    text = f"nodes: Too many open files: the run needs {needed}, and this shell allows {allowed} "
+    fewer = "replicas at once (--parallelism)" if group else "nodes"
+    hint = f"(allow more: `ulimit -n 1024`, or run fewer {fewer})"
+    assert [str(problem) for problem in found] == ([] if needed is None else [text + hint])
 
 
 def test_more_nodes_than_the_memory_holds_are_refused() -> None:

@@ -1,10 +1,14 @@
-"""The setting MUSTER_ISOLATION."""
+"""Namespaces: the setting MUSTER_ISOLATION, and the PID namespace of a node."""
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
-from muster.engines.local.namespaces import check_setting
+from muster.engines.local.namespaces import check_setting, unavailable_reason
+from muster.engines.local.node_process import _children_in_new_namespace
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,19 @@ def test_an_unknown_isolation_is_refused(
 ) -> None:
     monkeypatch.setenv("MUSTER_ISOLATION", setting)
     assert [str(problem) for problem in check_setting()] == problems
+
+
+@pytest.mark.skipif(bool(unavailable_reason()), reason="needs namespaces")
+def test_children_stay_in_this_namespace_if_there_would_be_no_way_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_args: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="Too many open files"), _children_in_new_namespace():
+        raise AssertionError("nothing is forked")
+    own, of_children = (
+        os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "pid_for_children")
+    )
+    assert of_children == own

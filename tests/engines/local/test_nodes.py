@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from muster.engines.local.nodes import LocalNode, Nodes, QueuedStart, started_ranks
 from muster.lifecycle.status import NodeRef
 from muster.node.channel import Channel
+from muster.plan.model import NodePlan
 from muster.storage.home import RunDir
 
 ranks = st.integers(0, 2)
@@ -22,7 +23,7 @@ class NodesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.nodes = Nodes()
+        self.nodes = Nodes(3)
         self.doing: dict[
             int, tuple[NodeRef, bool]
         ] = {}  # pid -> incarnation, whether it is running
@@ -43,14 +44,15 @@ class NodesMachine(RuleBasedStateMachine):
             return
         self.started.add(ref)
         assert self.nodes.any_running
-        assert self.nodes.kept(rank) is None, "a kept node belongs to the incarnation in the queue"
+        assert self.nodes.kept_nodes_of([rank]) == [], "the kept node is queued"
         assert not self.nodes.queue(NodeRef(rank, incarnation + 1), 0), "one incarnation at a time"
         assert self.nodes.next_queued() == QueuedStart(ref, 0)
         node = self.nodes.kept(rank)
         if node is None:
             assert not self.of(rank), "there are never two nodes of a rank"
             self.pid += 1
-            node = LocalNode(ref, 0, self.pid, Channel(socket.socket()), None, ())
+            plan = NodePlan(rank, "workers", 0, rank, f"id-{rank}", f"node-{rank}", "", "")
+            node = LocalNode(ref, 0, plan, rank, self.pid, Channel(socket.socket()), None, ())
         else:
             assert self.of(rank) == [node.pid]
             node.ref = ref
@@ -93,6 +95,10 @@ class NodesMachine(RuleBasedStateMachine):
         refs = [NodeRef(rank, incarnation) for rank in range(3) for incarnation in range(7)]
         found = self.nodes.running(refs)
         assert {node.ref: node.pid for node in found} == running_refs
+        kept = {ref.rank: pid for pid, (ref, running) in self.doing.items() if not running}
+        for ranks in ((), (0,), (0, 2), range(3)):
+            pids = {node.pid for node in self.nodes.kept_nodes_of(ranks)}
+            assert pids == {pid for rank, pid in kept.items() if rank in ranks}
 
     def teardown(self) -> None:
         for node in self.nodes.clear():

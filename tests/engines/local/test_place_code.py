@@ -181,6 +181,40 @@ def test_reflinks_share_the_blocks_of_the_users_files_with_store_and_nodes(
     assert (data, main, rest) == ("data", "main.py", "mineunchanged")
 
 
+RETRIED = """
+import os, sys
+left = os.listdir(".")
+first = os.environ["MUSTER_RESTART"] == "0"
+assert ("mine" in left) is not first, left
+open("mine", "w").close()
+open(os.environ["TMPDIR"] + "/mine", "a").write("x")
+assert os.path.getsize(os.environ["TMPDIR"] + "/mine") == (1 if first else 2)
+sys.exit(first)
+"""
+
+
+@pytest.mark.skipif(bool(namespaces.probe()), reason="needs namespaces")
+def test_a_retried_replica_finds_its_files_in_large_code(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of the replica before it."""
+    monkeypatch.chdir(tmp_path)
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "data").write_bytes(bytes(20 << 20))
+    (code / "main.py").write_text(RETRIED)
+    run = muster.run(
+        code,
+        entrypoint="main.py",
+        array={"n": range(4)},
+        parallelism=1,
+        retries=1,
+        failure={"backoff": {"initial": 0}},
+    ).wait(60)
+    assert run.state == "SUCCEEDED", [record.message for record in run.logs()]
+    assert embedded(client).home.run_dir(run.id).overlay(0).is_dir(), "the code is a layer"
+
+
 def test_references_in_commands_are_not_replaced(plan_of: Callable[..., RunPlan]) -> None:
     plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
     context = RunContext(plan, Home(Path("/home")), {}, "/py/python")

@@ -95,11 +95,11 @@ INVALID = """
 
     usual = node_process.run_agent
 
-    def run_agent(channel, command, launch):
+    def run_agent(channel, command, launch, renew):
         if launch.environment_of(0)["RANK"] == "0":
             os.write(channel.fileno(), b'{"type": []}\\n')
             signal.pause()
-        usual(channel, command, launch)
+        usual(channel, command, launch, renew)
 
     node_process.run_agent = run_agent
     folder, plan = sys.argv[1:]
@@ -134,3 +134,60 @@ def test_a_node_whose_agent_sends_an_invalid_message_is_lost(own_home: Path) -> 
         "node_lost",
         "its agent sent an invalid message: unknown message: {'type': []}",
     )
+
+
+# --- a child that cannot be watched
+
+#: The process has no file left for the second agent.
+NO_FILE_LEFT = """
+    import errno, json, os, sys
+    from pathlib import Path
+    import msgspec
+    from muster.engines.base import RunContext
+    from muster.engines.local.engine import LocalEngine
+    from muster.engines.loop import EventLoop, RunLoop
+    from muster.lifecycle.events import NodeEnded, NodeReady
+    from muster.lifecycle.status import NodeRef
+    from muster.plan.model import RunPlan
+    from muster.storage.home import Home
+
+    usual, calls = os.pidfd_open, []
+
+    def pidfd_open(pid):
+        calls.append(pid)
+        if len(calls) == 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return usual(pid)
+
+    os.pidfd_open = pidfd_open
+    folder, plan = sys.argv[1:]
+    plan = RunPlan.from_json(json.loads(plan))
+    context = RunContext(
+        plan, Home(Path(folder)), dict(os.environ), sys.executable, alone=False
+    )
+    loop, reported = EventLoop(), []
+    session = LocalEngine().open(context, RunLoop(loop, print), reported.extend)
+    session.start(0, [NodeRef(rank, 0) for rank in range(3)])
+    found = {}
+    while len(found) < 3:
+        loop.run_once()
+        for event in reported:
+            if isinstance(event, (NodeEnded, NodeReady)):
+                found[event.rank] = getattr(event, "message", "ready")
+    print(json.dumps(sorted(found.items())))
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    print(json.dumps([str(calls[1]) in children.read_text().split(), len(calls)]))
+    session.close()
+"""
+
+
+def test_a_child_that_cannot_be_watched_is_a_node_that_does_not_start(own_home: Path) -> None:
+    plan = make_plan("exec sleep 1000", 3)
+    (own_home / "runs" / plan.run_id).mkdir(parents=True)
+    script = textwrap.dedent(NO_FILE_LEFT)
+    argv = [sys.executable, "-c", script, str(own_home), json.dumps(plan.to_json())]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    found, left = map(json.loads, done.stdout.splitlines())
+    assert [rank for rank, message in found if message == "ready"] == [0, 2]
+    assert "open files" in dict(found)[1]
+    assert left == [False, 3]

@@ -15,7 +15,7 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.storage.mount_sources import SYNC_URL
+from muster.storage.sync_process import SYNC_URL
 
 A, B = NodeRef(0, 0), NodeRef(1, 0)
 

@@ -23,6 +23,11 @@ sys.stdin.read()
 """
 
 
+def in_array(rank: int) -> bool:
+    """Of these runs, the nodes from rank 10 on."""
+    return rank >= 10
+
+
 @pytest.fixture
 def agent() -> subprocess.Popen[bytes]:
     words = [sys.executable, "-c", AGENT]
@@ -43,7 +48,7 @@ def end(agent: subprocess.Popen[bytes]) -> float:
 def test_a_node_that_ends_between_two_samples(
     tmp_path: Path, agent: subprocess.Popen[bytes]
 ) -> None:
-    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
     assert recorder.timeout() is None
     recorder.start(3, agent.pid, ())
     assert 0 < (recorder.timeout() or 0) <= 1
@@ -59,7 +64,7 @@ def test_a_node_that_ends_between_two_samples(
 def test_a_kept_node_is_sampled_when_the_session_closes(
     tmp_path: Path, agent: subprocess.Popen[bytes]
 ) -> None:
-    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
     recorder.start(0, agent.pid, ())
     assert agent.stdout is not None
     agent.stdout.readline()
@@ -68,14 +73,47 @@ def test_a_kept_node_is_sampled_when_the_session_closes(
     end(agent)
 
 
+def test_each_node_of_an_array_has_its_own_usage(
+    tmp_path: Path, agent: subprocess.Popen[bytes]
+) -> None:
+    """The second one takes over the agent."""
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
+    recorder.start(10, agent.pid, ())
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    recorder.start(18, agent.pid, ())
+    recorder.end(agent.pid, end(agent) + 0.5)
+    recorder.close()
+    used = read_usage(RunDir(tmp_path))
+    assert used[10].cpu_seconds == pytest.approx(0.3, abs=0.1)
+    assert used[18].cpu_seconds == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_usage_of_a_large_array_is_bounded(
+    tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that ended last are kept, and nodes that belong to no array."""
+    monkeypatch.setattr("muster.storage.usage.MOST_ENDED", 3)
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
+    for rank in (0, 10, 11, 12, 10, 13, 14):
+        recorder.start(rank, agent.pid, ())
+    recorder.close()
+    assert sorted(read_usage(RunDir(tmp_path))) == [0, 10, 12, 13, 14]
+    recovered = UsageRecorder(RunDir(tmp_path), in_array)
+    recovered.start(15, agent.pid, ())
+    recovered.end(agent.pid, end(agent))
+    recovered.close()
+    assert sorted(read_usage(RunDir(tmp_path))) == [0, 13, 14, 15]
+
+
 def test_attempts_add_up_and_samples_are_not_taken_before_they_are_due(
     tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = UsageRecorder(RunDir(tmp_path))
+    first = UsageRecorder(RunDir(tmp_path), in_array)
     first.start(0, agent.pid, ())
     first.end(agent.pid, 2.0)
     first.close()
-    second = UsageRecorder(RunDir(tmp_path))
+    second = UsageRecorder(RunDir(tmp_path), in_array)
     second.start(0, agent.pid, ())
     monkeypatch.setattr(usage_recorder, "read_nodes", lambda _: pytest.fail("it is not due"))
     second.step()
@@ -98,7 +136,7 @@ def test_a_sample_that_fails_does_not_end_the_run(
 
     monkeypatch.setattr(usage_recorder, "read_nodes", fail)
     monkeypatch.setattr(usage_recorder, "_SHORTEST", 0.0)
-    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
     recorder.start(0, agent.pid, ())
     recorder.step()
     recorder.close()
@@ -109,7 +147,7 @@ def test_a_sample_that_fails_does_not_end_the_run(
 
 
 def test_a_deleted_run_is_no_error(tmp_path: Path, agent: subprocess.Popen[bytes]) -> None:
-    recorder = UsageRecorder(RunDir(tmp_path / "deleted"))
+    recorder = UsageRecorder(RunDir(tmp_path / "deleted"), in_array)
     recorder.start(0, agent.pid, ())
     recorder.end(agent.pid, end(agent))
     recorder.close()
@@ -120,7 +158,7 @@ def test_starts_do_not_postpone_a_sample(
 ) -> None:
     clock = 100.0
     monkeypatch.setattr(usage_recorder.time, "monotonic", lambda: clock)
-    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
     recorder.start(0, agent.pid, ())
     clock += 0.75
     recorder.start(1, os.getpid(), ())
@@ -137,7 +175,7 @@ def test_gpus_are_recorded(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(usage_recorder, "_SHORTEST", 0.0)
-    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder = UsageRecorder(RunDir(tmp_path), in_array)
     recorder.start(0, agent.pid, (1, 3))
     recorder.start(1, os.getpid(), ())
     recorder.step()

@@ -29,7 +29,9 @@ KILLED = Exit(128 + signal.SIGKILL, int(signal.SIGKILL))
 class Behavior(Struct, frozen=True):
     """What one incarnation of a node does. Times in seconds; None = never."""
 
-    #: From its launch until its processes run.
+    #: From its launch until it is scheduled, if it waits in a queue.
+    queue: float | None = None
+    #: From its launch, or from when it is scheduled, until its processes run.
     start: float = 0.0
     #: How it ends if it cannot start.
     start_error: Exit | None = None

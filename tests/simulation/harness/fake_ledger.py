@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.control.controller import Record
 from muster.control.ledger import Ledger, StoreLedger, request_events
-from muster.control.persist import changed_nodes, node_record, run_changes, status_of
+from muster.control.persist import node_changes, node_record, run_changes, status_of
 from muster.identity import new_owner
 from muster.lifecycle.events import Request
 from muster.lifecycle.ranks import format_ranks
@@ -89,8 +90,12 @@ class MemoryLedger:
         if RunState.SUSPENDED in (before.state, after.state):
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         self._run = replace(self._run, **changes)
-        for node in changed_nodes(self._plan, before, after):
+        nodes, changed = node_changes(self._plan, before, after, record.metrics)
+        for node in nodes:
             self._nodes[node.rank] = node
+        for change in changed:
+            for rank in chain.from_iterable(change.ranks):
+                self._nodes[rank] = change.applied_to(self._nodes[rank])
         self._append([(entry.kind, entry.data) for entry in record.entries], record.now)
 
     def requests(self) -> list[Request]:

@@ -46,6 +46,14 @@ class SlowStart(Fault, frozen=True):
     seconds: float
 
 
+class NodeWaits(Fault, frozen=True):
+    """The nth start of a node waits in a queue. Only where nodes outlive their controller."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
 class LateEvent(Fault, frozen=True):
     """The nth event of a node is lost and delivered later, after a reconnect."""
 
@@ -78,6 +86,27 @@ class RepeatedCommand(Fault, frozen=True):
     seconds: float
 
 
+class ContactIsLost(Fault, frozen=True):
+    """At some time contact with the agent of a node, or of all (no `rank`), is lost for some
+    seconds. A session that has contact notices it `noticed_after` seconds later. Only where nodes
+    outlive their controller."""
+
+    at: float
+    seconds: float
+    rank: int | None = None
+    noticed_after: float = 0.0
+
+
+class ContactBreaksWithCommand(Fault, frozen=True):
+    """Contact with the agent of a node is lost for some seconds as the nth command is sent to it,
+    which arrives or does not. Only where nodes outlive their controller."""
+
+    rank: int
+    nth: int
+    seconds: float
+    arrives: bool
+
+
 class Moment(StrEnum):
     """The moments at which a controller may die."""
 
@@ -89,9 +118,18 @@ class Moment(StrEnum):
     SAVING = "saving"  # before it sends the checkpoint signal
 
 
-#: What happens to the nodes: they stay alive; they die, and it is known which had started; they
-#: die, and it is not known which had started; they die, and the run is recorded as broken.
+#: What happens to the nodes: they stay alive, as those that outlive their controller do in any case
+#: but the last; they die, and it is known which had started; they die, and it is not known; they
+#: die, and the run is recorded as broken.
 Aftermath = Literal["live", "die", "die_unknown", "broken"]
+
+
+class EngineRestarts(Fault, frozen=True):
+    """At some time what has started the nodes restarts the whole run by itself, whether or not a
+    controller drives it; unless that counts, and no restart is left. Only where it may."""
+
+    at: float
+    counted: bool
 
 
 class ControllerDies(Fault, frozen=True):
@@ -154,10 +192,14 @@ AnyFault = (
     NodeFails
     | SeveralFail
     | SlowStart
+    | NodeWaits
     | LateEvent
     | RepeatedEvent
     | LateCommand
     | RepeatedCommand
+    | ContactIsLost
+    | ContactBreaksWithCommand
+    | EngineRestarts
     | ControllerDies
     | ControllerLeaves
     | StoreIsBusy

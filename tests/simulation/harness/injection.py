@@ -4,10 +4,10 @@ record the trace."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from muster.control.controller import Record
-from muster.engines.base import Report
+from muster.engines.base import DetachedSession, Report, Session
 from muster.errors import StoreBusy
 from muster.lifecycle.effects import (
     Effect,
@@ -17,7 +17,7 @@ from muster.lifecycle.effects import (
     StartNodes,
     StopNodes,
 )
-from muster.lifecycle.events import EngineEvent, NodeEvent, Request
+from muster.lifecycle.events import EngineEvent, NodeEvent, Request, RunRestarted
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef, RunStatus
 from simulation.harness.faults import (
@@ -27,8 +27,8 @@ from simulation.harness.faults import (
     UserRequestsDuringStep,
     UserScales,
 )
-from simulation.harness.session import SimulatedSession, VirtualClock
-from simulation.harness.trace import Command, Loaded, Received, Step
+from simulation.harness.session import VirtualClock
+from simulation.harness.trace import Command, Loaded, Received, Restarted, Step
 
 if TYPE_CHECKING:
     from simulation.harness.simulator import Simulation
@@ -57,6 +57,8 @@ class FaultyLedger:
         self.fresh = False
         #: The effects that it has carried out since.
         self.commands = 0
+        #: Called before a recorded step is added to the trace.
+        self.before_step: Callable[[], None] = lambda: None
 
     def of(self, clock: VirtualClock, by: str) -> FaultyLedger:
         """Hand the ledger to another controller."""
@@ -99,6 +101,7 @@ class FaultyLedger:
                 self._requests += [request for request in requests if request.late]
                 raise StoreBusy("simulated")
         self._ledger.record(record)
+        self.before_step()
         self.fresh, self.commands = True, 0
         at = simulation.queue.now
         before, after, entries = record.before, record.after, record.entries
@@ -141,12 +144,13 @@ class FaultySession:
         simulation: Simulation,
         ledger: FaultyLedger,
         report: Report,
-        open_session: Callable[[Report], SimulatedSession],
+        open_session: Callable[[Report], Session],
     ) -> None:
         self._simulation = simulation
         self._ledger = ledger
         self._report = report
         self._received: list[EngineEvent] = []
+        ledger.before_step = self._trace_received
         self._session = open_session(self._receive)
 
     def _receive(self, events: Sequence[EngineEvent]) -> None:
@@ -163,15 +167,21 @@ class FaultySession:
     def after_wait(self) -> None:
         """The driver is about to handle what it has received. Raises ControllerCrash."""
         self._ledger.crash_at(Moment.WAITING)
+        self._trace_received()
+
+    def _trace_received(self) -> None:
         at = self._simulation.queue.now
         received, self._received = self._received, []
-        self._simulation.trace.lines += [
-            Received(at, event) for event in received if isinstance(event, NodeEvent)
-        ]
+        for event in received:
+            if isinstance(event, NodeEvent):
+                self._simulation.trace.lines.append(Received(at, event))
+            elif isinstance(event, RunRestarted):
+                self._simulation.trace.lines.append(Restarted(at, event))
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
         self._ledger.record_command(StartNodes(attempt, tuple(nodes)))
+        self._simulation.rules.start(nodes)
         self._session.start(attempt, nodes)
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
@@ -201,6 +211,10 @@ class FaultySession:
     def close(self) -> None:
         """See `Session.close`."""
         self._session.close()
+
+    def leave(self) -> None:
+        """See `DetachedSession.leave`."""
+        cast(DetachedSession, self._session).leave()
 
     def finish_logs(self) -> None:
         """See `Session.finish_logs`."""

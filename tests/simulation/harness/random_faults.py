@@ -13,13 +13,17 @@ from simulation.harness.behavior import KILLED, Exit
 from simulation.harness.faults import (
     Aftermath,
     AnyFault,
+    ContactBreaksWithCommand,
+    ContactIsLost,
     ControllerDies,
     ControllerLeaves,
+    EngineRestarts,
     FaultPlan,
     LateCommand,
     LateEvent,
     Moment,
     NodeFails,
+    NodeWaits,
     RepeatedCommand,
     RepeatedEvent,
     SeveralFail,
@@ -73,6 +77,49 @@ def draw_scaling(rng: Random, policy: Policy) -> FaultPlan:
             plan.append(UserScales(group.name, replicas, step=step, late=late))
         else:
             plan.append(UserScales(group.name, replicas, _when(rng)))
+    return tuple(plan)
+
+
+def draw_contacts(rng: Random, nodes: int) -> FaultPlan:
+    """Contact with nodes is lost, and comes back; and perhaps the controller dies meanwhile."""
+    plan: list[AnyFault] = []
+    for _ in range(rng.choice((0, 1, 2, 4, 8))):
+        seconds = rng.choice((0.5, 5.0, 20.0, 120.0))
+        if rng.random() < 0.3:
+            rank, nth = rng.randrange(nodes), rng.randint(1, 4)
+            plan.append(ContactBreaksWithCommand(rank, nth, seconds, rng.random() < 0.5))
+            continue
+        affected = rng.randrange(nodes) if rng.random() < 0.7 else None
+        noticed = rng.choice((0.0, 0.0, 1.0, 8.0))
+        plan.append(ContactIsLost(_when(rng), seconds, affected, noticed))
+    if rng.random() < 0.3:  # a host dies, which is known before there is contact again
+        rank, at = rng.randrange(nodes), _when(rng) / 2
+        plan.append(ContactIsLost(at, 120.0, rank))
+        plan.append(NodeFails(at + 1.0, rank, _LOST, rng.choice((0.0, 30.0))))
+    if rng.random() < 0.3:  # what it has decided is not carried out for a while
+        moment = rng.choice((Moment.AFTER_RECORD, Moment.AFTER_EFFECTS))
+        plan += [
+            ControllerDies(rng.randrange(12), moment, "live", rng.choice((5.0, 30.0))),
+            SlowStart(rng.randrange(nodes), 1, 60.0),
+        ]
+    if rng.random() < 0.1:
+        moment = rng.choice((Moment.AFTER_EFFECTS, Moment.WAITING))
+        plan += [ControllerDies(rng.randrange(8), moment, "live", 0.0)] * 5
+    if rng.random() < 0.4:
+        for rank in rng.sample(range(nodes), rng.randint(1, nodes)):
+            plan.append(NodeWaits(rank, rng.randint(1, 2), rng.choice((1.0, 15.0, 100.0))))
+    return tuple(plan)
+
+
+def draw_native_restarts(rng: Random) -> FaultPlan:
+    """Nobody drives the run for so long that what has started its nodes restarts it; it may also do
+    so otherwise, as when a run is preempted."""
+    plan: list[AnyFault] = []
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        moment, down = rng.choice(_MOMENTS), rng.choice((5.0, 30.0, 120.0))
+        plan.append(ControllerDies(rng.randrange(_STEPS), moment, "live", down))
+    if rng.random() < 0.3:
+        plan.append(EngineRestarts(_when(rng), rng.random() < 0.7))
     return tuple(plan)
 
 

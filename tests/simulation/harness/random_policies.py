@@ -13,6 +13,8 @@ from muster.lifecycle.policy import (
     Backoff,
     Checkpoint,
     Dependency,
+    EarlySuccess,
+    GroupFailure,
     GroupPolicy,
     Policy,
     Rule,
@@ -81,6 +83,57 @@ def with_service(rng: Random, policy: Policy) -> Policy:
     return replace(policy, groups=tuple(groups), success=success)
 
 
+def with_arrays(rng: Random, policy: Policy) -> Policy:
+    """The policy, with some groups whose replicas run a few at a time, each by itself."""
+    groups: list[GroupPolicy] = []
+    rank = 0
+    for group in policy.groups:
+        array = not group.serves and rng.random() < 0.6
+        made = _array(rng, group) if array else group
+        groups.append(replace(made, first_rank=rank))
+        rank += made.size
+    rules = tuple(_of_groups(rng, rule) for rule in policy.rules)
+    return replace(policy, groups=tuple(groups), rules=rules)
+
+
+def _array(rng: Random, group: GroupPolicy) -> GroupPolicy:
+    replicas = rng.randint(1, 5 if group.nodes == 1 else 3)
+    retries = rng.choice((0, 0, 1, 2))
+    early: tuple[EarlySuccess, ...] = ()
+    if rng.random() < 0.25:
+        chosen = sorted(rng.sample(range(replicas), rng.randint(1, replicas)))
+        early = (EarlySuccess(",".join(map(str, chosen)), rng.choice((None, 1))),)
+        early += (EarlySuccess(count=rng.randint(1, replicas)),) * (rng.random() < 0.3)
+    return replace(
+        group,
+        replicas=replicas,
+        desired=None,
+        min_success=rng.choice((replicas, replicas, replicas, rng.randint(0, replicas))),
+        parallelism=rng.randint(1, 3),
+        only=_some(rng, replicas) if rng.random() < 0.2 else None,
+        retries=retries,
+        total_retries=rng.randint(0, 4) if rng.random() < 0.3 else None,
+        max_failed=rng.choice((None, 0, 1, replicas, replicas)),
+        early_success=early,
+    )
+
+
+def _some(rng: Random, replicas: int) -> str:
+    chosen = sorted(rng.sample(range(replicas), rng.randint(1, replicas)))
+    return ",".join(map(str, chosen))
+
+
+def _of_groups(rng: Random, rule: Rule) -> Rule:
+    """The rule, in some cases about groups that have failed, or for single replicas."""
+    drawn = rng.random()
+    if drawn < 0.15:
+        return replace(rule, action=Action.FAIL_REPLICA, max_restarts=None, counted=True)
+    if drawn < 0.4 and rule.action is not Action.RESTART_NODE:
+        chosen = tuple(rng.sample(list(GroupFailure), rng.randint(1, 3)))
+        return replace(rule, group_failed=chosen, before_retries=False)
+    return rule
+
+
 def with_rules(rng: Random, policy: Policy) -> Policy:
     """The policy with rules in random order, each of which matches one kind of failure."""
     kinds: list[dict[str, Any]] = [
@@ -103,7 +156,7 @@ def with_rules(rng: Random, policy: Policy) -> Policy:
     return replace(policy, rules=tuple(rules))
 
 
-_RESTARTS = tuple(action for action in Action if action is not Action.FAIL)
+_RESTARTS = tuple(action for action in Action if action.startswith("restart"))
 
 
 def _few(rng: Random, most: int) -> int:

@@ -12,7 +12,17 @@ from muster.lifecycle.policy import Policy
 from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.status import NodeRef
 from simulation.harness.faults import FaultPlan, to_json
-from simulation.harness.trace import Command, Fact, Line, Loaded, Note, Received, Step, Trace
+from simulation.harness.trace import (
+    Command,
+    Fact,
+    Line,
+    Loaded,
+    Note,
+    Received,
+    Restarted,
+    Step,
+    Trace,
+)
 
 
 def render(trace: Trace) -> Iterator[str]:
@@ -54,7 +64,7 @@ def _line(line: Line) -> Iterator[str]:
         case Fact():
             end = "" if line.end is None or line.what != "ended" else f" {_end(line)}"
             yield f"            . node-{line.rank}/{line.incarnation} {line.what}{end}"
-        case Received():
+        case Received() | Restarted():
             yield f"  receives  {line.event}"
         case Step():
             state = f"{line.before.state} -> {line.after.state}"

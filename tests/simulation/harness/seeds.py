@@ -11,13 +11,16 @@ from simulation.harness.fake_ledger import FakeLedger, MemoryLedger, RecordedLed
 from simulation.harness.faults import FaultPlan
 from simulation.harness.random_faults import (
     SPAN,
+    draw_contacts,
     draw_incident,
+    draw_native_restarts,
     draw_plan,
     draw_saving,
     draw_scaling,
 )
 from simulation.harness.random_policies import (
     draw_policy,
+    with_arrays,
     with_extra_replicas,
     with_rules,
     with_service,
@@ -30,6 +33,14 @@ from simulation.harness.trace import Trace
 _SETTLED = 4 * SPAN
 #: The share of runs that are scaled.
 _ELASTIC = 0.3
+#: The share of runs with arrays, of those that are not scaled.
+_ARRAYS = 0.4
+#: The share of runs whose nodes outlive their controller.
+_DETACHED = 0.4
+#: The share of runs that their engine may restart by itself, of those without arrays whose nodes
+#: outlive their controller; and the decision windows of agents, in seconds.
+_NATIVE = 0.5
+_WINDOWS = (0.5, 4.0, 20.0)
 #: The share of runs in which several nodes fail at one moment; and, of runs with a checkpoint, the
 #: share of those whose controller dies while they are being suspended.
 _AT_ONCE = 0.2
@@ -53,6 +64,9 @@ def case_of(seed: int, plan: FaultPlan | None = None) -> Case:
     at_once = more.random() < _AT_ONCE
     if at_once:
         policy = with_rules(more, policy)
+    arrays = Random(f"arrays {seed}")
+    if not elastic and arrays.random() < _ARRAYS:
+        policy = with_arrays(arrays, policy)
     programs = Programs(seed, policy, rng, _SETTLED)
     suspended, resumed = rng.random() < 0.05, rng.random() < 0.8
     own = draw_plan(rng, policy.size, suspended=suspended)
@@ -62,6 +76,16 @@ def case_of(seed: int, plan: FaultPlan | None = None) -> Case:
         own += draw_incident(more)
     if policy.checkpoint is not None and more.random() < _SAVING:
         own += draw_saving(more)
+    outliving = Random(f"detached {seed}")
+    detached = outliving.random() < _DETACHED
+    if detached:
+        own += draw_contacts(outliving, policy.size)
+    native = Random(f"native {seed}")
+    window: float | None = None
+    arrays_run = any(group.is_array for group in policy.groups)
+    if detached and not arrays_run and native.random() < _NATIVE:
+        window = native.choice(_WINDOWS)
+        own += draw_native_restarts(native)
     return Case(
         seed=seed,
         policy=policy,
@@ -71,6 +95,8 @@ def case_of(seed: int, plan: FaultPlan | None = None) -> Case:
         resumed=resumed,
         suspended=suspended,
         thorough=seed % _THOROUGH == 0,
+        detached=detached,
+        decision_window=window,
     )
 
 

@@ -81,7 +81,7 @@ class SimulatedSession:
         self._closing = closing
         self._closed = False
         world.deliver = report
-        report(world.current_events())
+        report(world.report_all())
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Literal
 
 from msgspec import Struct
@@ -12,10 +13,11 @@ from msgspec.structs import replace
 
 from muster.control.controller import Record
 from muster.control.drive import DrivenRun, Driver, RunParts
-from muster.engines.base import Report
+from muster.engines.base import Report, Session
 from muster.engines.loop import RunLoop
 from muster.forecast.event_queue import EventQueue
 from muster.lifecycle.decide import decide
+from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
@@ -27,8 +29,9 @@ from muster.lifecycle.events import (
 )
 from muster.lifecycle.policy import Policy, Strategy
 from muster.lifecycle.states import RunState
-from muster.lifecycle.status import NodeRef
+from muster.lifecycle.status import NodeRef, alive_nodes
 from muster.plan.model import RunPlan
+from simulation.harness.agents import AgentSession, Contacts
 from simulation.harness.behavior import Behavior
 from simulation.harness.fake_ledger import FakeLedger
 from simulation.harness.faults import (
@@ -36,17 +39,20 @@ from simulation.harness.faults import (
     ControllerLeaves,
     FaultPlan,
     NodeFails,
+    NodeWaits,
     SeveralFail,
     SlowStart,
     UserRequests,
     UserScales,
 )
+from simulation.harness.infrastructure import Infrastructure
 from simulation.harness.injection import ControllerCrash, FaultyLedger, FaultySession
 from simulation.harness.run_plan import run_plan
 from simulation.harness.session import Deadlock, VirtualClock, VirtualLoop
 from simulation.harness.trace import Fact, Loaded, Note, Step, Trace
 from simulation.harness.wire import Wire, WiredSession
 from simulation.harness.world import Incarnation, World
+from support.session_rules import SessionRules, checked
 
 #: When every simulated run is accepted (epoch seconds).
 EPOCH = 1_000_000_000.0
@@ -54,8 +60,10 @@ EPOCH = 1_000_000_000.0
 _MAX_DURATION = 200_000.0
 _CLOSING = (0.0, 0.0, 0.3, 40.0)
 _MAX_WAITS = 10_000
-#: As in `control.recover`: a run fails after this many lost supervisors without any started node.
+#: As in `control.recover`: a run fails after this many lost supervisors without any started node;
+#: if nodes outlive them, with the next one within so many seconds.
 _MAX_LOST_SUPERVISORS = 3
+_SOON = 600.0
 
 LedgerFactory = Callable[[RunPlan, float, bool], FakeLedger]
 
@@ -76,6 +84,11 @@ class Case(Struct, frozen=True):
     suspended: bool = False
     #: Whether each recorded step is read back and compared.
     thorough: bool = True
+    #: Whether nodes outlive their controller.
+    detached: bool = False
+    #: If what has started the nodes restarts the run by itself: seconds after which the agent of a
+    #: failed node that nobody answers exits.
+    decision_window: float | None = None
 
 
 class NeverEnds(Exception):  # noqa: N818
@@ -89,11 +102,13 @@ class Simulation:
         self.case = case
         self.policy = case.policy
         self.queue = EventQueue()
-        self.trace = Trace(case.seed, case.policy, case.plan, case.settled, [])
+        self.trace = Trace(case.seed, case.policy, case.plan, case.settled, [], case.detached)
         self.ledger = open_ledger(run_plan(case.seed, case.policy), EPOCH, case.suspended)
         self.steps = 0
         self._waits = 0
         self.driven: DrivenRun | None = None
+        #: What the present session may report.
+        self.rules = SessionRules()
         #: Seconds that a session takes to close.
         self._closing = _CLOSING[case.seed % len(_CLOSING)]
         self._jump = 0.0
@@ -102,10 +117,33 @@ class Simulation:
         #: Whether the process of the controller was asked to end.
         self._leaves: ControllerLeaves | None = None
         self._slow = {(f.rank, f.nth): f.seconds for f in case.plan if isinstance(f, SlowStart)}
+        self._queued = {(f.rank, f.nth): f.seconds for f in case.plan if isinstance(f, NodeWaits)}
         self._starts: dict[int, int] = {}
-        self.wire = Wire(self.queue, case.plan, self.note)
+        self.wire = Wire(self.queue, case.plan, self.note, ordered=case.detached)
+        #: The session with nodes that outlive it.
+        self._agents: AgentSession | None = None
         keep = case.policy.strategy is Strategy.IN_PLACE and case.policy.restarts
-        self.world = World(self.queue, self._script, keep=keep, observer=self._observe, epoch=EPOCH)
+        self.world = World(
+            self.queue,
+            self._script,
+            keep=keep,
+            observer=self._observe,
+            epoch=EPOCH,
+            elsewhere=case.detached,
+        )
+        if case.detached:
+            self.contacts = Contacts(self.queue, case.plan, case.policy.size, self.note)
+            if case.decision_window is not None:
+                self.contacts.infrastructure = Infrastructure(
+                    self.queue,
+                    self.world,
+                    self.contacts,
+                    case.plan,
+                    case.decision_window,
+                    case.policy.max_restarts,
+                    self._desired,
+                    self.note,
+                )
         for fault in case.plan:
             if isinstance(fault, NodeFails):
                 self.queue.at(fault.at, self._node_fails, fault)
@@ -135,6 +173,8 @@ class Simulation:
             trace.result = str(error)
         except Exception:  # noqa: BLE001  a defect is a finding like others
             trace.result = f"defect: {traceback.format_exc()}"
+        if trace.wrong_reports:
+            trace.result = f"defect: a session has reported what it may not: {trace.wrong_reports}"
         trace.final = self.ledger.load()
         trace.recorded, trace.pending, trace.log = (
             self.ledger.state(),
@@ -154,16 +194,20 @@ class Simulation:
         sessions: list[FaultySession] = []
 
         def open_session(_: RunLoop, report: Report) -> FaultySession:
-            def wired(receive: Report) -> WiredSession:
-                return WiredSession(self.world, self.wire, receive, self._closing)
-
-            sessions.append(FaultySession(self, ledger, report, wired))
+            sessions.append(FaultySession(self, ledger, report, self._open_session))
             return sessions[0]
 
         loop = VirtualLoop(self.queue)
         driver = Driver(loop)
         try:
-            parts = RunParts(self.policy, ledger, clock, open_session, self._asked_to_leave)
+            parts = RunParts(
+                self.policy,
+                ledger,
+                clock,
+                open_session,
+                self._asked_to_leave,
+                detached=self.case.detached,
+            )
             run = self.driven = driver.add(parts)
             (session,) = sessions
             session.after_wait()
@@ -175,45 +219,87 @@ class Simulation:
             if run.outcome is not None and run.outcome.handed_over:
                 self._take_over()
         except ControllerCrash as crash:
-            self.driven = None
-            self.wire.connect(None)
+            self._disconnect()
             self._recover(crash.fault)
         finally:
-            self.driven = self._leaves = None
-            self.wire.connect(None)
+            self._disconnect()
+            self._leaves = None
             loop.close()
+
+    def _disconnect(self) -> None:
+        """The process of the controller has ended."""
+        self.driven = None
+        self.wire.connect(None)
+        if self._agents is not None:
+            self._agents.end()
+            self._agents = None
+
+    def _open_session(self, report: Report) -> Session:
+        """Open a session. What it reports is checked before the wire delays or repeats it."""
+        detached = self.case.detached
+        self.rules = rules = SessionRules(alive_nodes(self.ledger.load()) if detached else ())
+        if not detached:  # it reports the present state of all
+            newest = self.world.incarnations.values()
+            rules.start(NodeRef(node.rank, node.incarnation) for node in newest)
+        wrong = self.trace.wrong_reports.extend
+        self.wire.check = lambda events: wrong(rules.report(events))
+        direct = checked(rules, report, wrong)
+        session: Session
+        if detached:
+            session = self._open_agents(direct)
+        else:
+            session = WiredSession(self.world, self.wire, direct, self._closing)
+        self.wire.connect(report)
+        wrong(rules.opened())
+        return session
+
+    def _open_agents(self, report: Report) -> AgentSession:
+        rng = Random(f"{self.case.seed} {self._controllers}")
+        self._agents = AgentSession(
+            self.world,
+            self.wire,
+            self.contacts,
+            report,
+            self.ledger.load(),
+            rng,
+            self._closing,
+        )
+        return self._agents
 
     @property
     def by(self) -> str:
         return f"controller {self._controllers}"
 
     def _recover(self, fault: ControllerDies) -> None:
-        self.note(f"controller dies {fault.moment}, nodes {fault.aftermath}")
+        aftermath = fault.aftermath
+        if self.case.detached and aftermath != "broken":
+            aftermath = "live"
+        self.note(f"controller dies {fault.moment}, nodes {aftermath}")
         before = self.ledger.load()
         refs = [NodeRef(r, node.incarnation) for r, node in enumerate(before.nodes) if node.alive]
         started = self.world.ranks_that_ran(refs)
-        if fault.aftermath != "live":
-            self.wire.cut()
-            self.world.clear()
-        until = self.queue.now + fault.down
-        while self.queue.now < until:
-            self.queue.advance(until)
+        if aftermath != "live":
+            self._end_nodes()
+        self._wait(fault.down)
         if fault.jump:
             self._jump += fault.jump
             self.world.epoch += fault.jump
             self.note("clock jumps", f"{fault.jump:g} s")
         state = self.ledger.state()
         suspended = state is RunState.SUSPENDED
-        if state.terminal or (fault.aftermath == "live" and not suspended):
+        if self.case.detached and aftermath == "live" and not (state.terminal or suspended):
+            self._replace_supervisor()
+            return
+        if state.terminal or (aftermath == "live" and not suspended):
             return
         if suspended and not self.ledger.pending().cancel:
             return
         lost: Event = SupervisorLost("its supervisor died", started)
-        if fault.aftermath == "die_unknown":
+        if aftermath == "die_unknown":
             lost = SupervisorLost("its supervisor died")
-        elif fault.aftermath == "broken":
+        elif aftermath == "broken":
             lost = RunBroken("its supervisor broke")
-        if fault.aftermath == "die" and not started and self._lost_repeatedly():
+        if aftermath == "die" and not started and self._lost_repeatedly():
             lost = RunBroken("its supervisors were lost repeatedly")
         self._decide([*self.ledger.requests(), lost], "recovery")
 
@@ -234,16 +320,55 @@ class Simulation:
     def _take_over(self) -> None:
         """What `control.recover` does of a run that was handed over."""
         self.note("handed over")
-        self.driven = None
+        self._disconnect()
+        if self.case.detached:
+            self._wait(self._leaves.down if self._leaves is not None else 0.0)
+            self._replace_supervisor()
+            return
         before = self.ledger.load()
         refs = [NodeRef(r, node.incarnation) for r, node in enumerate(before.nodes) if node.alive]
         lost = SupervisorLost("its supervisor died", self.world.ranks_that_ran(refs))
+        self._end_nodes()
+        self._wait(self._leaves.down if self._leaves is not None else 0.0)
+        self._decide([*self.ledger.requests(), lost], "recovery")
+
+    def _desired(self) -> set[int]:
+        nodes = self.ledger.load().nodes
+        return {rank for rank, node in enumerate(nodes) if not node.scaled_down}
+
+    def _end_nodes(self) -> None:
+        """End all nodes, as `Engine.clean_up` does."""
         self.wire.cut()
+        if self.case.detached and self.contacts.infrastructure is not None:
+            self.contacts.infrastructure.release_all()
         self.world.clear()
-        until = self.queue.now + (self._leaves.down if self._leaves is not None else 0.0)
+
+    def _wait(self, seconds: float) -> None:
+        """Nothing drives the run for a while."""
+        until = self.queue.now + seconds
         while self.queue.now < until:
             self.queue.advance(until)
-        self._decide([*self.ledger.requests(), lost], "recovery")
+
+    def _replace_supervisor(self) -> None:
+        """What `control.recover` does of a run whose nodes have outlived their supervisor."""
+        before, now = self.ledger.load(), self._clock().now()
+        if self._replaced_repeatedly(now):
+            self._end_nodes()
+            lost = RunBroken("its supervisors were lost repeatedly")
+            self._decide([*self.ledger.requests(), lost], "recovery")
+            return
+        self.note("attached")
+        entry = Entry("supervisor_replaced", {"why": "its supervisor died"})
+        self.ledger.record(Record(before, before, (entry,), now))
+        self.recorded(Step(self.queue.now, now, 0, "recovery", before, before, (entry,)))
+
+    def _replaced_repeatedly(self, now: float) -> bool:
+        replaced = 0
+        for entry in self.ledger.log():
+            by = (entry.kind == "supervisor_replaced") - (entry.kind == "handed_over")
+            replaced += by if entry.time > now - _SOON else 0
+            replaced = 0 if entry.kind == "nodes" else replaced
+        return replaced >= _MAX_LOST_SUPERVISORS
 
     def _lost_repeatedly(self) -> bool:
         lost = 0
@@ -333,6 +458,9 @@ class Simulation:
     def _script(self, ref: NodeRef, attempt: int, kept: bool) -> Behavior:
         behavior = self.case.script(ref, attempt, kept, self.queue.now)
         self._starts[ref.rank] = nth = self._starts.get(ref.rank, 0) + 1
+        if (ref.rank, nth) in self._queued and not kept:
+            self.note("node waits", f"node-{ref.rank}")
+            behavior = replace(behavior, queue=self._queued[ref.rank, nth])
         if (ref.rank, nth) not in self._slow:
             return behavior
         self.note("slow start", f"node-{ref.rank}")
@@ -355,6 +483,11 @@ class Simulation:
             self.world.fail([node.rank], end)
 
     def _observe(self, what: str, node: Incarnation) -> None:
+        if what == "launched" and not self.case.detached:
+            # perhaps by a command of an earlier controller, which was late
+            self.rules.start([NodeRef(node.rank, node.incarnation)])
+        if what == "ended" and self.case.detached and self.contacts.infrastructure is not None:
+            self.contacts.infrastructure.ended(node)
         self.trace.lines.append(Fact(self.queue.now, what, node.rank, node.incarnation, node.end))
 
     def note(self, kind: str, text: str = "") -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from muster.lifecycle.effects import Effect, Entry
-from muster.lifecycle.events import NodeEvent
+from muster.lifecycle.events import NodeEvent, RunRestarted
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
@@ -23,7 +23,8 @@ class Fact(Struct):
     """What really happened to an incarnation, whether or not the controller knows."""
 
     at: float
-    #: launched, runs, ready, ended; or refused, because an older incarnation is alive.
+    #: launched, queued, scheduled, runs, ready, told to end (SIGTERM), killed (SIGKILL), ended; or
+    #: refused, because an older incarnation is alive.
     what: str
     rank: int
     incarnation: int
@@ -35,6 +36,13 @@ class Received(Struct):
 
     at: float
     event: NodeEvent
+
+
+class Restarted(Struct):
+    """The controller heard that the engine has restarted the run by itself."""
+
+    at: float
+    event: RunRestarted
 
 
 class Step(Struct):
@@ -54,6 +62,12 @@ class Step(Struct):
     def hands_over(self) -> bool:
         """The controller has stopped the nodes, of which nothing is recorded, and leaves."""
         return any(entry.kind == "handed_over" for entry in self.entries)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rules were applied."""
+        undecided = ("handed_over", "supervisor_replaced")
+        return not any(entry.kind in undecided for entry in self.entries)
 
 
 class Command(Struct):
@@ -87,7 +101,7 @@ class Note(Struct):
     text: str = ""
 
 
-Line = Fact | Received | Step | Command | Loaded | Note
+Line = Fact | Received | Restarted | Step | Command | Loaded | Note
 
 
 class Trace(Struct):
@@ -99,8 +113,12 @@ class Trace(Struct):
     #: When the last fault is over and programs behave well.
     settled: float
     lines: list[Line]
+    #: Whether nodes outlive their controller.
+    detached: bool = False
     #: Why the simulation ended: "ended", "suspended", or a description of what is wrong.
     result: str = ""
+    #: What sessions have reported and may not (`support.session_rules`).
+    wrong_reports: list[str] = []
     final: RunStatus | None = None
     recorded: RunState = RunState.ACCEPTED
     #: The requests that are pending at the end.

@@ -25,12 +25,19 @@ _Command = Callable[[Sequence[NodeRef]], None]
 
 
 class Wire:
-    """Connects the nodes with one session after another. note: records faults that take effect."""
+    """Connects the nodes with one session after another. note: records faults that take effect.
+    ordered: the events of each node keep their order, also those that are late or repeated."""
 
     def __init__(
-        self, queue: EventQueue, plan: FaultPlan, note: Callable[[str, str], None]
+        self,
+        queue: EventQueue,
+        plan: FaultPlan,
+        note: Callable[[str, str], None],
+        *,
+        ordered: bool = False,
     ) -> None:
         self.queue = queue
+        self._ordered = ordered
         self._note = note
         self._late_events = _table(plan, LateEvent)
         self._repeated_events = _table(plan, RepeatedEvent)
@@ -39,8 +46,12 @@ class Wire:
         self._events_sent: defaultdict[int, int] = defaultdict(int)
         self._commands_sent: defaultdict[int, int] = defaultdict(int)
         self._held: defaultdict[int, float] = defaultdict(float)
+        self._events_held: defaultdict[int, float] = defaultdict(float)
         self._generation = 0
+        self._event_generation = 0
         self._receiver: Callable[[Sequence[NodeEvent]], None] | None = None
+        #: Called with the events that are sent to a receiver, as they are sent.
+        self.check: Callable[[Sequence[NodeEvent]], None] = lambda events: None
 
     def connect(self, receiver: Callable[[Sequence[NodeEvent]], None] | None) -> None:
         """Deliver events to this receiver; None = to none."""
@@ -49,25 +60,51 @@ class Wire:
     def cut(self) -> None:
         """Drop everything that is on its way."""
         self._generation += 1
+        self.drop_events()
+
+    def drop_events(self) -> None:
+        """Drop the events that are on their way."""
+        self._event_generation += 1
+        self._events_held.clear()
 
     def send_events(self, events: Sequence[NodeEvent]) -> None:
         """Deliver events of nodes."""
+        if self._receiver is not None:
+            self.check(events)
         now: list[NodeEvent] = []
         for event in events:
             self._events_sent[event.rank] += 1
             key = (event.rank, self._events_sent[event.rank])
             late = self._late_events.get(key)
+            again = self._repeated_events.get(key)
+            if late is not None:
+                self._note("late event", f"{late:g} s: {event}")
+            if again is not None:
+                self._note("repeated event", f"in {again:g} s: {event}")
+            if self._ordered:
+                now += self._in_order(event, late, again)
+                continue
             if late is None:
                 now.append(event)
             else:
-                self._note("late event", f"{late:g} s: {event}")
-                self.queue.after(late, self._deliver, self._generation, [event])
-            if key in self._repeated_events:
-                again = self._repeated_events[key]
-                self._note("repeated event", f"in {again:g} s: {event}")
-                self.queue.after(again, self._deliver, self._generation, [event])
+                self.queue.after(late, self._deliver, self._event_generation, [event])
+            if again is not None:
+                self.queue.after(again, self._deliver, self._event_generation, [event])
         if now:
-            self._deliver(self._generation, now)
+            self._deliver(self._event_generation, now)
+
+    def _in_order(
+        self, event: NodeEvent, late: float | None, again: float | None
+    ) -> Sequence[NodeEvent]:
+        """What to deliver now. The rest follows after earlier events of the node."""
+        events = [event] if again is None else [event, event]
+        held, now = self._events_held[event.rank], self.queue.now
+        if late is not None:
+            held = self._events_held[event.rank] = max(held, now + late)
+        if held <= now:
+            return events
+        self.queue.at(held, self._deliver, self._event_generation, events)
+        return ()
 
     def send_command(self, command: _Command, refs: Sequence[NodeRef]) -> None:
         """Deliver a command to nodes."""
@@ -91,7 +128,7 @@ class Wire:
             command(now)
 
     def _deliver(self, generation: int, events: Sequence[NodeEvent]) -> None:
-        if generation == self._generation and self._receiver is not None:
+        if generation == self._event_generation and self._receiver is not None:
             self._receiver(events)
 
     def _execute(self, generation: int, command: _Command, refs: Sequence[NodeRef]) -> None:

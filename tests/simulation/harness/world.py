@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
 from muster.forecast.event_queue import EventQueue
-from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
+from muster.lifecycle.events import (
+    NodeEnded,
+    NodeEvent,
+    NodeLocated,
+    NodeQueued,
+    NodeReady,
+    NodeScheduled,
+    NodeStarted,
+)
 from muster.lifecycle.status import NodeRef, Reason
 from simulation.harness.behavior import KILLED, TERMINATED, Behavior, Exit, Script
 
@@ -23,12 +31,25 @@ class Phase(IntEnum):
 class Incarnation:
     """One incarnation of one node."""
 
-    __slots__ = ("at", "behavior", "end", "incarnation", "kept", "phase", "ran", "rank", "stopping")
+    __slots__ = (
+        "at",
+        "behavior",
+        "end",
+        "incarnation",
+        "kept",
+        "phase",
+        "ran",
+        "rank",
+        "stopping",
+        "waits_for",
+    )
 
     def __init__(self, ref: NodeRef, behavior: Behavior) -> None:
         self.rank, self.incarnation = ref
         self.behavior = behavior
         self.phase = Phase.STARTING
+        #: What it waits for in a queue; "" if it does not.
+        self.waits_for = ""
         #: Whether its program has run.
         self.ran = False
         #: Whether SIGTERM was sent to it.
@@ -51,7 +72,7 @@ class World:
 
     keep: ended nodes are kept, so that the next incarnation starts in place. grain: starts and
     stops are rounded up to multiples of this many seconds, so that there are fewer moments. epoch:
-    what the machine's clock shows at virtual time 0.
+    what the machine's clock shows at virtual time 0. elsewhere: nodes tell where they are.
     """
 
     def __init__(
@@ -63,6 +84,7 @@ class World:
         grain: float = 0.0,
         epoch: float = 0.0,
         observer: Observer | None = None,
+        elsewhere: bool = False,
     ) -> None:
         #: The newest incarnation of each rank.
         self.incarnations: dict[int, Incarnation] = {}
@@ -74,7 +96,9 @@ class World:
         self._keep = keep
         self._grain = grain
         self._observer = observer
+        self._elsewhere = elsewhere
         self._generation = 0
+        self._first = 0  # older incarnations are not launched any more
 
     # --- commands, when they reach the nodes
 
@@ -85,6 +109,8 @@ class World:
             before = self.incarnations.get(ref.rank)
             if before is not None and before.incarnation >= ref.incarnation:
                 continue
+            if ref.incarnation < self._first:
+                continue  # asked for before the infrastructure has restarted the run
             if before is not None and before.phase is not Phase.ENDED:
                 self._observe("refused", Incarnation(ref, Behavior()))  # one incarnation at a time
                 continue
@@ -93,9 +119,31 @@ class World:
             node = self.incarnations[ref.rank] = Incarnation(ref, behavior)
             node.kept = self._keep
             self._observe("launched", node)
+            if behavior.queue is not None:
+                self._wait(node, behavior.queue)
+                continue
             moments.setdefault(self._moment(behavior.start), []).append(node)
         for moment, nodes in moments.items():
             self._queue.at(moment, self._start, nodes)
+
+    def _wait(self, node: Incarnation, seconds: float) -> None:
+        """Let a node wait in a queue, half of the time for something else."""
+        self._queue_for(node, "Priority")
+        self._queue.after(seconds / 2, self._queue_for, node, "Resources")
+        self._queue.after(seconds, self._schedule, node)
+
+    def _queue_for(self, node: Incarnation, why: str) -> None:
+        if node.phase is Phase.STARTING:
+            node.waits_for = why
+            self._observe("queued", node)
+            self._deliver([NodeQueued(node.rank, node.incarnation, why)])
+
+    def _schedule(self, node: Incarnation) -> None:
+        if node.phase is Phase.STARTING:
+            node.waits_for = ""
+            self._observe("scheduled", node)
+            self._queue.at(self._moment(node.behavior.start), self._start, [node])
+            self._deliver([NodeScheduled(node.rank, node.incarnation, f"host-{node.rank}")])
 
     def signal(self, refs: Iterable[NodeRef]) -> None:
         """Send a signal other than SIGTERM."""
@@ -111,6 +159,7 @@ class World:
             if node.stopping:
                 continue
             node.stopping = True
+            self._observe("told to end", node)
             behavior = node.behavior
             if node.phase is Phase.STARTING:
                 moments.setdefault((self._moment(0.0), TERMINATED), []).append(node)
@@ -123,7 +172,10 @@ class World:
 
     def kill(self, refs: Iterable[NodeRef]) -> None:
         """Send SIGKILL to every process of the nodes."""
-        self._queue.at(self._queue.now, self._end, self._alive_among(refs), KILLED)
+        nodes = self._alive_among(refs)
+        for node in nodes:
+            self._observe("killed", node)
+        self._queue.at(self._queue.now, self._end, nodes, KILLED)
 
     def release(self, refs: Iterable[NodeRef]) -> None:
         """No longer keep ended nodes for these incarnations."""
@@ -131,6 +183,21 @@ class World:
             node = self.incarnations.get(ref.rank)
             if node is not None and node.incarnation < ref.incarnation:
                 node.kept = False
+
+    def end_unstarted(self, refs: Iterable[NodeRef]) -> None:
+        """Report the end of incarnations that were never launched, and never are."""
+        ended: list[NodeEvent] = []
+        for ref in refs:
+            before = self.incarnations.get(ref.rank)
+            if before is None or before.incarnation < ref.incarnation:
+                node = self.incarnations[ref.rank] = Incarnation(ref, Behavior())
+                node.phase, node.end, node.at = (
+                    Phase.ENDED,
+                    TERMINATED,
+                    self.epoch + self._queue.now,
+                )
+                ended.append(_ended(node))
+        self._deliver(ended)
 
     # --- failures
 
@@ -144,20 +211,46 @@ class World:
         for node in self.alive():
             self._close(node, Exit(None, 0, Reason.NODE_LOST))
 
+    def replace_all(self, refs: Sequence[NodeRef]) -> None:
+        """End all nodes without a report, and launch these, without being asked."""
+        self.lose_all()
+        for node in self.incarnations.values():
+            node.kept = False
+        self._first = min((ref.incarnation for ref in refs), default=self._first)
+        self.start(0, refs)
+
     def clear(self) -> None:
         """End all nodes and forget them, with all reports that are on their way."""
         self.lose_all()
         self.incarnations.clear()
         self._generation += 1
 
-    def current_events(self) -> list[NodeEvent]:
-        """Events that describe the present state, for a new session."""
+    def report_all(self) -> list[NodeEvent]:
+        """Events that describe the present state. Reports that are on their way are dropped."""
+        self._generation += 1
+        return self.current_events()
+
+    def current_events(self, refs: Iterable[NodeRef] | None = None) -> list[NodeEvent]:
+        """Events that describe the present state, for a new session. refs: of these incarnations
+        only."""
         events: list[NodeEvent] = []
-        for node in self.incarnations.values():
+        nodes: Iterable[Incarnation] = self.incarnations.values()
+        if refs is not None:
+            chosen = set(refs)
+            found = (self.incarnations.get(rank) for rank, _ in chosen)
+            nodes = [n for n in found if n is not None and (n.rank, n.incarnation) in chosen]
+        for node in nodes:
             rank, incarnation = node.rank, node.incarnation
             if node.phase is Phase.ENDED:
                 events.append(_ended(node))
-            elif node.phase is not Phase.STARTING:
+            elif node.waits_for:
+                events.append(NodeQueued(rank, incarnation, node.waits_for))
+            elif node.behavior.queue is not None:
+                events.append(NodeScheduled(rank, incarnation, f"host-{rank}"))
+            if node.phase is Phase.ENDED or node.waits_for:
+                continue
+            if node.phase is not Phase.STARTING:
+                events += self._place(node)
                 events.append(NodeStarted(rank, incarnation))
                 if node.phase is Phase.READY:
                     events.append(NodeReady(rank, incarnation))
@@ -193,6 +286,7 @@ class World:
             node.phase = Phase.RUNNING
             node.ran = True
             self._observe("runs", node)
+            events += self._place(node)
             events.append(NodeStarted(node.rank, node.incarnation))
             if behavior.ready == 0.0:
                 node.phase = Phase.READY
@@ -207,6 +301,12 @@ class World:
         for moment, waiting in later.items():
             self._queue.at(moment, self._ready, waiting)
         self._deliver(events)
+
+    def _place(self, node: Incarnation) -> list[NodeEvent]:
+        if not self._elsewhere:
+            return []
+        number = node.incarnation
+        return [NodeLocated(node.rank, number, f"host-{node.rank}", f"10.0.0.{number}")]
 
     def _ready(self, nodes: list[Incarnation]) -> None:
         events: list[NodeEvent] = []

@@ -30,11 +30,28 @@ spec:
             - name: main
               command: [echo, hello]
 """
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: NAME
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        command: [echo, hello]
+"""
 ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: me}\n"
 
 
 def jobset(name: str) -> str:
     return JOBSET.replace("NAME", name)
+
+
+def job(name: str) -> str:
+    return JOB.replace("NAME", name)
 
 
 def wrong(path: Path, name: str | None = None) -> list[str]:
@@ -134,19 +151,109 @@ def test_all_problems_in_a_folder_are_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_jobs_beside_jobsets(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    cron = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"
+    volcano = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
+    path.write_text("---\n".join((job("a"), jobset("b"), cron, volcano, job("c"))))
+    found = read_manifests(path)
+    assert [manifest.spec.name for manifest in found] == ["a", "b", "c"]
+    assert [manifest.spec.node_groups[0].hostname for manifest in found] == [
+        *("a-${index}", "b-workers-${replica}-${index}", "c-${index}"),
+    ]
+    assert found[0].notes == (
+        f"CronJob nightly ({path}:28) is ignored: Muster runs JobSets and Jobs",
+        f"Job v ({path}:32) is ignored: Muster runs Jobs of batch/v1, not of "
+        "batch.volcano.sh/v1alpha1",
+    )
+    assert read_spec(path, "c").name == "c"
+    assert wrong(path, "d") == ["#d: no job of that name in all.yaml (use a, b or c)"]
+
+
+@pytest.mark.parametrize("kind", ["List", "JobList"])
+def test_a_list_of_jobs(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    items = "".join(f"- {_indented(text)}" for text in (job("a"), job("b")))
+    path.write_text(f"apiVersion: batch/v1\nkind: {kind}\nitems:\n{items}")
+    assert [manifest.spec.name for manifest in read_manifests(path)] == ["a", "b"]
+    path.write_text(path.read_text().replace("command", "comand", 1))
+    missing, misspelled = wrong(path)
+    assert missing.startswith("all.yaml:13: spec.template.spec.containers[0].command: is missing")
+    assert misspelled.startswith("all.yaml:14: spec.template.spec.containers[0].comand: Muster")
+
+
+def test_a_folder_with_jobs(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(job("a"))
+    (tmp_path / "b.json").write_text('{"apiVersion": "v1", "kind": "Service"}')
+    (tmp_path / "c.yaml").write_text(job("c").replace("name: c", "name: {{ .Values.name }}"))
+    assert wrong(tmp_path, "a")[0].endswith(
+        "c.yaml:4: a template that was not rendered: 'name: {{ .Values.name }}' "
+        "(render it first: `helm template`, `kustomize build` or the tool that fills it in)"
+    )
+    (tmp_path / "c.yaml").unlink()
+    assert [manifest.spec.name for manifest in read_manifests(tmp_path)] == ["a"]
+
+
+def test_manifests_in_braces(tmp_path: Path) -> None:
+    """As kubectl and Kubernetes' documentation write them (KYAML)."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        """# an example
+---
+{
+  apiVersion: "batch/v1",
+  kind: "Job",
+  metadata: { name: "a" },
+  spec: { template: { spec: {
+    containers: [{ name: "c", command: ["true"], }],
+  } } },
+}
+"""
+    )
+    assert wrong(path) == [
+        "a.yaml:7: spec.template.spec.restartPolicy: is missing (write OnFailure or Never)"
+    ]
+
+
 #: A file -> what is wrong with it.
 BAD = {
     "no JobSet": (
         f"{ACCOUNT}---\napiVersion: v1\nkind: Pod\n",
         [
-            "x.yaml:2: kind: no JobSet in this file, but ServiceAccount, Pod "
-            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
+            "x.yaml:2: kind: no JobSet or Job in this file, but ServiceAccount, Pod "
+            "(Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields)"
+        ],
+    ),
+    "Jobs of another group": (
+        job("a").replace("batch/", "batch.volcano.sh/"),
+        [
+            "x.yaml:2: kind: no JobSet or Job in this file, but Job of batch.volcano.sh/v1 "
+            "(Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields)"
+        ],
+    ),
+    "another version of Jobs": (
+        job("a").replace("batch/v1", "batch/v2"),
+        ["x.yaml:1: apiVersion: 'batch/v2' is not a version Muster reads (write batch/v1)"],
+    ),
+    "a Job without its group": (
+        job("a").replace("batch/v1", "v1"),
+        ["x.yaml:1: apiVersion: 'v1' is not a version Muster reads (write batch/v1)"],
+    ),
+    "a Job in lower case": (
+        job("a").replace("kind: Job", "kind: job"),
+        ['x.yaml:2: kind: Muster does not read a job (did you mean "Job"?)'],
+    ),
+    "two Jobs of one name": (
+        f"{job('a')}---\n{jobset('a')}",
+        [
+            "x.yaml:13: metadata.name: 'a' is also the name of the job at x.yaml:1 "
+            "(give one of them another name)"
         ],
     ),
     "a kustomization": (
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
         [
-            "x.yaml:2: kind: no JobSet in this file, but Kustomization "
+            "x.yaml:2: kind: no JobSet or Job in this file, but Kustomization "
             "(render it first: `kustomize build`)"
         ],
     ),
@@ -168,8 +275,8 @@ BAD = {
     "an empty list": (
         "apiVersion: v1\nkind: List\nitems: []\n",
         [
-            "x.yaml: kind: no JobSet in this file, but nothing "
-            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
+            "x.yaml: kind: no JobSet or Job in this file, but nothing "
+            "(Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields)"
         ],
     ),
     "no kind": (
@@ -229,9 +336,17 @@ def test_braces_in_arguments_are_plain_text(tmp_path: Path) -> None:
         ("apiVersion: v1\n", True),
         ("# why\n---\n'apiVersion' : v1\n", True),
         ('{"kind": "JobSet", "apiVersion": "x"}', True),
+        ("---\n# why\n{\n  kind: 'Job',\n  apiVersion: 'x',\n}\n", True),
+        ("# why\n{command: echo}\n", False),
         ("command: echo\n", False),
         ("command:\n- |\n  apiVersion: v1\n", False),
         ('{"command": "echo"}', False),
+        ('{"spec": {"x": "}"}, "kind": "job"}', True),
+        ("{kind: distributed}", True),
+        ('{"command": "x", "tags": {"kind": "test"}, "max_runtime": "10m"}', False),
+        ('{"tags": {"kind": "job", "apiVersion": "v1"}, "runtime": 1}', False),
+        ('{"tags": {"a": "{"}, "args": [\'"kind": "job",\'], command: it\'s} # {kind: job}', False),
+        ('{"kind": "test", "args": ["kind"]}', False),
     ],
 )
 def test_manifests_are_distinguished_from_specs(text: str, expected: bool) -> None:

@@ -165,8 +165,8 @@ BAD = {
             "(the syntax is RE2's: https://github.com/google/re2/wiki/Syntax)",
             "job.yaml:8: failure.rules[4].reasons[0]: cannot be 'lost' "
             '(did you mean "node_lost"?)',
-            "job.yaml:9: failure.rules[5].action: cannot be 'stop' (use fail, restart_run, "
-            "restart_group, restart_replica or restart_node)",
+            "job.yaml:9: failure.rules[5].action: cannot be 'stop' (use fail, fail_replica, "
+            "restart_run, restart_group, restart_replica or restart_node)",
         ],
     ),
     "an initial delay above the maximum": (

@@ -107,7 +107,7 @@ def muster(home: Path, line: str) -> tuple[int, str, str]:
 
 def columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     found = []
-    for table in ("runs", "plans", "nodes", "events", "jobs"):
+    for table in ("runs", "run_specs", "plans", "nodes", "events", "jobs"):
         for _, name, *_ in connection.execute(f"PRAGMA table_info({table})"):
             # with any number in expires_at, the run may be deleted; with another project, it is
             # that project's
@@ -171,7 +171,7 @@ def test_a_damaged_column_affects_only_its_run(
 
 def test_the_error_names_the_run_the_column_and_a_solution(made: tuple[Path, bytes]) -> None:
     connection = restore(made)
-    assert damage(connection, "runs", "origins", '{"a": ')
+    assert damage(connection, "run_specs", "origins", '{"a": ')
     connection.close()
     code, _, error = muster(made[0], "runs show victim-1")
     assert code == 2
@@ -184,7 +184,7 @@ def test_the_error_names_the_run_the_column_and_a_solution(made: tuple[Path, byt
     assert "victim-1" not in muster(made[0], "runs list")[1]
 
 
-@pytest.mark.parametrize("table", ["plans", "nodes", "events"])
+@pytest.mark.parametrize("table", ["run_specs", "plans", "nodes", "events"])
 def test_missing_rows_affect_only_their_run(made: tuple[Path, bytes], table: str) -> None:
     connection = restore(made)
     connection.execute(
@@ -248,7 +248,8 @@ DRIVEN = [
 ]
 LOST = [
     ("runs", "state", "garbage"),
-    ("runs", "spec", "garbage"),
+    ("run_specs", "spec", "garbage"),
+    ("run_specs", "overrides", "garbage"),
     ("runs", "scale_requested", '["x", 3, null]'),
     ("runs", "lifecycle", '"text"'),
     ("plans", "plan", '{"groups": [{}], "policy": 3}'),

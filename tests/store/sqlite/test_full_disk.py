@@ -47,6 +47,7 @@ muster runs list 2>/dev/null | tail -n +2 | cut -c-12
 """
 
 
+@pytest.mark.subject("full disk", kind="local-namespaces")
 @pytest.mark.parametrize("taken", [False, True])
 def test_disk_fills_up_while_runs_run(tmp_path: Path, taken: bool) -> None:
     """taken: another program takes the space freed by the reserve."""
@@ -93,6 +94,8 @@ NO_RESERVE = """
 exec 2>&1
 muster run --name one -- seq 60000 >/dev/null 2>&1
 muster run --name two -- true >/dev/null 2>&1
+# two processes that close the database at once both leave its log to the next one
+while [ -e $MUSTER_HOME/muster.db-wal ]; do muster runs list >/dev/null; done
 fill; rm -r $MUSTER_HOME/reserve; fill
 ls $MUSTER_HOME
 muster runs list 2>/dev/null | tail -n +2 | cut -c-5
@@ -155,7 +158,7 @@ rm -r $MUSTER_HOME
 
 def test_a_run_fails_if_the_disk_of_its_output_is_full(tmp_path: Path) -> None:
     found = on_a_disk(tmp_path, "size=1m", LOGS_ELSEWHERE)
-    assert found[-1] == "1"
+    assert found[-1] == "4", "the machine failed, not the program"
     assert "full-1 FAILED" in " ".join(found)
 
 

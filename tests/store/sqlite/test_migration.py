@@ -1,4 +1,4 @@
-"""A store of schema 4, in which times are seconds, becomes one of schema 5."""
+"""A store of schema 4, in which times are seconds and specs are with their runs, is migrated."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ INSERT_RUN = (
     "INSERT INTO runs (id, name, number, job_id, job_name, state, details, engine, attempt, "
     "created_at, started_at, finished_at, exit_code, node_count, spec, origins, overrides, "
     "lifecycle, notes, cancel_requested_at, cancel_reason, suspend_requested_at, suspend_reason, "
-    "expires_at) VALUES (?, ?, ?, ?, ?, ?, '', 'local', 1, ?, ?, ?, 7, 1, '{}', '{}', '{}', '{}', "
+    "expires_at) VALUES (?, ?, ?, ?, ?, ?, '', 'local', 1, ?, ?, ?, 7, 1, ?, ?, ?, '{}', "
     "'[]', ?, ?, ?, ?, ?)"
 )
+#: The spec of such a run, its origins and overrides.
+SETTINGS = ({"nodes": 1}, {"nodes": "job"}, {"tags": {}})
 INSERT_JOB = (
     "INSERT INTO jobs (id, name, version, content_hash, spec, description, tags, created_at, "
     "updated_at) VALUES (?, ?, ?, ?, '{}', '', '{}', ?, ?)"
@@ -49,8 +51,10 @@ class Earlier:
         self.write("INSERT INTO job_events VALUES (?, 1, ?, 'created', '', '{}')", (job_id, at))
 
     def run(self, run_id: str, number: int, at: float | None, state: str = "FAILED") -> None:
-        more = (at, at and at + 1, at and at + 2, at and at + 3, "stop", at and at + 4, "pause")
-        values = (run_id, f"a-{number}", number, "j2", "a", state, *more, at and at + 5)
+        times = (at, at and at + 1, at and at + 2)
+        requests = (at and at + 3, "stop", at and at + 4, "pause", at and at + 5)
+        settings = map(json.dumps, SETTINGS)
+        values = (run_id, f"a-{number}", number, "j2", "a", state, *times, *settings, *requests)
         self.write(INSERT_RUN, values)
         self.write("INSERT INTO plans VALUES (?, '{}')", (run_id,))
 
@@ -137,6 +141,7 @@ def test_every_value_is_kept(path: Path, earlier: Earlier, rng: random.Random) -
                 kept.expires_at,
             ] == expected
             assert (kept.exit_code, kept.cancel_reason, kept.plan) == (7, "stop", {})
+            assert (kept.spec, kept.origins, kept.overrides) == SETTINGS
             (node,) = store.runs.nodes(run_id)
             assert (node.started_at, node.finished_at) == (at, None)
             log = store.events.since(run_id)
@@ -192,6 +197,33 @@ def test_seconds_of_an_earlier_process_are_converted(path: Path, earlier: Earlie
         # it counted by itself; the next numbers are those after its own
         assert store.jobs.insert(job("a")).version == 4
         assert accept(store, job("a", id="j3")).name == "a-3"
+
+
+@pytest.mark.parametrize("version", [BEFORE, 6])
+def test_settings_of_an_earlier_process_are_moved(tmp_path: Path, version: int) -> None:
+    """Those of its runs, and those that it changes when it resumes one. It finds none, and can
+    read the runs."""
+    path = tmp_path / "m.db"
+    Database.open(path, migrations=MIGRATIONS[:version]).close()
+    with closing(Earlier(path)) as earlier:
+        earlier.job("j2", "a", 2, T)
+        earlier.run("r1", 1, T, "SUSPENDED")
+        earlier.run("r2", 2, T, "IN_PROGRESS")
+        with closing(SqliteStore.open(path)) as store:
+            earlier.run("r3", 3, T)
+            resumed = (
+                "UPDATE runs SET spec = ?, origins = ?, notes = ?, started_at = ? WHERE id = ?"
+            )
+            earlier.write(resumed, ('{"nodes": 2}', '{"nodes": "override"}', '["b"]', T, "r1"))
+            earlier.write("UPDATE runs SET details = 'step' WHERE id = 'r2'")
+            changed, stepped, added = store.runs.records(PROJECT, RunFilter())[::-1]
+            assert (changed.spec, changed.origins) == ({"nodes": 2}, {"nodes": "override"})
+            assert (changed.overrides, changed.notes) == (SETTINGS[2], ["b"])
+            assert (changed.started_at, stepped.details) == (T, "step")
+            for run in (stepped, added):
+                assert (run.spec, run.origins, run.overrides) == SETTINGS
+            former = store.database.read("SELECT DISTINCT spec, origins, overrides FROM runs")
+            assert [tuple(row) for row in former] == [("{}", "{}", "{}")]
 
 
 def test_corrupt_values_do_not_stop_the_migration(path: Path, earlier: Earlier) -> None:

@@ -297,10 +297,11 @@ MUSTER_HOME=$DISK/crash muster run -d --name two -- sleep 1000 > /dev/null 2>&1
 while ! MUSTER_HOME=$DISK/crash muster status two-1 | grep -Eq 'RUNNING +yes'; do :; done
 cp -a $DISK/crash $DISK/here/home
 MUSTER_HOME=$DISK/crash muster cancel two-1 > /dev/null 2>&1
-[ -s $MUSTER_HOME/muster.db-wal ] && echo "has a WAL"
+[ -s $MUSTER_HOME/muster.db-wal ] && [ -e $MUSTER_HOME/muster.db-shm ] && echo "has a WAL"
 muster ps --quiet
 muster wait two-1
 mode $MUSTER_HOME
+ls $MUSTER_HOME | grep -e -wal -e -shm
 """
 
 

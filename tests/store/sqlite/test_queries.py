@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from muster.errors import NotFound
-from muster.store.records import CorruptRecord, RunFilter
+from muster.store.records import CorruptRecord, RunFilter, RunStep
+from muster.store.sqlite.connection import wal_of
 from muster.store.sqlite.database import Database, Row
 from muster.store.sqlite.search import by_prefix
 from muster.store.sqlite.store import SqliteStore
-from support.store_records import PROJECT, accept, job
+from support.store_records import PROJECT, accept, accept_and_drive, job
 
 
 @pytest.fixture
@@ -68,6 +69,51 @@ def test_frequent_queries_use_an_index(tmp_path: Path) -> None:
     for plan in searches:
         assert plan.startswith("SEARCH")
     db.close()
+
+
+class Measured(Database):
+    """Also counts the characters that were read."""
+
+    size: int
+
+    def read(self, sql: str, parameters: object = ()) -> list[Row]:
+        rows = super().read(sql, parameters)  # type: ignore[arg-type]
+        self.size += sum(len(str(value)) for row in rows for value in row)
+        return rows
+
+
+@pytest.mark.parametrize("text", ["sweep", "sweep@2", "A sweep", "id-2", "id-2-of"])
+def test_of_the_versions_of_a_job_only_one_is_read(tmp_path: Path, text: str) -> None:
+    """Each may have another table of parameters."""
+    db = Measured.open(tmp_path / "m.db")
+    assert isinstance(db, Measured)
+    db.size = 0
+    with closing(SqliteStore(db)) as store:
+        for number in range(1, 4):
+            spec = {"text": "x" * 2**16}
+            more = {"display_name": "A sweep", "content_hash": str(number)}
+            store.jobs.insert(job("sweep", id=f"id-{number}-of-3", spec=spec, **more))
+        found = store.jobs.find(PROJECT, text)
+        assert (found.id, len(found.spec["text"])) == (f"id-{found.version}-of-3", 2**16)
+        assert found.version == (2 if "2" in text else 3)
+        assert db.size < 2**17
+
+
+def test_a_step_neither_reads_nor_writes_the_settings_of_its_run(tmp_path: Path) -> None:
+    """An array of 100,000 replicas may have 30 MB of parameters."""
+    path = tmp_path / "m.db"
+    with closing(SqliteStore.open(path)) as store:
+        large = {"text": "x" * 2**20}
+        made, lease = accept_and_drive(
+            store, job(), spec=large, origins=large, overrides=large, plan=large
+        )
+        store.database.read("PRAGMA wal_checkpoint(TRUNCATE)")
+        store.runs.request(made.id, "suspend", "enough", 2.0)
+        store.runs.save(RunStep(lease, {"details": "changed", "lifecycle": {}}, [], [], 3.0))
+        assert wal_of(path).stat().st_size < 2**17
+        (row,) = store.database.read("SELECT * FROM runs")
+        assert len(str([*row])) < 2**10
+        assert store.runs.get(made.id).spec == large
 
 
 def test_an_unreadable_event_is_named(store: SqliteStore) -> None:

@@ -75,14 +75,14 @@ def test_a_failed_migration_leaves_the_earlier_version(tmp_path: Path) -> None:
 def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db")
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    expected = {"jobs", "job_events", "runs", "plans", "nodes", "events", "numbers", "leases"}
-    assert names == expected | {"sqlite_sequence"}
+    of_jobs, of_runs = {"jobs", "job_events"}, {"runs", "run_specs", "plans", "nodes", "events"}
+    assert names == of_jobs | of_runs | {"numbers", "leases", "sqlite_sequence"}
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()
 
 
 def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
-    """With their plan, which has its own table since."""
+    """With their plan and their spec, which have their own tables since."""
     path = tmp_path / "m.db"
     old = Database.open(path, migrations=MIGRATIONS[:1])
     with old.transaction() as connection:
@@ -91,7 +91,8 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
         )
         connection.execute(
             "INSERT INTO runs VALUES ('r', 'job-1', 1, 'j', 'job', 'FAILED', 'boom', 'local', "
-            """0, 1, 2, 3, 7, 1, '{}', '{}', '{}', '{"run_id": "r"}', '{}', '[]', NULL, NULL)"""
+            """0, 1, 2, 3, 7, 1, '{"nodes": 1}', '{"nodes": "job"}', '{"tags": {}}', """
+            """'{"run_id": "r"}', '{}', '[]', NULL, NULL)"""
         )
         connection.execute(
             "INSERT INTO nodes VALUES ('r', 0, 'g', 0, 0, 'r-0', 'node-0', '1', 'FAILED', 7, 2, 3)"
@@ -100,12 +101,15 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
     store = SqliteStore.open(path)
     run = store.runs.get("r")
     assert (run.plan, run.details, run.exit_code) == ({"run_id": "r"}, "boom", 7)
+    found = (run.spec, run.origins, run.overrides)
+    assert found == ({"nodes": 1}, {"nodes": "job"}, {"tags": {}})
     assert (run.suspend_reason, run.expires_at) == (None, None)
     (node,) = store.runs.nodes("r")
     assert (node.exit_code, node.signal, node.incarnation, node.intent) == (7, 0, 0, "")
     store.runs.delete("r")
     read = store.database.read
-    assert read("SELECT * FROM plans") == read("SELECT * FROM nodes") == []
+    for table in ("runs", "run_specs", "plans", "nodes"):
+        assert read(f"SELECT * FROM {table}") == []
     store.close()
 
 

@@ -6,21 +6,24 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from muster.engines import open_files
+from muster.engines.least_memory import check_least_memory, meant_size
 from muster.engines.local.resources import limits_of
 from muster.engines.machine import Machine
+from muster.engines.ports import count_held
 from muster.engines.reservations.demands import count_gpus, count_gpus_of, demand_of
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 from muster.spec.quantities import format_size
 
-#: The least memory that a node can be limited to (bytes).
-_MIN_MEMORY = 16 << 20
 #: A run is refused if storing its code would leave less than this free under MUSTER_HOME (bytes).
 _SPARE_DISK = 16 << 20
 #: A run is refused if fewer files than this can be created under MUSTER_HOME.
 _SPARE_FILES = 64
 #: The least memory that the processes of a node need besides the program (bytes).
 _NODE_MEMORY = 3 << 20
+#: The files that a supervisor has open besides those of nodes, and some more.
+_OTHER_FILES = 23
 #: The least disk that a node can be limited to (bytes).
 _MIN_DISK = 1 << 20
 
@@ -40,6 +43,9 @@ def check_fit(plan: RunPlan, machine: Machine, replicas: Mapping[str, int]) -> l
             f"ask for fewer than {machine.memory // _NODE_MEMORY:,}; `muster simulate` has no limit"
         )
         return [Problem("nodes", text, hint)]
+    if problem := check_open_files(plan, replicas):
+        fewer = "fewer replicas at once (--parallelism)" if plan.has_arrays else "fewer nodes"
+        return [problem._replace(hint=f"{problem.hint}, or run {fewer}")]
     problems = [
         p._replace(path=f"node_groups[{group.name}].{p.path}")
         for group in plan.groups
@@ -50,6 +56,28 @@ def check_fit(plan: RunPlan, machine: Machine, replicas: Mapping[str, int]) -> l
         hint = "ask for fewer nodes, or fewer GPUs on each"
         problems.append(Problem("resources.gpus", text, hint))
     return problems
+
+
+def check_open_files(plan: RunPlan, replicas: Mapping[str, int]) -> Problem | None:
+    """Whether this process allows a supervisor enough open files. See `_count_open_files`."""
+    return open_files.check_open_files(_count_open_files(plan, replicas))
+
+
+def _count_open_files(plan: RunPlan, replicas: Mapping[str, int]) -> int:
+    """The supervisor, which inherits this process's limit, has a connection to each running node,
+    and holds ports for each cluster of nodes: for the run, and for each replica of an array."""
+    needed, in_one_cluster = _OTHER_FILES, 0
+    for group in plan.groups:
+        nodes = replicas[group.name] * group.nodes
+        needed += nodes
+        if group.is_array:
+            held = count_held(plan.ports, group.nodes, plan.own_interfaces)
+            needed += replicas[group.name] * held
+        else:
+            in_one_cluster += nodes
+    if in_one_cluster:
+        needed += count_held(plan.ports, in_one_cluster, plan.own_interfaces)
+    return needed
 
 
 def check_added_gpus(
@@ -96,17 +124,8 @@ def _check_memory(memory: int, machine: Machine, path: str) -> Iterator[Problem]
         have = format_size(machine.memory)
         text = f"a node needs {format_size(memory)}, this machine has {have}"
         yield Problem(path, text, f"ask for less than {have}")
-    if memory < _MIN_MEMORY:
-        hint = _meant_size(memory, _MIN_MEMORY, machine.memory) or "at least 16MiB"
-        yield Problem(path, f"{memory} bytes are too few for any program", hint)
-
-
-def _meant_size(number: int, least: int, most: int) -> str:
-    """A hint for a number without a unit: the largest one with which the size is possible."""
-    for unit, power in (("GiB", 30), ("MiB", 20)):
-        if number and least <= number << power <= most:
-            return f"did you mean {number}{unit}?"
-    return ""
+    if problem := check_least_memory(memory, path, machine.memory):
+        yield problem
 
 
 def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
@@ -114,7 +133,7 @@ def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
     notes = []
     cpus, memory, nodes = 0.0, 0, 0
     for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
-        resources, size = group.resources, policy.initial * policy.nodes
+        resources, size = group.resources, policy.at_once * policy.nodes
         if resources.shape is None:
             continue
         if smaller := _smaller_than(resources, machine):
@@ -197,7 +216,7 @@ def _check_disk_demands(
         least = node_folders.MIN_DISK_IMAGE if group.resources.disk_image else _MIN_DISK
         if disk < least:
             too_small = True
-            hint = _meant_size(disk, least, free) or f"at least {format_size(least)}"
+            hint = meant_size(disk, least, free) or f"at least {format_size(least)}"
             path = f"node_groups[{group.name}].resources.disk"
             yield Problem(path, f"{disk} bytes are too few for any program", hint)
     if total <= free or too_small:

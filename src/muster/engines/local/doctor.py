@@ -7,9 +7,10 @@ import shutil
 import sys
 
 from muster.engines.findings import Finding
-from muster.engines.local import limits, namespaces, node_folders
+from muster.engines.local import namespaces, node_folders
 from muster.engines.local.network import addresses, bridge, uplink
 from muster.engines.machine import this_machine
+from muster.node import control_groups
 from muster.spec.quantities import format_size
 
 
@@ -62,7 +63,7 @@ def cluster_network() -> Finding:
 
 
 def _limits() -> Finding:
-    found = limits.hierarchies()
+    found = control_groups.hierarchies()
     name = "CPU and memory limits"
     if len(found) == 2:
         versions = "/".join(sorted({f"v{h.version}" for h in found.values()}))

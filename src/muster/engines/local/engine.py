@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from muster.engines.base import Capabilities
 from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
 from muster.engines.local.resources import describe_limits, share_of_memory
+from muster.engines.local.sharing import shares_process
 from muster.engines.machine import this_machine
 from muster.engines.reservations.demands import may_reserve
 from muster.errors import EngineError
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
         Stdio,
     )
     from muster.engines.findings import Finding
+    from muster.engines.local.agent_pool import AgentPool
     from muster.engines.loop import RunLoop
     from muster.errors import Problem
     from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
+    from muster.node.counters import Counters
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home, RunDir
-    from muster.storage.usage import Counters
 
 
 class LocalEngine:
@@ -60,11 +62,15 @@ class LocalEngine:
         queueing=True,
         mounts=True,
         limits=True,
+        gpus=True,
+        arrays=True,
     )
 
     def __init__(self) -> None:
         #: The isolation of this process.
         self._isolation = Isolation("plain", reason="no namespaces were created")
+        #: The agents of this process, once it has opened a session that is not alone.
+        self._agents: AgentPool | None = None
 
     def available(self) -> str:
         """See `Engine.available`."""
@@ -88,11 +94,29 @@ class LocalEngine:
 
         return plan_checks.problems(plan, root, replicas)
 
+    def lacking_here(self, plan: RunPlan, replicas: Mapping[str, int]) -> str:
+        """See `Engine.lacking_here`."""
+        from muster.engines.local.capacity import check_open_files
+
+        problem = check_open_files(plan, replicas)
+        return "" if problem is None else f"{problem.message} ({problem.hint})"
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """See `Engine.replicas_at_once`. As many as have a CPU for each node, and their memory and
+        GPUs."""
+        from muster.engines.local.resources import count_fitting
+
+        return count_fitting(resources, nodes, this_machine())
+
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
         from muster.engines.local import plan_checks
 
         return plan_checks.notes(plan)
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """See `Engine.explain`."""
+        return []
 
     def check_added(
         self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
@@ -159,14 +183,23 @@ class LocalEngine:
 
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""
-        from muster.engines.local.limits import remove_cgroups
+        from muster.node.control_groups import remove_groups_of
 
-        remove_cgroups(run_id)
+        remove_groups_of(run_id)
 
     def warm(self) -> None:
         """See `Engine.warm`."""
-        import muster.engines.local.limits
-        import muster.engines.local.session  # noqa: F401
+        import muster.engines.local.session
+        import muster.node.control_groups  # noqa: F401
+        from muster.node.messages import prepare_agents
+
+        prepare_agents()
+
+    def may_share(self, plan: RunPlan | None = None) -> bool:
+        """See `Engine.may_share`."""
+        if plan is None:
+            return self._isolation.namespaces and hasattr(os, "pidfd_open")
+        return shares_process(plan)
 
     def prepare_parent(self, *, plain: bool) -> None:
         """See `Engine.prepare_parent`. plain: where a container forbids to mount /proc in a
@@ -182,8 +215,8 @@ class LocalEngine:
             set_up_mounts()
 
     def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
-        """See `Engine.open`. One session a process: it kills and waits for any child, and creates
-        the nodes' namespaces in its own."""
+        """See `Engine.open`. A session that is alone in its process kills and waits for any child,
+        and may mount what its nodes see."""
         plan = context.plan
         if plan.own_interfaces and not self._isolation.namespaces:
             # the nodes' interfaces would be created in the machine's network
@@ -192,6 +225,11 @@ class LocalEngine:
         # imported here because most processes only check plans
         from muster.engines.local.session import LocalSession
 
+        if not context.alone:
+            from muster.engines.local.agent_pool import AgentPool
+
+            self._agents = self._agents or AgentPool()
+            return LocalSession(context, self._isolation, loop, report, pool=self._agents)
         if not may_reserve(plan):
             return LocalSession(context, self._isolation, loop, report)
         from muster.engines.reservations.queued import QueuedSession
@@ -201,7 +239,8 @@ class LocalEngine:
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""
-        from muster.engines.local import counters, entry, gpu_usage
+        from muster.engines.local import entry
+        from muster.node import counters, gpu_usage
 
         if not os.path.exists("/proc/self/stat"):
             raise EngineError("resource usage is not measured here: this system has no /proc")

@@ -16,12 +16,13 @@ from typing import NoReturn
 from msgspec import Struct
 
 from muster.engines.base import NodeCommand, RunningNode, Stdio
-from muster.engines.local import limits, namespaces
+from muster.engines.local import namespaces
 from muster.engines.local.child_process import ChildProcess
 from muster.errors import EngineError
-from muster.node import launch_record, processes
+from muster.node import control_groups, launch_record, processes
 from muster.node.launch_record import LaunchRecord
 from muster.storage.home import RunDir
+from muster.storage.run_files import rank_in
 
 #: The namespaces to enter after the run's user namespace, which gives the right to. The PID
 #: namespace is entered by the next child.
@@ -37,19 +38,20 @@ _KINDS = {
 def find_agents(folder: RunDir, supervisor: int) -> dict[int, int]:
     """The pid of the agent of each node that exists, by rank. supervisor: the run's.
 
-    An agent is the child of the supervisor that has locked the node's folder.
+    An agent is the child of the supervisor that has locked the folder of its slot.
     """
-    ranks = {}
-    for place in folder.path.glob("nodes/*/place"):
-        found = place.stat()
-        ranks[found.st_dev, found.st_ino] = int(place.parent.name)
+    locks = {}
+    for node_folder in folder.nodes():
+        with contextlib.suppress(OSError):  # it is not locked yet
+            found = os.stat(node_folder / "place")
+            locks[found.st_dev, found.st_ino] = node_folder
     agents = {}
     for pid in processes.children(supervisor):
         for descriptor in _descriptors(pid):
             with contextlib.suppress(OSError):  # closed meanwhile
                 found = os.stat(descriptor)
-                if (rank := ranks.get((found.st_dev, found.st_ino))) is not None:
-                    agents[rank] = pid
+                if (locked := locks.get((found.st_dev, found.st_ino))) is not None:
+                    agents[rank_in(locked)] = pid
     return agents
 
 
@@ -91,9 +93,13 @@ def find(node: RunningNode, kinds: Collection[str] = tuple(_KINDS)) -> Entry:
         )
     try:
         path = _open_path(node.supervisor, agent, kinds)
-        return Entry(agent, launch_record.read(agent), path, *_identity(agent))
+        entry = Entry(agent, launch_record.read(agent), path, *_identity(agent))
     except OSError as error:
         raise EngineError(f"cannot enter node-{node.rank}: {error}") from None
+    if find_agents(node.folder, node.supervisor).get(node.rank) != agent:
+        entry.close()  # the agent may run a node of another run by now
+        raise EngineError(f"cannot enter node-{node.rank}: it has just ended")
+    return entry
 
 
 def _identity(pid: int) -> tuple[int, int, tuple[int, ...]]:
@@ -138,7 +144,7 @@ def enter(entry: Entry) -> None:
     Called in a process with one thread, which cannot leave again.
     """
     try:
-        limits.join_groups_of(entry.agent)
+        control_groups.join_groups_of(entry.agent)
     except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
         say(f"the node's CPU and memory limits do not apply to this command: {error}")
     path, user, group = list(entry.path), entry.user, entry.group
@@ -178,7 +184,9 @@ def _run_in_node(
         files = (stdio.stdin, stdio.stdout, stdio.stderr)
         for number, descriptor in enumerate([os.dup(file.fileno()) for file in files]):
             os.dup2(descriptor, number)
-        _close_others(entry)
+        # the other end of a terminal, above all: its last copy has to be closed for the command
+        # to be hung up
+        processes.close_others({descriptor for descriptor, _ in entry.path})
         enter(entry)
         pid = os.fork()
         if pid == 0:
@@ -189,16 +197,6 @@ def _run_in_node(
         say(f"cannot enter the node: {error}")
     finally:
         os._exit(code)
-
-
-def _close_others(entry: Entry) -> None:
-    """Close what only the caller needs: the other end of a terminal, above all, whose last copy has
-    to be closed for the command to be hung up."""
-    kept = {descriptor for descriptor, _ in entry.path}
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
-            with contextlib.suppress(OSError):  # the listing's own descriptor
-                os.close(int(name))
 
 
 def _execute(record: LaunchRecord, command: NodeCommand) -> NoReturn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from msgspec import Struct
 from muster.engines.local import namespaces
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home, RunDir
-from muster.storage.mount_sources import named_source
+from muster.storage.mount_sources import named_source, nfs_export
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -91,11 +90,8 @@ def nfs_mount_commands(plan: RunPlan, sources: Mapping[str, Path]) -> dict[str, 
     """
     found = {}
     for mount in (m for g in plan.groups for m in g.mounts if m.kind == "nfs"):
-        export = mount.source.removeprefix("nfs://")
-        if ":" not in export:
-            host, _, path = export.partition("/")
-            export = f"{host}:/{path}"
-        argv = ["mount", "-t", "nfs", *(["-o", "ro"] if mount.read_only else []), export]
+        options = ["-o", "ro"] if mount.read_only else []
+        argv = ["mount", "-t", "nfs", *options, nfs_export(mount.source)]
         found[mount.source] = [*argv, str(sources[mount.source])]
     return found
 
@@ -280,25 +276,13 @@ def link_into_working_dir(
     the mount has already. environ: the node's; a variable of each mount says where it is.
     """
     linked = [(mount, mount.link) for mount in mounts if mount.link is not None]
+    if not linked:
+        return
+    from muster.node.mounts import link as make_link  # few mounts have any
+
     for mount, link in sorted(linked, key=lambda one: len(Path(one[1]).parts)):
         target, place = Path(environ[mount.variable]), start / link
         file = target / mount.source.rstrip("/").rpartition("/")[2]
         if mount.kind == "url" and [*target.iterdir()] == [file] and file.is_file():
             target = file
-        if place.is_dir() and not place.is_symlink():
-            _move_entries(place, target)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        place.symlink_to(target)
-
-
-def _move_entries(folder: Path, target: Path) -> None:
-    """Move the files of one folder into another, and delete those that the other has already."""
-    for here, _, names in os.walk(folder):
-        for name in names:
-            source = Path(here, name)
-            moved = target / source.relative_to(folder)
-            if target.is_dir() and os.access(target, os.W_OK) and not moved.exists():
-                moved.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(source, moved)
-    shutil.rmtree(folder)
+        make_link(str(target), str(place))

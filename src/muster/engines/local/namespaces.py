@@ -90,6 +90,11 @@ def pivot_root(new: str, old: str) -> None:
     _check(_libc.syscall(number, os.fsencode(new), os.fsencode(old)), new)
 
 
+def system_call(number: int, *args: object) -> int:
+    """Make a system call that the C library has no name for. Returns its result, -1 if it fails."""
+    return -1 if _libc is None else int(_libc.syscall(ctypes.c_long(number), *args))
+
+
 def bind(source: str, target: str, *, read_only: bool = False) -> None:
     """Mount `source` at `target`, including the mounts below it."""
     mount(source, target, None, MS_BIND | MS_REC)

@@ -8,7 +8,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Iterable, Sequence
@@ -29,14 +28,17 @@ _ON_DISK_IMAGE = ("work", "tmp", *(name for name, _ in SCRATCH.values()))
 MIN_DISK_IMAGE = 16 << 20
 
 
-def lock(folder: Path) -> None:
-    """Wait until no other agent has locked the node's folder, then lock it until this process ends.
+def lock(folder: Path) -> int:
+    """Wait until no other agent has locked the node's folder, then lock it until the returned
+    descriptor is closed, or this process ends.
 
     Without namespaces, a supervisor that recovers a run may start nodes while agents of its killed
     predecessor are still ending their programs.
     """
     place = folder / "place"
-    flock(open_or_replace(place, os.O_RDWR, 0o600), fcntl.LOCK_EX, place)
+    descriptor = open_or_replace(place, os.O_RDWR, 0o600)
+    flock(descriptor, fcntl.LOCK_EX, place)
+    return descriptor
 
 
 def clear(folder: Path, work: Path) -> None:
@@ -86,7 +88,9 @@ def disk_image_unavailable() -> tuple[str, str] | None:
         return reason, "unset it" if namespaces.AVAILABLE else "use Linux"
     if os.geteuid() != 0:
         return "only root may mount one", "run muster as root"
-    if shutil.which("mkfs.ext4") is None:
+    from shutil import which  # rarely needed
+
+    if which("mkfs.ext4") is None:
         return "mkfs.ext4 is not installed", "apt-get install e2fsprogs"
     if not os.path.exists("/dev/loop-control"):
         return "this machine has no loop devices", "modprobe loop"
@@ -185,12 +189,16 @@ def metadata_notes(plan: RunPlan, namespaces: str) -> list[str]:
     return [f"{where}: {reason}" for reason in dict.fromkeys(reasons) if reason]
 
 
-def prepare_oci_folder(plan: RunPlan, folder: Path) -> frozenset[str]:
-    """Make OCI_FOLDER available as a mount point, in the supervisor's mount namespace.
+def documented(plan: RunPlan, _folder: Path) -> frozenset[str]:
+    """The names of the groups whose nodes get the file: each makes the mount point for itself
+    (`bind_mounts`)."""
+    return frozenset(group.name for group in plan.groups if not metadata_obstacle(group.mounts))
 
-    Returns the names of the groups whose nodes get the file. folder: the run's.
-    """
-    groups = frozenset(group.name for group in plan.groups if not metadata_obstacle(group.mounts))
+
+def prepare_oci_folder(plan: RunPlan, folder: Path) -> frozenset[str]:
+    """As `documented`, with OCI_FOLDER as a mount point in the supervisor's mount namespace, which
+    all nodes inherit. folder: the run's."""
+    groups = documented(plan, folder)
     if not groups or not os.path.isdir(OCI_FOLDER.parent):
         return groups  # without /home, each node gets a root directory with one (`bind_mounts`)
     try:

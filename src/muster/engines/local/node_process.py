@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import resource
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from msgspec import Struct
 
 from muster.engines.local import mounts, namespaces, node_folders
-from muster.engines.local.limits import NodeLimits
+from muster.engines.local.initial_state import InitialState, condition, contents
 from muster.engines.local.namespaces import Isolation, mount_proc
-from muster.engines.local.network import addresses, bridge
+from muster.engines.local.network import addresses
+from muster.engines.local.place_code import overlay_folder
 from muster.errors import EngineError, MusterError
 from muster.frameworks.base import Network
 from muster.node import messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
-from muster.node.files import remove_unless_regular
+from muster.node.control_groups import NodeGroups
+from muster.node.files import direct_output, empty_folder, remove_unless_regular
 from muster.node.launch_message import LaunchMessage
 from muster.node.messages import ExitReport, InvalidMessage
+from muster.node.processes import close_others
 from muster.plan.model import MountPlan, NodePlan
 from muster.secrets import print_traceback
 
@@ -45,9 +52,10 @@ class NodeSetup(Struct, frozen=True):
     sources: Mapping[str, Path]
     #: Folders that no mount may hide.
     required: tuple[Path, ...]
-    limits: NodeLimits | None
-    #: Puts the code into the working directory and returns the program's command line.
-    prepare_code: Callable[[Path], list[str]]
+    limits: NodeGroups | None
+    #: Puts the code of the node that is launched into the working directory and returns the
+    #: program's command line. Can be pickled.
+    prepare_code: Callable[[Path, LaunchMessage], list[str]]
     launch: LaunchMessage
     #: Whether the node gets a private /dev/shm.
     private_shm: bool
@@ -59,30 +67,52 @@ class NodeSetup(Struct, frozen=True):
     short: Path | None = None
     #: Installs what the job needs, if it needs anything.
     install: Callable[[], None] | None = None
+    #: The file for what the agent writes, if the supervisor's own output is not the run's.
+    log: Path | None = None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the agent can leave the node for another one: it has entered nothing that it
+        cannot leave, as a user namespace or control groups, and has no more incarnations."""
+        return (
+            self.isolation.namespaces
+            and self.isolation.user is None
+            and self.network == "shared"
+            and self.limits is None
+            and self.disk is None
+            and self.install is None
+            and not self.launch.keep
+        )
 
 
-def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
+def fork_node(setup: NodeSetup, sock: socket.socket, following: socket.socket | None = None) -> int:
     """Fork the node's agent. Returns its pid in the supervisor's namespace.
 
-    sock: the agent's end of the connection to the supervisor.
+    sock: the agent's end of the connection to the supervisor. following: the socket on which a
+    reusable agent gets other nodes (`agent_pool`).
     """
-    if setup.isolation.namespaces:
-        namespaces.unshare(namespaces.CLONE_NEWPID)
-    try:
+    with _children_in_new_namespace() if setup.isolation.namespaces else nullcontext():
         pid = os.fork()
         if pid == 0:
-            _run_child(setup, sock)
-    finally:
-        if setup.isolation.namespaces:
-            _fork_into_own_namespace()
+            _run_child(setup, sock, following)
     return pid
 
 
-def _run_child(setup: NodeSetup, sock: socket.socket) -> NoReturn:
+#: Bytes of the setup of a node that follows another one. The kernel sends somewhat larger messages.
+MAX_SETUP = 1 << 17
+
+
+def _run_child(setup: NodeSetup, sock: socket.socket, following: socket.socket | None) -> NoReturn:
     """Run the agent in the forked child, and exit."""
     code = 0
+    gc.freeze()  # what it shares with the supervisor is not examined, which would copy its pages
     try:
-        _become_node(setup, sock)
+        if following is None:
+            _leave_supervisor((sock.fileno(),))
+            _run_node(setup, Channel(sock), ExitStack())
+        else:
+            _leave_supervisor((sock.fileno(), following.fileno()))
+            _run_nodes(setup, sock, following)
     except BaseException:  # noqa: BLE001
         print_traceback()  # supervisor.log
         code = 70
@@ -90,20 +120,67 @@ def _run_child(setup: NodeSetup, sock: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _fork_into_own_namespace() -> None:
-    """Undo unshare(CLONE_NEWPID): later children are in this process's PID namespace again."""
+@contextmanager
+def _children_in_new_namespace() -> Iterator[None]:
+    """The first child forked meanwhile is PID 1 of a PID namespace; later ones are in that of this
+    process again."""
+    # opened first: without it there would be no way back
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        namespaces.setns(own, namespaces.CLONE_NEWPID)
+        namespaces.unshare(namespaces.CLONE_NEWPID)
+        try:
+            yield
+        finally:
+            namespaces.setns(own, namespaces.CLONE_NEWPID)
     finally:
         os.close(own)
 
 
-def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
-    _close_inherited(sock.fileno())
-    channel = Channel(sock)
+def _run_nodes(setup: NodeSetup, sock: socket.socket, following: socket.socket) -> None:
+    """Run a node, and then those that follow it, as long as each of them leaves nothing behind."""
+    initial = InitialState()
+    while True:
+        channel = Channel(sock)
+        with ExitStack() as held:
+            if not _run_node(setup, channel, held):
+                return
+        if not initial.restore((sock.fileno(), following.fileno())):
+            return
+        channel.send(_idle(setup.launch.incarnation))
+        channel.close()
+        data, passed, _, _ = socket.recv_fds(following, MAX_SETUP, 1)
+        if not passed:  # it is needed no more
+            return
+        import pickle  # only a shared supervisor's agents need it
+
+        setup, sock = pickle.loads(data), socket.socket(fileno=passed[0])
+        sock.set_inheritable(False)  # the node's programs must not have it
+
+
+def _idle(incarnation: int) -> messages.Idle:
+    agent, programs = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    words = {}
+    with contextlib.suppress(OSError), open("/proc/self/io", "rb", buffering=0) as file:
+        words = dict(line.split(b": ") for line in file.read().splitlines())
+    return messages.Idle(
+        incarnation,
+        agent.ru_utime + agent.ru_stime,
+        programs.ru_utime + programs.ru_stime,
+        int(words.get(b"read_bytes", 0)),
+        int(words.get(b"write_bytes", 0)),
+    )
+
+
+def _run_node(setup: NodeSetup, channel: Channel, held: ExitStack) -> bool:
+    """Run the node to its end. Returns whether the agent can run another one.
+
+    held: what to release after the node has ended, unless this process ends then.
+    """
+    if setup.log is not None:
+        direct_output(setup.log)
     incarnation = setup.launch.incarnation
     try:
+        held.callback(os.close, node_folders.lock(setup.folder))
         command = _set_up(setup)
         channel.send(messages.Joined(incarnation))
         channel.wait_for(messages.Start)
@@ -111,20 +188,51 @@ def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
     except (OSError, MusterError, InvalidMessage) as error:
         report = ExitReport(None, 0, "not_started", str(error))
         channel.send(messages.Ended(incarnation, report, kept=False))
-        return
+        return False
     except EOFError:
-        return  # the supervisor has ended, and the node ends with it
-    run_agent(channel, command, setup.launch)
+        return False  # the supervisor has ended, and the node ends with it
+    found = _shared(setup) if setup.launch.keep else ()
+    return run_agent(channel, command, setup.launch, partial(_renew, setup, found))
 
 
-def _close_inherited(keep: int) -> None:
+def _shared(setup: NodeSetup) -> tuple[object, ...]:
+    """What the replicas of an array that use a slot have in common, and each of them can change,
+    apart from files."""
+    if not namespaces.AVAILABLE:
+        return ()
+    # without namespaces, mounts and System V objects are the machine's
+    return condition(), contents() if setup.isolation.namespaces else None
+
+
+def _renew(
+    setup: NodeSetup, found: tuple[object, ...], restart: messages.Restart | messages.Launch
+) -> list[str] | None:
+    """Empty the slot, which a replica of an array has used, for the next one. Returns the command
+    line of its program; None if it needs a new agent: for an overlay of its own, or because the
+    replica has changed what the next one would have of it.
+
+    found: what `_shared` was before the first replica.
+    """
+    if os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found:
+        return None
+    launch = restart.launch
+    os.chdir("/")
+    if setup.isolation.namespaces:
+        socket.sethostname(launch.hostname)
+    node_folders.clear(setup.folder, setup.work)
+    if setup.private_shm:
+        empty_folder("/dev/shm")
+    if setup.metadata is not None:
+        node_folders.link_metadata(setup.metadata)
+    command = _prepare_code(setup, launch)
+    _ensure_working_dir(setup, launch)
+    mounts.link_into_working_dir(setup.mounts, Path(launch.cwd), launch.environment_of(0))
+    return command
+
+
+def _leave_supervisor(keep: Collection[int]) -> None:
     """Close the supervisor's descriptors. Above all, the child must not hold the run's lock."""
-    listing = Path("/proc/self/fd")
-    numbers = os.listdir(listing) if listing.is_dir() else map(str, range(3, 4096))
-    for number in map(int, numbers):
-        if number > 2 and number != keep:
-            with contextlib.suppress(OSError):  # the listing's own descriptor
-                os.close(number)
+    close_others(keep)
     signal.set_wakeup_fd(-1)
     os.setsid()
 
@@ -132,7 +240,6 @@ def _close_inherited(keep: int) -> None:
 def _set_up(setup: NodeSetup) -> list[str]:
     """Do everything that is possible before the other nodes are known. Returns the program's
     command line."""
-    node_folders.lock(setup.folder)
     node_folders.clear(setup.folder, setup.work)  # while nothing is mounted in it
     if setup.isolation.namespaces:
         namespaces.die_with_parent()
@@ -142,11 +249,8 @@ def _set_up(setup: NodeSetup) -> list[str]:
         setup.limits.join()
     if setup.isolation.namespaces:
         _enter_namespaces(setup)
-    if setup.short is not None:
-        node_folders.make_private(setup.short)
-        (setup.short / "tmp").symlink_to(setup.folder / "tmp")
-    command = _prepare_code(setup)
-    _ensure_working_dir(setup)
+    command = _prepare_code(setup, setup.launch)
+    _ensure_working_dir(setup, setup.launch)
     mounts.link_into_working_dir(
         setup.mounts, Path(setup.launch.cwd), setup.launch.environment_of(0)
     )
@@ -158,7 +262,7 @@ def _enter_namespaces(setup: NodeSetup) -> None:
     kinds = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC
     namespaces.unshare(kinds | (namespaces.CLONE_NEWNET if setup.network != "shared" else 0))
     mount_proc()
-    socket.sethostname(setup.node.hostname)
+    socket.sethostname(setup.launch.hostname)
     if addresses.HOSTS.exists():
         namespaces.bind(str(setup.hosts), str(addresses.HOSTS))
     if setup.network == "cluster" and addresses.RESOLVER.exists():
@@ -177,23 +281,28 @@ def _connect(setup: NodeSetup) -> None:
     """Configure the network, which the supervisor has connected by now, and become the submitter's
     user again."""
     if setup.network != "shared":
+        from muster.engines.local.network import bridge  # the supervisor has imported it
+
         bridge.configure_node(setup.node.address, routed=setup.network == "cluster")
     if setup.isolation.user is not None:
         namespaces.unshare(namespaces.CLONE_NEWUSER)
         namespaces.map_user(setup.isolation.user, (0, 0))
 
 
-def _prepare_code(setup: NodeSetup) -> list[str]:
+def _prepare_code(setup: NodeSetup, launch: LaunchMessage) -> list[str]:
+    if setup.short is not None:
+        node_folders.make_private(setup.short)
+        (setup.short / "tmp").symlink_to(setup.folder / "tmp")
     for folder in (setup.work, setup.folder / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
     checkpoint = setup.folder / "checkpoint"
     remove_unless_regular(checkpoint)
     checkpoint.touch()
-    return setup.prepare_code(setup.work)
+    return setup.prepare_code(setup.work, launch)
 
 
-def _ensure_working_dir(setup: NodeSetup) -> None:
-    cwd = Path(setup.launch.cwd)
+def _ensure_working_dir(setup: NodeSetup, launch: LaunchMessage) -> None:
+    cwd = Path(launch.cwd)
     if cwd.is_dir():
         return
     places = [setup.folder, *(Path(mount.path) for mount in setup.mounts)]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from muster.engines.local.limits import NodeLimits
+from muster.engines.node_ends import ended_before_start, failed_to_start, node_ended
 from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.node.channel import Channel
+from muster.node.control_groups import NodeGroups
 from muster.node.files import read_regular
 from muster.node.messages import ExitReport
+from muster.plan.model import NodePlan
 from muster.storage.home import RunDir
+
+if TYPE_CHECKING:
+    from muster.engines.local.agent_pool import PooledAgent
 
 #: Seconds that an agent has to report the end of its node after it was sent the command to kill it.
 _KILL_TIMEOUT = 5.0
@@ -28,15 +36,21 @@ class LocalNode(Struct, eq=False):
     ref: NodeRef
     #: The attempt that the incarnation belongs to.
     attempt: int
+    #: The node as it is planned, in its slot.
+    plan: NodePlan
+    #: Its position in `RunPlan.nodes`.
+    slot: int
     #: The agent's process.
     pid: int
     channel: Channel
-    limits: NodeLimits | None
+    limits: NodeGroups | None
     #: The GPUs that the node may see.
     gpus: tuple[int, ...]
+    #: The agent, if it may run another node after this one.
+    agent: PooledAgent | None = None
     #: Whether its program may have started.
     started: bool = False
-    #: Whether this incarnation is a restart in place.
+    #: Whether the agent was there before, and may have ended before it got this incarnation.
     restarted: bool = False
     #: Whether a stop of the incarnation was requested.
     stopping: bool = False
@@ -55,9 +69,11 @@ class LocalNode(Struct, eq=False):
         """Whether the kernel killed a process of this incarnation at the node's memory limit."""
         return self.limits is not None and self.limits.oom_kill_count() > self.oom_kills_before
 
-    def begin_incarnation(self, ref: NodeRef, attempt: int) -> None:
-        """Reset what belongs to an incarnation. The node was kept and restarts in place."""
+    def begin_incarnation(self, ref: NodeRef, attempt: int, plan: NodePlan) -> None:
+        """Reset what belongs to an incarnation. The node was kept, and restarts in place or gives
+        its slot to another one."""
         self.ref, self.attempt, self.report, self.stopping = ref, attempt, None, False
+        self.plan = plan
         self.started = self.restarted = True
         self.record_oom_kills()
 
@@ -67,7 +83,7 @@ class LocalNode(Struct, eq=False):
 
     def fail_to_start(self, message: str) -> None:
         """End a node that cannot start; its program has not started."""
-        self._kill(_failed_to_start(message))
+        self._kill(failed_to_start(message))
 
     def end_before_start(self) -> None:
         """End a node whose program has not started: nothing needs time to stop."""
@@ -75,7 +91,14 @@ class LocalNode(Struct, eq=False):
 
     def kill_agent(self) -> None:
         """Kill the agent. Without an exit report, the node is lost."""
+        self.drop_agent()
         os.kill(self.pid, signal.SIGKILL)
+
+    def drop_agent(self) -> None:
+        """The agent runs no other node."""
+        if self.agent is not None:
+            self.agent.close()
+            self.agent = None
 
     def _kill(self, report: ExitReport) -> None:
         self.report = report
@@ -91,19 +114,22 @@ class QueuedStart(Struct, frozen=True):
 
 
 class Nodes:
-    """The nodes of one session. Each rank has one running node, or one kept node, or none.
+    """The nodes of one session. Each rank has one running node or none, and each slot a kept one
+    or none.
 
     Incarnations are queued before they are started, so that a session that starts many nodes can
     answer its controller between two of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        """size: the number of ranks."""
         #: Running and kept nodes, by the pid of their agent.
         self.by_pid: dict[int, LocalNode] = {}
         self._queued: dict[int, QueuedStart] = {}  # by rank, the next one first
         self._running: dict[int, LocalNode] = {}  # by rank
-        self._kept: dict[int, LocalNode] = {}  # by rank
-        self._newest: dict[int, int] = {}  # newest incarnation, by rank
+        self._kept: dict[int, LocalNode] = {}  # by slot
+        #: By rank, the first incarnation that may start. Four bytes each: an array has any number.
+        self._next = array("I", bytes(4 * size))
 
     @property
     def any_running(self) -> bool:
@@ -122,9 +148,9 @@ class Nodes:
         An incarnation starts once, and not while another one of its rank is running.
         """
         active = ref.rank in self._running or ref.rank in self._queued
-        if active or ref.incarnation <= self._newest.get(ref.rank, -1):
+        if active or ref.incarnation < self._next[ref.rank]:
             return False
-        self._newest[ref.rank] = ref.incarnation
+        self._next[ref.rank] = ref.incarnation + 1
         self._queued[ref.rank] = QueuedStart(ref, attempt)
         return True
 
@@ -137,9 +163,14 @@ class Nodes:
         queued = self._queued.get(ref.rank)
         return self._queued.pop(ref.rank) if queued is not None and queued.ref == ref else None
 
-    def kept(self, rank: int) -> LocalNode | None:
-        """The kept node of a rank that has no incarnation queued."""
-        return None if rank in self._queued else self._kept.get(rank)
+    def kept(self, slot: int) -> LocalNode | None:
+        """The kept node in a slot."""
+        return self._kept.get(slot)
+
+    def kept_nodes_of(self, ranks: Collection[int]) -> list[LocalNode]:
+        """The kept nodes of those of these ranks that have no incarnation queued."""
+        kept = [node for node in self._kept.values() if node.ref.rank in ranks]
+        return [node for node in kept if node.ref.rank not in self._queued]
 
     def running(self, refs: Iterable[NodeRef]) -> list[LocalNode]:
         """The nodes that run exactly these incarnations."""
@@ -153,19 +184,19 @@ class Nodes:
     def add(self, node: LocalNode) -> None:
         """Register an incarnation that starts, of a new node or of one that was kept."""
         self.by_pid[node.pid] = node
-        self._kept.pop(node.ref.rank, None)
+        self._kept.pop(node.slot, None)
         self._running[node.ref.rank] = node
 
     def keep(self, node: LocalNode) -> None:
         """Keep a node whose incarnation has ended."""
         del self._running[node.ref.rank]
-        self._kept[node.ref.rank] = node
+        self._kept[node.slot] = node
 
     def remove(self, node: LocalNode) -> bool:
         """Remove a node whose agent has ended. Returns whether its incarnation was running."""
         del self.by_pid[node.pid]
-        if self._kept.get(node.ref.rank) is node:
-            del self._kept[node.ref.rank]
+        if self._kept.get(node.slot) is node:
+            del self._kept[node.slot]
             return False
         del self._running[node.ref.rank]
         return True
@@ -209,25 +240,6 @@ class KillTimers:
 # --- ends
 
 
-def ended_before_start() -> ExitReport:
-    """The exit report for a node that was stopped before its program started."""
-    return ExitReport(128 + signal.SIGTERM, int(signal.SIGTERM), Reason.EXIT)
-
-
-def canceled_start(ref: NodeRef) -> NodeEnded:
-    """The end of an incarnation that was stopped before its node was started."""
-    return _ended(ref, ended_before_start())
-
-
-def _failed_to_start(message: str) -> ExitReport:
-    return ExitReport(None, 0, Reason.NOT_STARTED, message)
-
-
-def not_started(ref: NodeRef, message: str) -> NodeEnded:
-    """The end of an incarnation for which no node could be started."""
-    return _ended(ref, _failed_to_start(message))
-
-
 def ended(node: LocalNode) -> NodeEnded:
     """The end of a node's incarnation. Without an exit report, its agent was killed."""
     invalid = node.channel.invalid
@@ -236,19 +248,7 @@ def ended(node: LocalNode) -> NodeEnded:
     report = node.report or lost
     if report.signal == signal.SIGKILL and node.was_oom_killed:
         report = report._replace(reason=Reason.OUT_OF_MEMORY)
-    return _ended(node.ref, report)
-
-
-def _ended(ref: NodeRef, report: ExitReport) -> NodeEnded:
-    return NodeEnded(
-        ref.rank,
-        report.exit_code,
-        report.signal,
-        Reason(report.reason),
-        report.message,
-        ref.incarnation,
-        report.raised_at,
-    )
+    return node_ended(node.ref, report)
 
 
 def started_ranks(run_dir: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
@@ -258,13 +258,17 @@ def started_ranks(run_dir: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
     The marks are not forced to disk, which would take longer than starting a node: after a power
     failure the newest may be missing, as may what the programs wrote.
     """
-    return frozenset(
-        ref.rank for ref in refs if _mark(run_dir, ref.rank) == b"%d\n" % ref.incarnation
-    )
+    started = set(_marks(run_dir))
+    return frozenset(ref.rank for ref in refs if ref in started)
 
 
-def _mark(run_dir: RunDir, rank: int) -> bytes:
-    try:
-        return read_regular(run_dir.node(rank) / "begun", 32)
-    except OSError:
-        return b""
+def _marks(run_dir: RunDir) -> Iterator[NodeRef]:
+    """The incarnation that last started in each slot."""
+    for folder in run_dir.nodes():
+        with contextlib.suppress(OSError, ValueError):
+            line = read_regular(folder / "begun", 64)
+            words = line.split()
+            if line.endswith(b"\n") and words:
+                # earlier versions wrote no rank: it was the name of the folder
+                rank = int(words[1]) if len(words) > 1 else int(folder.name)
+                yield NodeRef(rank, int(words[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.engines.local.capacity import (
@@ -15,12 +15,12 @@ from muster.engines.local.capacity import (
     shape_notes,
 )
 from muster.engines.local.namespaces import check_setting, unavailable_reason
-from muster.engines.local.resources import limits_of
+from muster.engines.local.resources import count_fitting, limits_of
 from muster.engines.machine import Machine, this_machine
-from muster.engines.ports import hold_port, hold_ports
 from muster.engines.reservations.demands import uses_gpus
 from muster.errors import Problem
 from muster.identity import user_name
+from muster.node.free_ports import hold_port, hold_ports
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
@@ -55,6 +55,7 @@ def notes(plan: RunPlan) -> list[str]:
     """See `Engine.notes`."""
     machine = this_machine()
     found = shape_notes(plan, machine)
+    found += _array_notes(plan, machine)
     found += [
         f"group {g.name}: image {g.image} is not used by the local engine"
         for g in plan.groups
@@ -73,6 +74,17 @@ def notes(plan: RunPlan) -> list[str]:
         found += _unmounted(plan)
     found += _limit_notes(plan, machine)
     return found
+
+
+def _array_notes(plan: RunPlan, machine: Machine) -> Iterator[str]:
+    """Notes about arrays of which more replicas run at once than the machine has CPUs for."""
+    for group in plan.groups:
+        fitting = count_fitting(group.resources, group.nodes, machine)
+        if group.parallelism is not None and group.parallelism > fitting:
+            yield (
+                f"group {group.name}: {group.parallelism:,} replicas at once, on a machine "
+                f"with room for {fitting:,}"
+            )
 
 
 # --- ports and network
@@ -147,6 +159,10 @@ def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
     own = required_paths(plan, Home(root))
     for mount in mounts:
         target = Path(mount.path)
+        if mount.kind == "nfs" and os.geteuid() != 0:
+            text = f"{mount.source} can only be mounted by root"
+            hint = "mount it yourself and give the directory"
+            problems[mount.source] = Problem("mounts", text, hint)
         if _shows_itself(mount):
             continue
         hidden = [
@@ -238,13 +254,15 @@ def _metadata_notes(plan: RunPlan) -> list[str]:
 def _limit_notes(plan: RunPlan, machine: Machine) -> list[str]:
     """A note if control groups cannot enforce the limits of the nodes."""
     limits = [limits_of(group.resources, machine) for group in plan.groups]
-    cpus = any(one.cpus is not None for one in limits)
-    memory = any(one.memory is not None for one in limits)
-    if not (cpus or memory):
+    given = {
+        "cpu": any(one.cpus is not None for one in limits),
+        "memory": any(one.memory is not None for one in limits),
+    }
+    if not any(given.values()):
         return []
-    from muster.engines.local.limits import unenforceable  # few runs need it
+    from muster.node.control_groups import unenforceable  # few runs need it
 
-    missing = unenforceable(cpus, memory)
+    missing = unenforceable([name for name, limited in given.items() if limited])
     if not missing:
         return []
     return [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from muster.engines.machine import Machine
-from muster.engines.reservations.demands import count_gpus, demand_of
+from muster.engines.reservations.demands import count_gpus, demand_of, describe_amounts
 from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
-from muster.spec.quantities import format_size
 
 
 class Limits(Struct, frozen=True):
@@ -32,29 +31,37 @@ def share_of_cpus(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
     """How many CPUs a node of this group should use: its limit or, without one, an equal share of
     the machine. At least 1."""
     limit = limits_of(group.resources, machine).cpus
-    return max(1, int(machine.cpus // plan.policy.initial_size if limit is None else limit))
+    return max(1, int(machine.cpus // plan.policy.size_at_once if limit is None else limit))
+
+
+def count_fitting(resources: ResourcePlan, nodes: int, machine: Machine) -> int:
+    """How many replicas of `nodes` nodes the machine holds at once; at least 1."""
+    limits = limits_of(resources, machine)
+    counts = [machine.cpus / ((limits.cpus or 1) * nodes)]
+    if limits.memory:
+        counts.append(machine.memory / (limits.memory * nodes))
+    if resources.gpus and machine.gpus:
+        counts.append(machine.gpus / (resources.gpus * nodes))
+    return max(1, int(min(counts)))
 
 
 def share_of_memory(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
     """How many bytes of memory a node of this group should use, by the same rule as CPUs."""
     limit = limits_of(group.resources, machine).memory
-    return machine.memory // plan.policy.initial_size if limit is None else limit
+    return machine.memory // plan.policy.size_at_once if limit is None else limit
 
 
 def describe_limits(resources: ResourcePlan, machine: Machine) -> str:
     """What each node of a group may use, as a phrase; "" if the job sets no resources."""
     limits = limits_of(resources, machine)
-    parts = []
-    if limits.cpus is not None:
-        parts.append(f"{limits.cpus:g} CPU{'s' * (limits.cpus != 1)}")
-    if limits.memory is not None:
-        parts.append(f"{format_size(limits.memory)} of memory")
+    gpus = ""
     if resources.gpus and machine.gpus:
         exact = "" if resources.demands("gpus") else " at most"
-        parts.append(count_gpus(min(resources.gpus, machine.gpus)) + exact)
-    phrase = f"each node has {', '.join(parts)}"
+        gpus = count_gpus(min(resources.gpus, machine.gpus)) + exact
+    amounts = describe_amounts(limits.cpus, limits.memory, gpus)
+    phrase = f"each node has {amounts}"
     if resources.shape is None:
-        return phrase if parts else ""
-    if not parts:
+        return phrase if amounts else ""
+    if not amounts:
         return f"shape {resources.shape}: each node has what this machine has"
     return f"shape {resources.shape}: {phrase}"

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from muster.engines.base import Report, RunContext
 from muster.engines.end_order import EndOrder
+from muster.engines.local.children import AllChildren, Children, OwnChildren
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.nodes import (
     KillTimers,
     LocalNode,
     Nodes,
-    canceled_start,
     ended,
-    ended_before_start,
-    not_started,
     started_ranks,
 )
 from muster.engines.local.roster import Roster
+from muster.engines.local.slots import Slots
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.engines.local.usage_recorder import UsageRecorder
 from muster.engines.logs import RunLogs
 from muster.engines.loop import RunLoop
+from muster.engines.node_ends import canceled_start, ended_before_start, not_started
 from muster.engines.reservations.gpus import NO_GPUS, RunGpus
 from muster.errors import MusterError, shortage_from
 from muster.lifecycle.events import (
@@ -40,13 +40,10 @@ from muster.lifecycle.events import (
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.messages import Message
-from muster.node.processes import (
-    become_subreaper,
-    ended_children_with_cpu,
-    kill_children,
-    kill_everything,
-    wake_on_signals,
-)
+from muster.node.processes import kill_children
+
+if TYPE_CHECKING:
+    from muster.engines.local.agent_pool import AgentPool
 
 #: Seconds for which nodes are started in one round of the loop: starting all nodes of a large run
 #: takes longer, and a request, or another run, must not wait for that.
@@ -54,7 +51,8 @@ START_SLICE = 0.01
 
 
 class LocalSession:
-    """See `engines.base.Session`. Runs in the run's supervisor; nodes are its child processes."""
+    """See `engines.base.Session`. Nodes are child processes of the run's supervisor, which other
+    runs may share (`RunContext.alone`)."""
 
     def __init__(
         self,
@@ -63,14 +61,18 @@ class LocalSession:
         loop: RunLoop,
         report: Report,
         gpus: RunGpus = NO_GPUS,
+        pool: AgentPool | None = None,
     ) -> None:
+        """pool: of the agents of this process, if other runs may use them."""
         self._isolation = isolation
         self._loop = loop
         self._participant = loop.add(self._step)
         self._report = report
-        self._keep = context.keep
+        self._keep = context.keep or context.plan.has_arrays
+        self._plan = context.plan
         self._run_dir = context.home.run_dir(context.plan.run_id)
-        self._nodes = Nodes()
+        self._nodes = Nodes(context.plan.policy.size)
+        self._slots = Slots(context.plan)
         #: The running and kept nodes whose channel is open, by its descriptor.
         self._channels: dict[int, LocalNode] = {}
         #: The other descriptors that are watched.
@@ -78,6 +80,8 @@ class LocalSession:
         self._events: list[EngineEvent] = []
         #: Nodes that were just kept; their ends have not been reported.
         self._newly_kept: list[LocalNode] = []
+        #: Nodes that their agent has left, with its message.
+        self._left: list[tuple[LocalNode, messages.Idle]] = []
         #: Nodes whose agent was killed and that may have processes left, each with whether its
         #: incarnation was running.
         self._lost: list[tuple[LocalNode, bool]] = []
@@ -85,22 +89,27 @@ class LocalSession:
         self._closed = False
         self._has_old_logs = False  # whether logs of earlier attempts are not finished
         self._reported = False  # whether any event has been reported
-        self._child_signals = wake_on_signals()
-        self._participant.watch(self._child_signals)
-        if not isolation.namespaces:
-            become_subreaper()
+        self._children: Children = (
+            AllChildren(self._participant, contained=isolation.namespaces)
+            if context.alone
+            else OwnChildren(loop, self._participant)
+        )
         self._roster = Roster(context.plan, self._run_dir)
-        self._starter = Starter(context, isolation, gpus)
+        self._pool = pool
+        self._starter = Starter(context, isolation, gpus, pool)
         self._synced = SyncedMounts(context.plan, self._starter.sources, context.environ)
         self._logs = RunLogs(context.plan, self._run_dir)
         self._end_order = EndOrder()
-        self._usage = UsageRecorder(self._run_dir)
+        self._usage = UsageRecorder(self._run_dir, self._in_array)
+
+    def _in_array(self, rank: int) -> bool:
+        return self._plan.group_of(rank).is_array
 
     # --- calls of the controller
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
-        self._starter.absent.difference_update(ref.rank for ref in nodes)
+        self._starter.absent.discard(ref.rank for ref in nodes)
         self._has_old_logs = self._logs.open(attempt) or self._has_old_logs
         if not self._synced.hold_start(nodes):
             self._queue(nodes)
@@ -129,7 +138,7 @@ class LocalSession:
             if not node.started:
                 node.end_before_start()
             elif self._isolation.namespaces and not self._keep:
-                os.kill(node.pid, signal.SIGKILL)  # the kernel ends the node's other processes
+                node.kill_agent()  # the kernel ends the node's other processes
             else:
                 node.stopping = True
                 self._send(node, messages.Kill(node.incarnation))
@@ -141,33 +150,33 @@ class LocalSession:
 
     def release(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.release`."""
-        for ref in nodes:
-            kept = self._nodes.kept(ref.rank)
-            if kept is not None:
-                os.kill(kept.pid, signal.SIGKILL)
-        ranks = [ref.rank for ref in nodes]
-        self._starter.absent.update(ranks)
-        for node in self._nodes.all_running():
-            self._send(node, messages.Absent(node.incarnation, ranks))
+        ranks = {ref.rank for ref in nodes}
+        for kept in self._nodes.kept_nodes_of(ranks):
+            os.kill(kept.pid, signal.SIGKILL)
+        if awaited := self._starter.absent.add(ranks):
+            for node in self._nodes.all_running():
+                if node.plan.group in awaited:
+                    absent = awaited[node.plan.group]
+                    self._send(node, messages.Absent(node.incarnation, absent))
         self._roster.leave(ranks)
 
     def notified(self) -> None:
         """See `Session.notified`. This session waits for no other process."""
 
     def close(self) -> None:
-        """See `Session.close`. Returns when no process is left."""
+        """See `Session.close`."""
         if self._closed:
             return
         self._closed = True
         self._participant.close()  # before its descriptors are closed
         self._synced.abort()
         self._usage.close()
-        kill_everything(self._isolation.namespaces, [])
+        self._children.end_all(self._release)
+
+    def _release(self) -> None:
+        """Free what the nodes had; no process of them is left."""
         for node in self._nodes.clear():
-            node.channel.close()
-            self._starter.release_gpus(node)
-            if node.limits is not None:
-                node.limits.remove()
+            self._free(node)
         self._starter.close()
         self._roster.close()
         self._report([SessionClosed()])
@@ -201,29 +210,50 @@ class LocalSession:
         return True
 
     def _start_node(self, ref: NodeRef, attempt: int) -> None:
-        outputs = self._logs.outputs_of(attempt, ref.rank)
-        node = self._nodes.kept(ref.rank)
+        planned = self._slots.take(ref.rank)
+        slot = self._plan.slot_of(planned)
+        node = self._nodes.kept(slot)
         try:
+            outputs = self._logs.assign_outputs(attempt, planned)
             if node is not None:
-                self._starter.restart(node, ref, attempt, outputs)
+                self._starter.restart(node, ref, attempt, planned, outputs)
             else:
-                self._synced.watch_checkpoints(self._run_dir.node(ref.rank))
-                node = self._starter.start(ref, attempt, outputs)
+                self._synced.watch_checkpoints(self._run_dir.node(slot))
+                node = self._starter.start(ref, attempt, planned, outputs)
+                self._adopt(node)
         except (MusterError, OSError) as error:
-            self._logs.remove_node(attempt, ref.rank)
+            self._logs.remove_node(attempt, slot)
+            self._slots.leave(ref.rank)
             shortage = shortage_from(error) if isinstance(error, OSError) else None
             self._events.append(not_started(ref, str(shortage or error)))
         else:
             self._nodes.add(node)
             self._watch_channel(node)
-            self._usage.start(ref.rank, node.pid, node.gpus)
+            used = None if node.agent is None else node.agent.used
+            self._usage.start(ref.rank, node.pid, node.gpus, used)
+
+    def _adopt(self, node: LocalNode) -> None:
+        """Have the end of a new agent noticed. Raises OSError; the node does not exist then."""
+        try:
+            self._children.add(node.pid)
+        except OSError:
+            self._free(node)
+            raise
+
+    def _free(self, node: LocalNode) -> None:
+        """Free what a node had; no process of it is left."""
+        node.channel.close()
+        node.drop_agent()
+        self._starter.release_gpus(node)
+        if node.limits is not None:
+            node.limits.remove()
 
     def _cancel_start(self, nodes: Sequence[NodeRef]) -> None:
         """Do not start these incarnations, if they have not been started."""
         for ref in nodes:
             queued = self._nodes.cancel(ref)
             if queued is not None:
-                self._report_end(queued.attempt, canceled_start(ref))
+                self._report_end(queued.attempt, None, canceled_start(ref))
         self._events += self._synced.cancel_start(nodes)
 
     # --- rounds of the loop
@@ -260,10 +290,8 @@ class LocalSession:
         self._synced.write_back_checkpoints()
         self._kill_timers.kill_expired()
         self._usage.step()
-        if self._child_signals in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._child_signals, 4096)
-            self._reap()
+        self._reap(ready)
+        self._release_agents()
 
     def _watch(self) -> None:
         """Watch everything else that the next round may wait for."""
@@ -278,8 +306,8 @@ class LocalSession:
         for descriptor in watched - self._watched:
             self._participant.watch(descriptor)
         self._watched = watched
-        parts = (self._synced, self._kill_timers, self._roster, self._usage)
-        given = (grow_timeout, *(part.timeout() for part in parts))
+        parts = (self._synced, self._kill_timers, self._roster, self._usage, self._pool)
+        given = (grow_timeout, *(part.timeout() for part in parts if part is not None))
         left = min((one for one in given if one is not None), default=None)
         self._participant.wake_at(None if left is None else self._loop.now() + left)
 
@@ -324,19 +352,21 @@ class LocalSession:
                         self._nodes.keep(node)
                         self._kill_timers.cancel(node.pid)
                         self._newly_kept.append(node)
+                case messages.Idle():
+                    self._left.append((node, message))
 
     def _report_newly_kept(self) -> None:
         """Report the ends of kept nodes, once the messages of all nodes have been received: only
         then is it known which failures to defer."""
         kept, self._newly_kept = self._newly_kept, []
         for node in kept:
-            self._report_end(node.attempt, ended(node))
+            self._report_end(node.attempt, node.slot, ended(node))
 
     # --- ends of processes
 
-    def _reap(self) -> None:
+    def _reap(self, ready: Mapping[int, int]) -> None:
         stray = False
-        for pid, status, cpu in ended_children_with_cpu():
+        for pid, status, cpu in self._children.ended(ready):
             if pid in self._nodes.by_pid:
                 self._usage.end(pid, cpu)
                 self._agent_ended(self._nodes.by_pid[pid])
@@ -350,6 +380,20 @@ class LocalSession:
         if (stray or self._lost) and not self._kill_strays():
             while self._lost:
                 self._node_ended(*self._lost.pop(0))
+
+    def _release_agents(self) -> None:
+        """Leave to other runs the agents that have left their nodes, which have ended then."""
+        left, self._left = self._left, []
+        for node, found in left:
+            agent, node.agent = node.agent, None
+            if agent is None or self._pool is None:
+                continue  # it was killed
+            self._children.release(agent.pid)
+            self._usage.end(agent.pid, found.agent_cpu + found.programs_cpu)
+            self._agent_ended(node)
+            self._pool.keep(agent, found)
+        if self._pool is not None:
+            self._pool.step()
 
     def _kill_strays(self) -> bool:
         """Kill processes whose agent was killed: without namespaces they become our children.
@@ -371,6 +415,7 @@ class LocalSession:
         self._report_newly_kept()
         self._unwatch_channel(node)
         node.channel.close()
+        node.drop_agent()
         running = self._nodes.remove(node)
         self._roster.forget(node)
         self._kill_timers.cancel(node.pid)
@@ -389,18 +434,19 @@ class LocalSession:
         if not running:
             return  # it was kept, and its end has been reported
         if node.report is None and node.restarted and not started_ranks(self._run_dir, [node.ref]):
-            # the kept agent ended before it received the request to restart
+            # the agent, which was there before, ended before it received the incarnation
             if not node.stopping:
                 self._start_node(node.ref, node.attempt)
                 return
             node.report = ended_before_start()
             event = ended(node)
-        self._report_end(node.attempt, event)
+        self._report_end(node.attempt, node.slot, event)
 
-    def _report_end(self, attempt: int, event: NodeEnded) -> None:
-        """Report the end of an incarnation."""
-        if self._logs.remove_node(attempt, event.rank):
+    def _report_end(self, attempt: int, slot: int | None, event: NodeEnded) -> None:
+        """Report the end of an incarnation. slot: None if it was not started."""
+        if self._logs.remove_node(attempt, slot):
             self._has_old_logs = True
+        self._slots.leave(event.rank)
         for one in self._end_order.next(event):
             is_last = not self._nodes.any_running and not self._lost
             if is_last and self._synced.hold_end(one):

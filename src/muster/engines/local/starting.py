@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,51 +13,65 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.endpoints import write_endpoints
+from muster.engines.launch import MISLEADING, NodePaths, NodeStart, launch_message
 from muster.engines.local import mounts, node_folders
-from muster.engines.local.limits import NodeLimits
+from muster.engines.local.absent_nodes import AbsentNodes
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.network import addresses
-from muster.engines.local.network.bridge import INTERFACE
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.nodes import LocalNode
 from muster.engines.local.place_code import prepare_code
 from muster.engines.local.resources import limits_of, share_of_cpus, share_of_memory
+from muster.engines.local.roster import hosts_beside, without_arrays, write_cluster
 from muster.engines.logs import NodeOutputs
-from muster.engines.machine import Machine, count_cpus, count_memory
+from muster.engines.machine import Machine
 from muster.engines.ports import Ports
 from muster.engines.reservations.demands import share_of_gpus
 from muster.engines.reservations.gpus import GpuPool, RunGpus
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.channel import Channel
+from muster.node.control_groups import NodeGroups
 from muster.node.files import open_or_replace
 from muster.node.launch_message import LaunchMessage
+from muster.node.machine import count_cpus, count_memory
 from muster.plan.environment import EngineValues, submitted
 from muster.plan.model import EnvironmentPlan, GroupPlan, NodePlan, RunPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 
 if TYPE_CHECKING:
+    from muster.engines.local.agent_pool import AgentPool
     from muster.storage.environments import Environment
-
-#: Variables that would make the environment's Python look for packages elsewhere.
-_MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 
 
 class Starter:
     """Starts and restarts the nodes of one run, and holds what they share: ports and GPUs."""
 
-    def __init__(self, context: RunContext, isolation: Isolation, gpus: RunGpus) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        isolation: Isolation,
+        gpus: RunGpus,
+        pool: AgentPool | None = None,
+    ) -> None:
+        """pool: of the agents of this process, if they may run nodes of several runs."""
         plan, home = context.plan, context.home
         self._environment = prepare_environment(context)
         self._context = context if self._environment is None else self._environment.context
         self._isolation = isolation
+        self._pool = pool
+        self._without_environ = replace(self._context, environ={})
         self._run_dir: RunDir = home.run_dir(plan.run_id)
-        self._held_ports = Ports(plan.ports, len(plan.nodes), own_interfaces=plan.own_interfaces)
-        self._ports = self._held_ports.numbers
+        #: The ports of the nodes that belong to no array.
+        self._held_ports = _ports(plan, len(without_arrays(plan)))
+        #: The replica of an array whose nodes are in a cluster file, by its first slot.
+        self._clusters: dict[int, int] = {}
+        #: Those of the replicas of arrays, by their first slot.
+        self._array_ports: dict[int, Ports] = {}
         self._token = os.urandom(16).hex()
-        addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
+        write_endpoints(plan, self._held_ports.numbers, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
         self._gpus = GpuPool(home.of_host("gpus"), gpus.numbers)
         #: The folder of each mount source.
@@ -67,11 +79,12 @@ class Starter:
         #: Names of the groups whose nodes have the metadata file at the path that OCI documents.
         self._documented: frozenset[str] = frozenset()
         if isolation.namespaces:
-            self._documented = node_folders.prepare_oci_folder(plan, self._run_dir.path)
+            # in a mount namespace that other runs use, nothing is mounted for this one
+            prepare = node_folders.prepare_oci_folder if context.alone else node_folders.documented
+            self._documented = prepare(plan, self._run_dir.path)
         #: Measured once, as it takes a dozen files.
         self._machine = Machine(count_cpus(), count_memory(), gpus.visible)
-        #: Ranks that have no node for now.
-        self.absent: set[int] = set()
+        self.absent = AbsentNodes(plan)
         self._required = tuple(mounts.required_paths(plan, home))
         used = [home.root, *self.sources.values()]
         used += [Path(group.in_place) for group in plan.groups if group.in_place is not None]
@@ -80,32 +93,46 @@ class Starter:
             path.is_relative_to("/dev/shm") for path in used
         )
 
-    def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
+    def start(self, ref: NodeRef, attempt: int, node: NodePlan, outputs: NodeOutputs) -> LocalNode:
         """Fork a new node. If that fails, raises MusterError or OSError and reserves nothing."""
-        node = self._context.plan.nodes[ref.rank]
         count = share_of_gpus(self._context.plan, ref.rank, self._machine.gpus)
         gpus = self._gpus.acquire(count) if count else ()
         limits = None
         try:
             limits = self._limits(node)
-            launch = self._launch(ref, attempt, outputs, gpus)
+            launch = self._launch(ref, attempt, node, outputs, gpus)
             ours, theirs = socket.socketpair()
             ours.setblocking(False)  # the supervisor never waits for an agent
-            pid = fork_node(self._setup(node, limits, launch), theirs)
+            setup = self._setup(node, limits, launch)
+            agent = None
+            if self._pool is not None and setup.reusable:
+                agent = self._pool.start(setup, theirs)
+            pid = fork_node(setup, theirs) if agent is None else agent.pid
         except BaseException:
             self._gpus.release(gpus)
             if limits is not None:
                 limits.remove()
             raise
         theirs.close()
-        started = LocalNode(ref, attempt, pid, Channel(ours), limits, gpus)
+        slot = self._context.plan.slot_of(node)
+        started = LocalNode(ref, attempt, node, slot, pid, Channel(ours), limits, gpus, agent)
+        started.restarted = agent is not None and agent.used is not None
         started.record_oom_kills()
         return started
 
-    def restart(self, node: LocalNode, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> None:
-        """Start the next incarnation of a kept node, which keeps its limits and GPUs."""
-        node.begin_incarnation(ref, attempt)
-        node.channel.send(messages.Restart(self._launch(ref, attempt, outputs, node.gpus)))
+    def restart(
+        self,
+        kept: LocalNode,
+        ref: NodeRef,
+        attempt: int,
+        node: NodePlan,
+        outputs: NodeOutputs,
+    ) -> None:
+        """Start the next incarnation of a kept node, or the node that takes its slot. It keeps its
+        limits and GPUs."""
+        launch = self._launch(ref, attempt, node, outputs, kept.gpus, kept.ref)
+        kept.begin_incarnation(ref, attempt, node)
+        kept.channel.send(messages.Restart(launch))
 
     def release_gpus(self, node: LocalNode) -> None:
         """Free the GPUs of a node whose agent has ended."""
@@ -113,49 +140,58 @@ class Starter:
 
     def close(self) -> None:
         """Free the ports, and remove the nodes' short folders; all nodes have ended."""
-        self._held_ports.close()
-        shutil.rmtree(short_folder(self._context.plan.run_id), ignore_errors=True)
+        for held in (self._held_ports, *self._array_ports.values()):
+            held.close()
+        if not self._private_shm:
+            from shutil import rmtree
+
+            rmtree(short_folder(self._context.plan.run_id), ignore_errors=True)
 
     def _hides_gpus(self, group: GroupPlan) -> bool:
         """Whether a node without GPUs must not see the machine's: its shape has none."""
         resources = group.resources
         return resources.shape is not None and resources.cpus is not None and self._machine.gpus > 0
 
-    def _limits(self, node: NodePlan) -> NodeLimits | None:
+    def _limits(self, node: NodePlan) -> NodeGroups | None:
         limits = limits_of(self._context.plan.group(node.group).resources, self._machine)
         if limits.cpus is None and limits.memory is None:
             return None
-        return NodeLimits(node.node_id, limits.cpus, limits.memory)
+        # named after the slot: a replica that takes over an agent also gets its limits
+        name = f"{self._context.plan.run_id}-{self._context.plan.slot_of(node)}"
+        return NodeGroups(name, limits.cpus, limits.memory)
 
     def _launch(
         self,
         ref: NodeRef,
         attempt: int,
+        node: NodePlan,
         outputs: NodeOutputs,
         gpus: tuple[int, ...],
+        former: NodeRef | None = None,
     ) -> LaunchMessage:
         plan = self._context.plan
-        node, group = plan.nodes[ref.rank], plan.group_of(ref.rank)
-        folder = self._run_dir.node(ref.rank)
+        group, slot = plan.group(node.group), plan.slot_of(node)
+        folder = self._run_dir.node(slot)
         folder.mkdir(parents=True, exist_ok=True)
+        cluster_file = self._cluster_file(node)
         mounted: dict[str, str] = {}
         extra: dict[str, str] = {}
         if not self._isolation.namespaces:
             mounted = mounts.link_mounts(group.mounts, self.sources, folder)
-            extra = addresses.wrapper_environment(self._run_dir.hosts, node)
+            extra = addresses.wrapper_environment(hosts_beside(cluster_file), node)
         if group.name in self._documented:
             extra[node_folders.METADATA_VARIABLE] = str(node_folders.METADATA_FILE)
         paths = NodePaths(
             folder=folder,
-            cluster_file=self._run_dir.cluster_file,
-            work=self._work(ref.rank),
+            cluster_file=cluster_file,
+            work=self._work(slot),
             outputs=outputs,
             tls=self._run_dir.tls,
-            short=self._short(ref.rank),
+            short=self._short(slot),
         )
         values = EngineValues(
             token=self._token,
-            interface=INTERFACE if plan.own_interfaces else None,
+            interface=addresses.INTERFACE if plan.own_interfaces else None,
             gpus=",".join(map(str, gpus)) if gpus or self._hides_gpus(group) else None,
             mounted=mounted,
             extra=extra,
@@ -163,32 +199,58 @@ class Starter:
         start = NodeStart(
             attempt=attempt,
             incarnation=ref.incarnation,
-            ports=self._ports,
+            ports=self._ports_of(node),
             values=values,
             cpus=share_of_cpus(plan, group, self._machine),
             memory=share_of_memory(plan, group, self._machine),
             contained=self._isolation.namespaces,
-            absent=sorted(self.absent),
+            absent=self.absent.awaited_by(group.name),
             fresh=mounts.emptied_folders(group.mounts, folder),
+            reuses_slot=former is not None and former.rank != ref.rank,
         )
         return launch_message(self._context, node, paths, start)
 
-    def _work(self, rank: int) -> Path:
+    def _cluster_file(self, node: NodePlan) -> Path:
+        """The metadata file of the node's cluster. Each replica of an array has one of its own."""
+        plan = self._context.plan
+        if not plan.group(node.group).is_array:
+            return self._run_dir.cluster_file
+        first = plan.slot_of(node) - node.index
+        path = self._run_dir.node(first) / "cluster" / "cluster.json"
+        if self._clusters.get(first) != node.replica:
+            write_cluster(plan, node, path, again=first in self._clusters)
+            self._clusters[first] = node.replica
+        return path
+
+    def _ports_of(self, node: NodePlan) -> Mapping[str, int]:
+        """The ports of the node's cluster; those of a replica of an array are reserved
+        when its slots are first used."""
+        plan = self._context.plan
+        if not plan.group(node.group).is_array or not plan.ports:
+            return self._held_ports.numbers
+        first = plan.slot_of(node) - node.index
+        held = self._array_ports.get(first)
+        if held is None:
+            held = self._array_ports[first] = _ports(plan, plan.group(node.group).nodes)
+        return held.numbers
+
+    def _work(self, slot: int) -> Path:
         """The folder of the code. It keeps its name: programs may import it as a package."""
         code = self._context.plan.artifact
         name = folder_name(code.kind, code.file_name) if code is not None else ""
-        return self._run_dir.work(rank) / name
+        return self._run_dir.work(slot) / name
 
-    def _short(self, rank: int) -> Path:
+    def _short(self, slot: int) -> Path:
         if self._private_shm:
             return Path("/dev/shm/node")
-        return short_folder(self._context.plan.run_id) / str(rank)
+        return short_folder(self._context.plan.run_id) / str(slot)
 
     def _install(self, output: str) -> Callable[[], None] | None:
         return None if self._environment is None else self._environment.installer(output)
 
-    def _setup(self, node: NodePlan, limits: NodeLimits | None, launch: LaunchMessage) -> NodeSetup:
-        group = self._context.plan.group(node.group)
+    def _setup(self, node: NodePlan, limits: NodeGroups | None, launch: LaunchMessage) -> NodeSetup:
+        plan = self._context.plan
+        group, slot = plan.group(node.group), plan.slot_of(node)
         documented = group.name in self._documented
         shown = node_folders.with_oci_folder(group.mounts) if documented else group.mounts
         mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
@@ -199,22 +261,38 @@ class Starter:
             node=node,
             isolation=self._isolation,
             network=self._context.plan.network,
-            hosts=self._run_dir.hosts,
+            hosts=hosts_beside(self._cluster_file(node)),
             resolver=self._run_dir.resolver,
-            folder=self._run_dir.node(node.rank),
-            work=self._work(node.rank),
+            folder=self._run_dir.node(slot),
+            work=self._work(slot),
             mounts=shown,
-            metadata=self._run_dir.cluster_file if documented else None,
+            metadata=self._cluster_file(node) if documented else None,
             sources=self.sources,
             required=self._required,
             limits=limits,
             disk=disk,
-            prepare_code=partial(prepare_code, self._context, group, mountable=mountable),
+            prepare_code=partial(_prepare_code, self._without_environ, node, mountable),
             launch=launch,
             install=self._install(launch.processes[0].stderr),
             private_shm=self._private_shm,
-            short=self._short(node.rank) if _uses_short_folder(group, launch) else None,
+            short=self._short(slot) if _uses_short_folder(group, launch) else None,
+            log=None if self._context.alone else self._run_dir.supervisor_log,
         )
+
+
+def _prepare_code(
+    context: RunContext, node: NodePlan, mountable: bool, work: Path, launch: LaunchMessage
+) -> list[str]:
+    """Put the code into the working directory of the node with the launch's rank, in the slot of
+    `node`; returns the program's command line. Called in the node."""
+    plan = context.plan
+    group = plan.group_for(plan.node(launch.rank, plan.slot_of(node)))
+    return prepare_code(context, group, work, mountable=mountable)
+
+
+def _ports(plan: RunPlan, nodes: int) -> Ports:
+    """The ports of a cluster with this number of nodes, which may be 0."""
+    return Ports(plan.ports if nodes else (), nodes, own_interfaces=plan.own_interfaces)
 
 
 def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
@@ -226,7 +304,9 @@ def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
 
 def short_folder(run_id: str) -> Path:
     """The parent of the nodes' short folders, if nodes have no private /dev/shm."""
-    return Path(tempfile.gettempdir()) / f"muster-{run_id[-8:]}"
+    from tempfile import gettempdir  # most runs need none
+
+    return Path(gettempdir()) / f"muster-{run_id[-8:]}"
 
 
 def _uses_short_folder(group: GroupPlan, launch: LaunchMessage) -> bool:
@@ -271,7 +351,7 @@ def prepare_environment(context: RunContext) -> PreparedEnvironment | None:
 
     environment = locate(context.home, plan, context.python)
     variables = submitted(context.plan, context.environ)
-    environ = {name: value for name, value in variables.items() if name not in _MISLEADING}
+    environ = {name: value for name, value in variables.items() if name not in MISLEADING}
     kind = "VIRTUAL_ENV" if plan.conda is None else "CONDA_PREFIX"
     environ[kind] = str(environment.prefix)
     changed = replace(context, environ=environ, python=environment.python)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,13 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.local.mounts import nfs_mount_commands
+from muster.engines.node_ends import not_started
 from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
+from muster.node.file_watch import Watcher
 from muster.node.files import remove_unless_regular
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
-from muster.storage.file_watch import Watcher
-from muster.storage.mount_sources import SYNC_URL
+from muster.storage.sync_process import Verb, sync_process
 
 Direction = Literal["in", "out"]
 
@@ -93,7 +93,7 @@ class SyncedMounts:
         self._waiting = [node for node in self._waiting if node not in canceled]
         if canceled and not self._waiting and self._direction == "in":
             self.abort()
-        return [_not_started(node) for node in canceled]
+        return [not_started(node, "") for node in canceled]
 
     def holds_end_of(self, nodes: Sequence[NodeRef]) -> bool:
         """Whether the end of one of these nodes waits for a copy."""
@@ -170,12 +170,10 @@ class SyncedMounts:
             folder = self._folders[source]
             folder.mkdir(parents=True, exist_ok=True)
             # a source that is only read must exist; the run may create one that it writes to
-            verb = "need" if direction == "in" and source not in self._sources["out"] else direction
-            # -P: a file in the folder of this process takes no module's place
-            argv = [sys.executable, "-P", "-m", "muster.storage.sync", verb, str(folder)]
-            path = os.pathsep.join(filter(None, sys.path))
-            environ = {**self._environ, "PYTHONPATH": path, SYNC_URL: source}
-            self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
+            needed = direction == "in" and source not in self._sources["out"]
+            verb: Verb = "need" if needed else direction
+            argv, environ = sync_process(verb, folder, source, self._environ)
+            self._copying[os.posix_spawn(argv[0], argv, environ)] = source
 
     def _error(self, source: str) -> str:
         shown = without_credentials(source)  # the message is stored with the run
@@ -198,17 +196,7 @@ class SyncedMounts:
         )
         if self._available:  # nodes can use the local files, even if they cannot be written back
             return Released(nodes, failed)
-        return Released(ends=failed + tuple(_not_started(node, text) for node in nodes))
-
-
-def _not_started(node: NodeRef, message: str = "") -> NodeEnded:
-    return NodeEnded(
-        node.rank,
-        None,
-        reason=Reason.NOT_STARTED,
-        message=message,
-        incarnation=node.incarnation,
-    )
+        return Released(ends=failed + tuple(not_started(node, text) for node in nodes))
 
 
 def _sources(mounts: Sequence[MountPlan]) -> list[str]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from muster.engines.local.counters import NodeReading, read_nodes
+from muster.node.counters import Counters, NodeReading, read_idle_node, read_nodes
 from muster.secrets import print_traceback
 from muster.storage.home import RunDir
-from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
+from muster.storage.usage import NOTHING, EndedNodes, NodeUsage, add, read_usage, write_usage
 
 if TYPE_CHECKING:
-    from muster.engines.local.gpu_usage import GpuSampler
+    from muster.engines.local.gpu_sampler import GpuSampler
 
 #: Seconds between samples: a tenth of the age of the newest node, within these.
 _SHORTEST, _LONGEST = 1.0, 5.0
@@ -41,9 +40,11 @@ class _Watched(Struct):
 class UsageRecorder:
     """Samples the nodes of a session and records their usage in the run's folder."""
 
-    def __init__(self, folder: RunDir) -> None:
+    def __init__(self, folder: RunDir, in_array: Callable[[int], bool]) -> None:
+        """in_array: whether the node with a rank belongs to an array."""
         self._folder = folder
         self._usage = read_usage(folder)  # of earlier attempts
+        self._ended = EndedNodes(self._usage, in_array)
         self._watched: dict[int, _Watched] = {}  # by the agent's pid
         self._newest = 0.0
         self._next: float | None = None
@@ -52,11 +53,19 @@ class UsageRecorder:
         self._failed = False  # whether a sample has met a fault
         self._gpus: GpuSampler | None = None  # from the first sample of a node with GPUs on
 
-    def start(self, rank: int, agent: int, gpus: Sequence[int]) -> None:
-        """A node starts, or restarts in place. gpus: the numbers of its GPUs."""
+    def start(
+        self, rank: int, agent: int, gpus: Sequence[int], used: NodeReading | None = None
+    ) -> None:
+        """A node starts, restarts in place, or takes over the agent of another one. gpus: the
+        numbers of its GPUs. used: what the agent has used for nodes of other runs."""
         now = time.monotonic()
-        if self._available and agent not in self._watched:
-            self._watched[agent] = _Watched(rank, gpus, now, NodeReading(NOTHING, 0.0))
+        self._ended.discard(rank)
+        former = self._watched.get(agent)
+        if former is not None and former.rank != rank:
+            self._watched[agent] = _Watched(rank, gpus, now, self._last_reading(agent, former, now))
+            self._ended.add(former.rank)
+        elif former is None and self._available:
+            self._watched[agent] = _Watched(rank, gpus, now, used or NodeReading(NOTHING, 0.0))
             self._newest = now
             due = now + _SHORTEST
             # not later because of each start: in an array, some node starts all the time
@@ -79,8 +88,17 @@ class UsageRecorder:
             0,
         )
         self._add(watched, last, time.monotonic())
+        self._ended.add(watched.rank)
         if not self._watched:
             self._next = None
+
+    def _last_reading(self, agent: int, watched: _Watched, now: float) -> NodeReading:
+        """What an agent has used until now, which is added to the usage of its node."""
+        reading = read_idle_node(agent)
+        if reading is None:
+            return watched.reading
+        self._add(watched, reading.counters, now)
+        return reading
 
     def timeout(self) -> float | None:
         """Seconds until the next sample; None while no node runs."""
@@ -119,7 +137,7 @@ class UsageRecorder:
     def _sample(self, now: float) -> None:
         try:
             found = {
-                agent: replace(reading, counters=self._with_gpus(agent, reading.counters, now))
+                agent: reading._replace(counters=self._with_gpus(agent, reading.counters, now))
                 for agent, reading in read_nodes(self._watched.keys()).items()
             }
         except OSError:  # at the limit of open files: the next sample may succeed
@@ -138,7 +156,8 @@ class UsageRecorder:
         numbers = self._watched[agent].gpus
         if not numbers:
             return counters
-        from muster.engines.local.gpu_usage import GpuSampler, with_usage
+        from muster.engines.local.gpu_sampler import GpuSampler
+        from muster.node.gpu_usage import with_usage
 
         if self._gpus is None:
             self._gpus = GpuSampler()

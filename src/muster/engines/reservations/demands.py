@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from muster.plan.model import ResourcePlan, RunPlan
+from muster.spec.quantities import format_size
 
 
 class Demand(Struct, frozen=True):
@@ -43,6 +44,17 @@ def count_gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
+def describe_amounts(cpus: float | None, memory: int | None, gpus: str) -> str:
+    """ "2 CPUs, 4GiB of memory, 1 GPU", of those that are given; "" if none is. memory: bytes.
+    gpus: in words."""
+    parts = []
+    if cpus is not None:
+        parts.append(f"{cpus:g} CPU{'s' * (cpus != 1)}")
+    if memory is not None:
+        parts.append(f"{format_size(memory)} of memory")
+    return ", ".join([*parts, gpus] if gpus else parts)
+
+
 def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
     """How many GPUs a node gets: what the job demands for it, or what its shape has.
 
@@ -53,7 +65,7 @@ def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
     if resources.demands("gpus") or not resources.gpus:
         return resources.gpus
     sizes = [
-        (group, policy.initial * policy.nodes)
+        (group, policy.at_once * policy.nodes)
         for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
         if group.resources.gpus
     ]

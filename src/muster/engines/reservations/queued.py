@@ -94,7 +94,7 @@ class QueuedSession:
         if found is not None:
             return found
         visible = visible_gpus(plan)
-        needs = needs_of(plan, plan.policy.initial_replicas, len(visible))
+        needs = needs_of(plan, plan.policy.replicas_at_once, len(visible))
         return Reservation(plan.run_id, plan.run_name, time.time(), needs, visible=visible)
 
     def _try_to_open(self) -> list[admission.Shortage]:

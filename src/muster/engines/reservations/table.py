@@ -18,10 +18,10 @@ import msgspec
 
 from muster.engines import admission
 from muster.engines.admission import Amounts, Capacity, Reservation
-from muster.engines.machine import count_cpus, count_memory, gpu_numbers
 from muster.engines.reservations.demands import count_gpus_of, demand_of, uses_gpus
 from muster.file_locks import flock
 from muster.node.files import open_or_replace, read_regular, replace_file
+from muster.node.machine import count_cpus, count_memory, gpu_numbers
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor, watch_liveness

@@ -1,4 +1,4 @@
-"""Find the jobs in files and folders of manifests: JobSets, and ADS's YAML."""
+"""Find the jobs in files and folders of manifests: JobSets, Jobs, and ADS's YAML."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from muster.spec.files import read_text, shown_name
 from muster.spec.formats.documents import Document, Manifest, documents, objects
 from muster.spec.formats.jobset.model import API_VERSION
 from muster.spec.formats.jobset.read import read_jobset
-from muster.spec.reader import ADS_KINDS, is_manifest
+from muster.spec.formats.jobset.single_job import API_VERSION as JOB_API_VERSION
+from muster.spec.reader import ADS_KINDS, has_jobs, is_manifest
 from muster.spec.wording import close_to, short, suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _GROUP = API_VERSION.partition("/")[0]
+_BATCH = JOB_API_VERSION.partition("/")[0]
 #: Kinds that start programs. Muster ignores them with a note.
 _WORKLOADS = frozenset(
-    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
+    {"CronJob", "DaemonSet", "Deployment", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
 )
 #: ADS: values of apiVersion, which may be missing.
 _ADS_VERSIONS = ("", "v1", "v1.0")
@@ -89,7 +91,7 @@ class _Search:
         try:
             parts = documents(text, shown_name(path))
         except InvalidInput as error:
-            if alone or _GROUP in text:
+            if alone or has_jobs(text):
                 self._problems += error.problems
             else:
                 self._notes.append(f"{path} is ignored: {error.problems[0].message}")
@@ -105,7 +107,7 @@ class _Search:
             self._problem(part, "", text, "remove it, or put it into another file")
             return
         kind, version = str(data["kind"]), str(data.get("apiVersion", ""))
-        if kind in ADS_KINDS:
+        if kind in ADS_KINDS and not version.startswith(f"{_BATCH}/"):
             from muster.spec.formats.ads.read import ads_name, read_ads
 
             self._jobs.append(
@@ -116,20 +118,24 @@ class _Search:
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
             self._jobs.append(_FoundJob(part, name))
-        elif kind == "JobSet":
-            what = f"{version!r} is not a version Muster reads" if version else "is missing"
-            self._problem(part, "apiVersion", what, f"write {API_VERSION}")
-        elif version in _ADS_VERSIONS and "spec" in data and close_to(kind, ADS_KINDS):
-            text = f"{short(kind)} is not a kind of ADS's YAML"
-            self._problem(part, "kind", text, suggestion(kind, ADS_KINDS))
-        elif version.startswith(f"{_GROUP}/") or close_to(kind, ["JobSet"], cutoff=0.8):
-            hint = suggestion(kind, ["JobSet"])
-            self._problem(part, "kind", f"Muster does not read a {kind}", hint)
+        elif kind == "Job" and version == JOB_API_VERSION:
+            from muster.spec.formats.jobset.plain_job_read import read_job
+
+            self._jobs.append(_FoundJob(part, name, read_job))
+        elif wrong := _not_read(kind, version, data):
+            self._problem(part, *wrong)
         else:
-            self._kinds.append(kind)
-            self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
-            why = "is ignored: Muster runs JobSets" if kind in _WORKLOADS else "is not needed"
-            self._notes.append(f"{kind} {name or '(no name)'} ({part.place}) {why}")
+            self._ignore(part, kind, version, name)
+
+    def _ignore(self, part: Document, kind: str, version: str, name: str) -> None:
+        self._kinds.append(f"{kind} of {version}" if kind == "Job" else kind)
+        self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
+        why = "is not needed"
+        if kind in _WORKLOADS:
+            why = "is ignored: Muster runs JobSets and Jobs"
+        elif kind == "Job":
+            why = f"is ignored: Muster runs Jobs of {JOB_API_VERSION}, not of {version}"
+        self._notes.append(f"{kind} {name or '(no name)'} ({part.place}) {why}")
 
     def _problem(self, part: Document, path: str, text: str, hint: str) -> None:
         line = part.lines.get(path, part.lines.get("", 1))
@@ -161,16 +167,39 @@ class _Search:
                 suggestion(name or "", names),
             )
         kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
-        hint = "Muster runs JobSets and its own specs: `muster schema` prints their fields"
+        hint = "Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
-        text = f"no JobSet in this file, but {kinds}"
+        text = f"no JobSet or Job in this file, but {kinds}"
         return Problem("kind", text, hint, self._first or shown_name(path))
 
 
 def _name(metadata: Mapping[str, Any]) -> str:
     """An object's name, or the fixed part of a generated name."""
     return str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-"))
+
+
+def _not_read(kind: str, version: str, data: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """The path, text and hint of the problem of an object that was probably meant to be a job."""
+    versions = {"JobSet": API_VERSION, "Job": JOB_API_VERSION}
+    of_batch = version.startswith(f"{_BATCH}/")
+    if kind == "JobSet" or (kind == "Job" and (of_batch or _has_pods(version, data))):
+        text = f"{version!r} is not a version Muster reads" if version else "is missing"
+        return "apiVersion", text, f"write {versions[kind]}"
+    if version in _ADS_VERSIONS and "spec" in data and close_to(kind, ADS_KINDS):
+        text = f"{short(kind)} is not a kind of ADS's YAML"
+        return "kind", text, suggestion(kind, ADS_KINDS)
+    if version.startswith(f"{_GROUP}/") or close_to(kind, ["JobSet"], cutoff=0.8):
+        return "kind", f"Muster does not read a {kind}", suggestion(kind, ["JobSet"])
+    if of_batch and kind not in _WORKLOADS:
+        return "kind", f"Muster does not read a {kind}", suggestion(kind, versions)
+    return None
+
+
+def _has_pods(version: str, data: Mapping[str, Any]) -> bool:
+    """Whether a Job without a group is Kubernetes' own: ADS's has no template of pods."""
+    spec = data.get("spec")
+    return version in _ADS_VERSIONS and isinstance(spec, Mapping) and "template" in spec
 
 
 def _duplicate_names(jobs: list[_FoundJob]) -> Iterator[Problem]:

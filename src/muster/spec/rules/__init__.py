@@ -17,6 +17,7 @@ from muster.spec.rules.sources import (
     source_gaps,
 )
 from muster.spec.rules.structure import (
+    array_conflicts,
     duplicate_names,
     job_conflicts,
     level_conflicts,
@@ -45,7 +46,9 @@ def _anywhere(*fields: str) -> tuple[str, ...]:
     return (*fields, *(f"node_groups.{field}" for field in fields))
 
 
-_SIZES = ("nodes", *(f"node_groups.{name}" for name in ("nodes", "replicas", "max_replicas")))
+_SIZES = (*_anywhere("nodes", "replicas", "array"), "node_groups.max_replicas")
+_ARRAY = ("parallelism", "max_failed", "only")
+_ARRAY_OF_GROUP = ("node_groups.total_retries", "node_groups.early_success")
 _PROGRAM = ("artifact", "git", *_anywhere("command"))
 #: Each rule with the fields that it needs. Rules without any report values that exclude each other,
 #: which holds for a partial spec, too.
@@ -57,6 +60,7 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (missing_program, (*_PROGRAM, "framework", *_anywhere("env"))),
     (bad_variables, _PROGRAM),
     (numbers, (*_SIZES, *_anywhere("min_success"))),
+    (array_conflicts, (*_SIZES, *_anywhere(*_ARRAY), *_ARRAY_OF_GROUP)),
     (policy_gaps, ("node_groups.name", "success", "failure", *_anywhere("min_success"))),
     (bad_hostnames, (*_SIZES, "name", "node_groups.name", "node_groups.hostname")),
     (job_conflicts, ()),

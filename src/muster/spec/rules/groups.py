@@ -10,6 +10,7 @@ from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.placeholders import (
     IN_ENV,
     IN_HOSTNAME,
+    OF_PARAMETER,
     as_label,
     expand_hostname,
     unknown_placeholders,
@@ -107,20 +108,36 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
             if name in IN_ENV:
                 text = f"${{{name}}} is not known when nodes get their names"
             yield Problem(f"{path}.hostname", text, suggestion(name, IN_HOSTNAME))
+        known = _in_env(group)
         for variable, value in group.node_env.items():
             place = f"{path}.node_env.{variable}"
-            for name in unknown_placeholders(value, IN_ENV):
-                yield _unknown(place, name)
+            for name in unknown_placeholders(value, known):
+                yield _unknown(place, name, known)
             if variable in spec.env or variable in group.env:
                 yield Problem(place, f"{variable} is also in env", "keep only one of them")
         for position, word in enumerate(group.node_args or ()):
-            for name in unknown_placeholders(word, IN_ENV):
-                yield _unknown(f"{path}.node_args[{position}]", name)
+            for name in unknown_placeholders(word, known):
+                yield _unknown(f"{path}.node_args[{position}]", name, known)
 
 
-def _unknown(path: str, name: str) -> Problem:
-    hint = suggestion(name, IN_ENV)
-    if not close_to(name, IN_ENV):
+def _in_env(group: NodeGroup) -> tuple[str, ...]:
+    """The placeholders that `node_env` and `node_args` of a group may have."""
+    if group.array is None:
+        return IN_ENV
+    from muster.spec.arrays import names_of  # few groups have an array
+
+    return (*IN_ENV, *(f"{OF_PARAMETER}{name}" for name in names_of(group.array)))
+
+
+def _unknown(path: str, name: str, known: tuple[str, ...]) -> Problem:
+    if name.startswith(OF_PARAMETER) and known == IN_ENV:
+        text = f"${{{name}}} is a parameter, and the group has no array"
+        return Problem(path, text, f"give it one: array: {{{name[len(OF_PARAMETER) :]}: ...}}")
+    if f"{OF_PARAMETER}{name}" in known:
+        text = f"no placeholder named ${{{name}}}"
+        return Problem(path, text, f'did you mean "{OF_PARAMETER}{name}"?')
+    hint = suggestion(name, known)
+    if not close_to(name, known):
         hint += f"; $${{{name}}} is the text itself"
     return Problem(path, f"no placeholder named ${{{name}}}", hint)
 
@@ -128,7 +145,7 @@ def _unknown(path: str, name: str) -> Problem:
 def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
     """Invalid host names and names of two nodes; one problem per group."""
     if spec.most_nodes > MAX_NODES:
-        return  # reported by another rule, and too many to check
+        return  # too many to check; only an array may have so many
     run = f"{as_label(spec.name or 'job')}-{'0' * 6}"  # the longest name of a run
     taken: dict[str, int] = {}
     rank = before = 0

@@ -85,13 +85,18 @@ def _times(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _rule(path: str, rule: FailureRule) -> Iterator[Problem]:
-    if rule.action == "fail":
+    if rule.action in ("fail", "fail_replica"):
+        text = f"has no effect with action: {rule.action}, which restarts nothing"
         if not rule.count:
-            text = "has no effect with action: fail, which restarts nothing"
             yield Problem(f"{path}.count", text, "remove it, or choose another action")
         if rule.max_restarts is not None:
-            text = "has no effect with action: fail, which restarts nothing"
             yield Problem(f"{path}.max_restarts", text, "remove it, or choose another action")
+    if rule.group_failed and rule.action in ("fail_replica", "restart_node"):
+        text = f"{rule.action} is too little for a group that has failed"
+        yield Problem(f"{path}.action", text, "use restart_replica, or remove group_failed")
+    if rule.group_failed and rule.before_retries:
+        text = "conflicts with group_failed: a group fails when its retries are used up"
+        yield Problem(f"{path}.before_retries", text, "remove one of them")
     for name in ("exit_codes", "signals"):
         never = [reason for reason in rule.reasons if reason in _WITHOUT_EXIT]
         if getattr(rule, name) and never:
@@ -136,6 +141,10 @@ def _covers(before: FailureRule, rule: FailureRule) -> bool:
     """Whether `before` matches every failure that `rule` matches."""
     if before.messages and before.text != rule.text:
         return False  # they search different texts
+    if before.group_failed and not set(rule.group_failed or [""]) <= set(before.group_failed):
+        return False
+    if rule.group_failed and before.action in ("fail_replica", "restart_node"):
+        return False  # it is about nodes
     pairs = ((getattr(before, name), getattr(rule, name)) for name in _CONDITIONS)
     return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 

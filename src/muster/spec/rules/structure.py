@@ -51,25 +51,57 @@ def _probes(spec: JobSpec) -> Iterator[tuple[str, StartupProbe | None]]:
 
 
 def numbers(spec: JobSpec) -> Iterator[Problem]:
-    if spec.min_success is not None and spec.min_success > 1 and not spec.node_groups:
-        text = f"{spec.min_success} replicas must succeed, but there is 1"
-        yield Problem("min_success", text, "write a group with replicas instead of nodes")
-    for number, group in enumerate(spec.node_groups):
-        if group.min_success is not None and group.min_success > group.replicas:
-            text = f"{group.min_success} replicas must succeed, but there are {group.replicas}"
-            path = f"node_groups[{number}].min_success"
-            yield Problem(path, text, f"at most {group.replicas}")
-        if group.most_replicas < group.replicas:
-            text = f"{group.max_replicas} is fewer than replicas, {group.replicas}"
-            path = f"node_groups[{number}].max_replicas"
-            yield Problem(path, text, f"at least {group.replicas}")
-    total = spec.most_nodes or spec.nodes or 1
-    if total > MAX_NODES:
-        path = "node_groups" if spec.node_groups else "nodes"
-        yield Problem(path, f"{total:,} nodes in all", f"a run can have {MAX_NODES:,}")
-    elif (processes := total * spec.processes_per_node) > MAX_PROCESSES:
+    for prefix, group in groups_of(spec):
+        replicas = group.first_replicas
+        if group.min_success is not None and group.min_success > replicas:
+            are = f"there are {replicas:,}" if replicas > 1 else "there is only 1"
+            text = f"{group.min_success} replicas must succeed, but {are}"
+            is_known = prefix or group.array is not None
+            hint = f"at most {replicas:,}" if is_known else "give replicas, too"
+            yield Problem(f"{prefix}min_success", text, hint)
+        if group.most_replicas < replicas:
+            text = f"{group.max_replicas} is fewer than replicas, {replicas}"
+            yield Problem(f"{prefix}max_replicas", text, f"at least {replicas}")
+    groups = spec.node_groups or (spec.only_group,)
+    path = "node_groups" if spec.node_groups else "nodes"
+    together = sum(group.nodes * group.most_replicas for group in groups if not group.is_array)
+    if together > MAX_NODES:
+        yield Problem(path, f"{together:,} nodes in all", f"a run can have {MAX_NODES:,}")
+    elif (processes := together * spec.processes_per_node) > MAX_PROCESSES:
         hint = f"a run can have {MAX_PROCESSES:,}"
         yield Problem("processes_per_node", f"{processes:,} processes in all", hint)
+
+
+def groups_of(spec: JobSpec) -> Iterator[tuple[str, NodeGroup]]:
+    """Each group with the start of the paths of its settings."""
+    if not spec.node_groups:
+        yield "", spec.only_group
+    for number, group in enumerate(spec.node_groups):
+        yield f"node_groups[{number}].", group
+
+
+def array_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    """Problems with arrays."""
+    names = ("array", "parallelism", "max_failed", "only", "total_retries")
+    groups = [group for _, group in groups_of(spec)]
+    if any(
+        group.early_success or any(getattr(group, name) is not None for name in names)
+        for group in groups
+    ):
+        from muster.spec.rules.arrays import array_problems  # few jobs have an array
+
+        yield from array_problems(spec)
+
+
+def unfilled_placeholders(spec: JobSpec) -> Iterator[Problem]:
+    """Placeholders of parameters where no array provides any. spec: that of a run, in normal form;
+    the array of a job may be given with its run."""
+    for path, group in groups_of(spec):
+        words = (*(group.command or ()), *(group.args or ()), *group.env.values())
+        if any("{param." in text for text in words):
+            from muster.spec.rules.arrays import unfilled  # few jobs have placeholders
+
+            yield from unfilled(path, group)
 
 
 def job_conflicts(spec: JobSpec) -> Iterator[Problem]:

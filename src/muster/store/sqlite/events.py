@@ -34,14 +34,19 @@ class SqliteEvents:
         sql = "SELECT count(*) FROM events WHERE run_id = ? AND kind = ?"
         return int(self._db.read(sql, (run_id, kind))[0][0])
 
-    def count_since_last_node_entry(self, run_id: str, kind: str) -> int:
+    def count_since_last_node_entry(self, run_id: str, kind: str, after: float = 0.0) -> int:
         """See `Events.count_since_last_node_entry`."""
         rows = self._db.read(
-            "SELECT count(*) FROM events WHERE run_id = ? AND kind = ? AND seq > "
+            "SELECT count(*) FROM events WHERE run_id = ? AND kind = ? AND time > ? AND seq > "
             "(SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ? AND kind = 'nodes')",
-            (run_id, kind, run_id),
+            (run_id, kind, micros(after), run_id),
         )
         return int(rows[0][0])
+
+    def last(self, run_id: str) -> int:
+        """See `Events.last`."""
+        sql = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
+        return int(self._db.read(sql, (run_id,))[0][0])
 
     def last_time(self, run_id: str, kind: str | None = None) -> float:
         """See `Events.last_time`."""

@@ -31,6 +31,8 @@ _BY_CONTENT = (
     "ORDER BY position DESC LIMIT 1"
 )
 _BY_ID = "SELECT * FROM jobs WHERE id = ?"
+# not their specs, which may be large: an array from a file has its rows there, in each version
+_NAMES = "SELECT id, name, version, state FROM jobs WHERE project = ?"
 _ALIVE = f"SELECT name, state FROM runs WHERE job_id = ? AND {LIVE} ORDER BY position"
 _COLUMNS = JobRecord.__struct_fields__
 _JSON = ("spec", "tags")
@@ -58,7 +60,7 @@ class SqliteJobs:
         rows: list[Row] = []
         if names.is_valid_unicode(text):
             rows = (
-                self._db.read(f"{_BY_ID} AND project = ?", (text, project))
+                self._db.read(f"{_NAMES} AND id = ?", (project, text))
                 or self._by_name(project, text)
                 or self._by_display_name(project, text)
                 or by_prefix(self._db, "jobs", project, names.id_from_ocid(text))
@@ -71,13 +73,19 @@ class SqliteJobs:
         if len(rows) > 1:
             pairs = [(row["id"], row["name"]) for row in rows]
             raise names.ambiguous_id_error("jobs", text, pairs)
-        return _job(rows[0])
+        return _job(self._whole(rows[0]["id"]))
+
+    def _whole(self, job_id: str) -> Row:
+        """Raises NotFound if it was removed meanwhile."""
+        rows = self._db.read(_BY_ID, (job_id,))
+        if not rows:
+            raise names.no_job_error(job_id)
+        return rows[0]
 
     def _by_name(self, project: str, text: str) -> list[Row]:
         """The newest version of a name, or the given one. Raises NoSuchVersion."""
         name, at, version = text.partition("@")
-        sql = "SELECT * FROM jobs WHERE project = ? AND name = ? ORDER BY version DESC"
-        rows = self._db.read(sql, (project, name))
+        rows = self._db.read(f"{_NAMES} AND name = ? ORDER BY version DESC", (project, name))
         if not at or not rows:
             return _active_first(rows)[:1]
         matching = [row for row in rows if str(row["version"]) == version]
@@ -89,7 +97,7 @@ class SqliteJobs:
 
     def _by_display_name(self, project: str, text: str) -> list[Row]:
         """The newest version of the Job with a display name. Raises InvalidInput for several."""
-        sql = "SELECT * FROM jobs WHERE project = ? AND display_name = ? ORDER BY position DESC"
+        sql = f"{_NAMES} AND display_name = ? ORDER BY position DESC"
         rows = _active_first(self._db.read(sql, (project, text)))
         active = [row for row in rows if row["state"] == JobState.ACTIVE] or rows
         if len({row["name"] for row in active}) > 1:

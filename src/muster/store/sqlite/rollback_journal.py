@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from muster.errors import StoreBusy
@@ -43,6 +43,10 @@ def without_shared_memory(
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if mode != "delete":
             connection.execute("PRAGMA journal_mode=DELETE")
+            # a process that was killed has left it, or one that closed the database meanwhile;
+            # SQLite ignores the content of an index that nobody has open
+            with suppress(OSError):
+                file.with_name(f"{file.name}-shm").unlink()
     except sqlite3.OperationalError as error:
         busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
         if not busy or not log.exists():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import ValidationError, convert
 from msgspec.structs import astuple
 
 from muster.lifecycle.states import NodeState, RunState, stored_node_state
 from muster.store.records import (
     SUMMARY_LIFECYCLE,
     CorruptRecord,
+    NodeChange,
     NodeRecord,
     RunRecord,
     RunSummary,
@@ -51,20 +53,94 @@ SUMMARY_COLUMNS = ", ".join(
     else name
     for name in RunSummary.__struct_fields__
 )
-RUN_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
+#: The fields of `RunRecord` that are large, and that no step of a run in progress changes: a row of
+#: `runs` is read and rewritten with each step.
+_LARGE = {"run_specs": ("spec", "origins", "overrides"), "plans": ("plan",)}
+_SMALL = tuple(
+    name for name in RunRecord.__struct_fields__ if not any(name in of for of in _LARGE.values())
+)
+#: What `run_record` reads, of all runs. The tables share no other name of a column.
+RUN_QUERY = "SELECT {} FROM runs {}".format(
+    ", ".join(f"{t}.{name}" for t, of in {"runs": _SMALL, **_LARGE}.items() for name in of),
+    " ".join(f"LEFT JOIN {table} ON {table}.run_id = runs.id" for table in _LARGE),
+)
 #: Columns of `nodes` that are not called like the field of `NodeRecord`, by field.
 _RENAMED = {"group": "grp", "index": "idx"}
 _NODE_COLUMNS = tuple(_RENAMED.get(name, name) for name in NodeRecord.__struct_fields__)
-#: Its times are converted as by `micros`, in SQL: there may be thousands of nodes.
+
+#: The rows that `node_record` reads; times as by `times.seconds`, in SQL: an array may have a
+#: hundred thousand nodes.
+NODE_QUERY = "SELECT {} FROM nodes WHERE run_id = ?".format(
+    ", ".join(
+        f"CASE typeof({name}) WHEN 'integer' THEN {name} / 1000000.0 ELSE {name} END AS {name}"
+        if name in ("started_at", "finished_at")
+        else f'{_RENAMED.get(name, name)} AS "{name}"'
+        for name in NodeRecord.__struct_fields__
+    )
+)
+#: As by `micros`, for the same reason.
 _NODE_VALUES = dict.fromkeys(("started_at", "finished_at"), "CAST(round(? * 1000000) AS INTEGER)")
+#: The value that replaces the one in a row, if that is not the new value.
+_KEPT = {
+    "metrics": "CASE WHEN excluded.metrics = '' AND excluded.incarnation = nodes.incarnation "
+    "THEN nodes.metrics ELSE excluded.metrics END"
+}
 _WRITE_NODE = (
     f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
     f"VALUES (?, {', '.join(_NODE_VALUES.get(name, '?') for name in _NODE_COLUMNS)}) "
     "ON CONFLICT (run_id, rank) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS[1:])
+    + ", ".join(f"{name} = {_KEPT.get(name, f'excluded.{name}')}" for name in _NODE_COLUMNS[1:])
+)
+_CHANGED_COLUMNS = NodeChange.__struct_fields__[1:-1]
+_CHANGE_NODES = (
+    f"UPDATE nodes SET {', '.join(f'{name} = ?' for name in _CHANGED_COLUMNS)}, "
+    "metrics = CASE WHEN ? = '' AND incarnation = ? THEN metrics ELSE ? END "
+    "WHERE run_id = ? AND rank BETWEEN ? AND ?"
 )
 _STATES = frozenset(map(str, RunState))
 _NODE_STATES = frozenset(map(str, NodeState))
+
+
+def insert_run(connection: sqlite3.Connection, run: RunRecord) -> None:
+    """Within a transaction: insert the rows of a run, but those of its nodes."""
+    _insert(connection, "runs", {name: getattr(run, name) for name in _SMALL})
+    for table, of in _LARGE.items():
+        _insert(connection, table, {"run_id": run.id, **{name: getattr(run, name) for name in of}})
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> None:
+    marks = ", ".join("?" * len(values))
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})",
+        [_column_value(name, value) for name, value in values.items()],
+    )
+
+
+def change_run(connection: sqlite3.Connection, run_id: str, changes: Mapping[str, Any]) -> None:
+    """Within a transaction: change fields of `RunRecord`, by name."""
+    small = dict(changes)
+    for table, of in _LARGE.items():
+        large = {name: small.pop(name) for name in of if name in small}
+        _update(connection, table, large, "run_id", run_id)
+    _update(connection, "runs", small, "id", run_id)
+
+
+def _update(
+    connection: sqlite3.Connection, table: str, values: Mapping[str, Any], key: str, run_id: str
+) -> None:
+    if not values:
+        return
+    connection.execute(
+        f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in values)} WHERE {key} = ?",
+        [*(_column_value(name, value) for name, value in values.items()), run_id],
+    )
+
+
+def _column_value(name: str, value: Any) -> Any:
+    """Encode a field for its column."""
+    if name in _TIMES:
+        return optional_micros(value)
+    return json.dumps(value) if name in _JSON else value
 
 
 def write_nodes(connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]) -> None:
@@ -72,11 +148,27 @@ def write_nodes(connection: sqlite3.Connection, run_id: str, records: Iterable[N
     connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
 
 
-def column_value(name: str, value: Any) -> Any:
-    """Encode a field for its column."""
-    if name in _TIMES:
-        return optional_micros(value)
-    return json.dumps(value) if name in _JSON else value
+def change_nodes(
+    connection: sqlite3.Connection, run_id: str, changes: Iterable[NodeChange]
+) -> None:
+    """Within a transaction: change rows of nodes."""
+    for change in changes:
+        values = (
+            change.state,
+            change.exit_code,
+            optional_micros(change.started_at),
+            optional_micros(change.finished_at),
+            change.signal,
+            change.incarnation,
+            change.intent,
+            change.metrics,
+            change.incarnation,
+            change.metrics,
+            run_id,
+        )
+        connection.executemany(
+            _CHANGE_NODES, [(*values, ranks.start, ranks.stop - 1) for ranks in change.ranks]
+        )
 
 
 def corrupt(db: Database, run_id: str, name: str, why: str) -> CorruptRecord:
@@ -92,7 +184,7 @@ def _what_and_hint(db: Database, run_id: str, name: str | None = None) -> tuple[
 
 
 def run_record(db: Database, row: Row) -> RunRecord:
-    """A row of `runs`, joined with its plan. Raises CorruptRecord."""
+    """A row of `RUN_QUERY`. Raises CorruptRecord."""
     values = dict(row)
     state = values["state"]
     if state not in _STATES:
@@ -143,16 +235,19 @@ def _tags(row: Row, hint: str) -> Any:
         raise CorruptRecord(f"its record is corrupt: tags: {error}; {hint}") from None
 
 
-def node_record(db: Database, row: Row) -> NodeRecord:
-    """A row of `nodes`. Raises CorruptRecord."""
-    what, hint = _what_and_hint(db, row["run_id"])
-    state = stored_node_state(row["state"])
+def node_record(db: Database, run_id: str, row: Row) -> NodeRecord:
+    """A row of `NODE_QUERY`. Raises CorruptRecord."""
+    # by position, since there may be a hundred thousand
+    values = dict(zip(NodeRecord.__struct_fields__, row, strict=True))
+    state = values["state"]
     if state not in _NODE_STATES:
-        why = f"node {row['rank']} has no state {row['state']!r}"
-        raise CorruptRecord(f"{what} is corrupt: {why}; {hint}")
-    values = {**dict(row), "state": state}
-    for name, column in _RENAMED.items():
-        values[name] = values.pop(column)
-    for name in ("started_at", "finished_at"):
-        values[name] = seconds(values[name])
-    return read_record(NodeRecord, values, what, hint)
+        values["state"] = stored_node_state(state)
+        if values["state"] not in _NODE_STATES:
+            what, hint = _what_and_hint(db, run_id)
+            why = f"node {values['rank']} has no state {state!r}"
+            raise CorruptRecord(f"{what} is corrupt: {why}; {hint}")
+    try:
+        return convert(values, NodeRecord)
+    except ValidationError as error:
+        what, hint = _what_and_hint(db, run_id)
+        raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from muster.errors import NotFound
 from muster.identity import Owner
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import NodeState, RunState, stored_node_state
 from muster.store import names
 from muster.store.records import (
     JobRecord,
     Lease,
     NewEntry,
+    NodeFilter,
     NodeRecord,
     PendingRequests,
     RunFilter,
@@ -29,10 +30,13 @@ from muster.store.sqlite.jobs import insert_job
 from muster.store.sqlite.leases import check_lease, write_lease
 from muster.store.sqlite.numbers import next_number
 from muster.store.sqlite.rows import (
-    RUN_COLUMNS,
+    NODE_QUERY,
+    RUN_QUERY,
     SUMMARY_COLUMNS,
-    column_value,
+    change_nodes,
+    change_run,
     corrupt,
+    insert_run,
     node_record,
     run_record,
     run_summary,
@@ -48,7 +52,6 @@ if TYPE_CHECKING:
 #: The runs of a project, newest first. With a limit, SQLite would take any index of projects, and
 #: sort all runs.
 _NEWEST = "FROM runs INDEXED BY runs_by_project WHERE project = ? ORDER BY position DESC"
-_WITH_PLAN = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
 
 
 class SqliteRuns:
@@ -63,12 +66,7 @@ class SqliteRuns:
             kept = insert_job(connection, job)
             number = next_number(connection, "runs", kept.project, kept.name)
             run, nodes = build(kept, number, f"{kept.name}-{number}")
-            marks = ", ".join("?" * len(RUN_COLUMNS))
-            connection.execute(
-                f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})",
-                [column_value(name, getattr(run, name)) for name in RUN_COLUMNS],
-            )
-            connection.execute("INSERT INTO plans VALUES (?, ?)", (run.id, json.dumps(run.plan)))
+            insert_run(connection, run)
             write_nodes(connection, run.id, nodes)
             accepted = ("run", {"state": run.state, "details": run.details})
             entries = [accepted, *_scaled_down(nodes)]
@@ -81,7 +79,7 @@ class SqliteRuns:
 
     def get(self, run_id: str) -> RunRecord:
         """See `Runs.get`."""
-        rows = self._db.read(f"{_WITH_PLAN} WHERE id = ?", (run_id,))
+        rows = self._db.read(f"{RUN_QUERY} WHERE id = ?", (run_id,))
         if not rows:
             raise names.no_run_error(run_id)
         return run_record(self._db, rows[0])
@@ -93,10 +91,42 @@ class SqliteRuns:
             raise names.no_run_error(run_id)
         return run_summary(rows[0])
 
-    def nodes(self, run_id: str) -> list[NodeRecord]:
+    def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
         """See `Runs.nodes`."""
-        rows = self._db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
-        return [node_record(self._db, row) for row in rows]
+        sql = NODE_QUERY
+        values: list[Any] = [run_id]
+        if chosen is not None:
+            clauses, more = _node_clauses(chosen)
+            sql, values = sql + clauses, [*values, *more]
+        last = chosen is not None and chosen.last
+        sql += f" ORDER BY rank{' DESC' * last}"
+        if chosen is not None and chosen.limit is not None:
+            sql, values = f"{sql} LIMIT ?", [*values, chosen.limit]
+        rows = self._db.read(sql, values)
+        return [node_record(self._db, run_id, row) for row in (reversed(rows) if last else rows)]
+
+    def node_states(self, run_id: str) -> dict[str, int]:
+        """See `Runs.node_states`."""
+        sql = "SELECT state, count(*) AS number FROM nodes WHERE run_id = ? GROUP BY state"
+        counted: dict[str, int] = {}
+        for row in self._db.read(sql, (run_id,)):
+            state = str(stored_node_state(row["state"]))
+            counted[state] = counted.get(state, 0) + row["number"]
+        return counted
+
+    def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
+        """See `Runs.replica_states`."""
+        of_group = f"FROM nodes WHERE run_id = ? AND grp = ? AND {_STARTED}"
+        states = f"SELECT state AS states {of_group}"
+        if nodes > 1:
+            states = f"SELECT group_concat(DISTINCT state) AS states {of_group} GROUP BY replica"
+        sql = f"SELECT states, count(*) AS number FROM ({states}) GROUP BY states"
+        counted: dict[str, int] = {}
+        for row in self._db.read(sql, (run_id, group)):
+            names = {str(stored_node_state(state)) for state in str(row["states"]).split(",")}
+            key = ",".join(sorted(names))
+            counted[key] = counted.get(key, 0) + row["number"]
+        return counted
 
     def save(self, *steps: RunStep) -> None:
         """See `Runs.save`."""
@@ -242,7 +272,7 @@ class SqliteRuns:
     def records(self, project: str | None, chosen: RunFilter) -> list[RunRecord]:
         """See `Runs.records`."""
         clauses, values = _clauses(project, chosen)
-        rows = self._db.read(f"{_WITH_PLAN}{clauses}", values)
+        rows = self._db.read(f"{RUN_QUERY}{clauses}", values)
         return [run_record(self._db, row) for row in rows]
 
     def live(self) -> list[RunSummary]:
@@ -271,6 +301,33 @@ def _scaled_down(nodes: Sequence[NodeRecord]) -> list[NewEntry]:
     from muster.lifecycle.ranks import format_ranks
 
     return [("nodes", {"ranks": format_ranks(ranks), "state": NodeState.SCALED_DOWN})]
+
+
+#: See `NodeRecord.has_started`.
+_STARTED = (
+    "state NOT IN ('SCALED_DOWN', 'PARKED') AND (started_at IS NOT NULL "
+    "OR state NOT IN ('PENDING', 'STOPPED') OR (state = 'PENDING' AND incarnation > 0))"
+)
+
+
+def _node_clauses(chosen: NodeFilter) -> tuple[str, list[Any]]:
+    """Conditions of a query for nodes, and their values."""
+    where = " AND rank > ?" + (f" AND {_STARTED}" if chosen.started else "")
+    values: list[Any] = [chosen.after]
+    if chosen.before is not None:
+        where += " AND rank < ?"
+        values.append(chosen.before)
+    ranks = chosen.ranks
+    if isinstance(ranks, range) and ranks.step == 1:
+        where += " AND rank BETWEEN ? AND ?"
+        values += [ranks.start, ranks.stop - 1]
+        ranks = None
+    columns = (("rank", ranks), ("grp", chosen.groups), ("state", chosen.states))
+    for column, given in columns:
+        if given is not None:  # as one value: the number of values is limited
+            where += f" AND {column} IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(list(given)))
+    return where, values
 
 
 def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
@@ -304,14 +361,9 @@ def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
 
 def _write_step(connection: sqlite3.Connection, step: RunStep) -> None:
     """Within a transaction: record a step of a run."""
-    run_id, columns = step.lease.run_id, dict(step.changes)
+    run_id = step.lease.run_id
     check_lease(connection, step.lease)
-    if "plan" in columns:
-        update = "UPDATE plans SET plan = ? WHERE run_id = ?"
-        connection.execute(update, (json.dumps(columns.pop("plan")), run_id))
-    if columns:
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-        values = [column_value(name, value) for name, value in columns.items()]
-        connection.execute(f"UPDATE runs SET {assignments} WHERE id = ?", [*values, run_id])
+    change_run(connection, run_id, step.changes)
     write_nodes(connection, run_id, step.nodes)
+    change_nodes(connection, run_id, step.node_changes)
     append_events(connection, run_id, step.entries, step.now)

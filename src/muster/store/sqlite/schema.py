@@ -48,6 +48,16 @@ def _count_number(table: str, kind: str, name: str, number: str) -> str:
     END;"""
 
 
+def _move_spec(event: str, into: str) -> str:
+    """A trigger that moves what a process of an earlier version writes into the former columns.
+    into: the statement that stores it."""
+    name = f"runs_spec_{event.split(maxsplit=1)[0].lower()}"
+    return f"""CREATE TRIGGER {name} AFTER {event} ON runs WHEN new.spec != '{{}}' BEGIN
+        {into};
+        UPDATE runs SET spec = '{{}}', origins = '{{}}', overrides = '{{}}' WHERE id = new.id;
+    END;"""
+
+
 #: Times of a run that change.
 _RUN_TIMES = (
     "started_at",
@@ -388,6 +398,39 @@ MIGRATIONS: tuple[str, ...] = (
     {_keep_micros("runs", "id", "created_at", *_RUN_TIMES, update=False)}
     {_keep_micros("runs", "id", *_RUN_TIMES, update=True)}
     {_keep_micros("events", "run_id seq", "time", update=False)}
+    """,
+    # results of programs
+    """
+    ALTER TABLE nodes ADD COLUMN metrics TEXT NOT NULL DEFAULT '';
+    """,
+    # specs beside their runs, for the same reason as plans: an array from a file has its rows there
+    f"""
+    CREATE TABLE run_specs (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        spec TEXT NOT NULL,
+        origins TEXT NOT NULL,
+        overrides TEXT NOT NULL
+    );
+    INSERT INTO run_specs SELECT id, spec, origins, overrides FROM runs;
+    ALTER TABLE runs DROP COLUMN spec;
+    ALTER TABLE runs DROP COLUMN origins;
+    ALTER TABLE runs DROP COLUMN overrides;
+    -- empty: processes of an earlier version that have the file open read and write them
+    ALTER TABLE runs ADD COLUMN spec TEXT NOT NULL DEFAULT '{{}}';
+    ALTER TABLE runs ADD COLUMN origins TEXT NOT NULL DEFAULT '{{}}';
+    ALTER TABLE runs ADD COLUMN overrides TEXT NOT NULL DEFAULT '{{}}';
+    {
+        _move_spec(
+            "INSERT",
+            "INSERT INTO run_specs VALUES (new.id, new.spec, new.origins, new.overrides)",
+        )
+    }
+    {
+        _move_spec(
+            "UPDATE OF spec",
+            "UPDATE run_specs SET spec = new.spec, origins = new.origins WHERE run_id = new.id",
+        )
+    }
     """,
 )
 

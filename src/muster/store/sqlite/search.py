@@ -10,13 +10,13 @@ from muster.store.sqlite.database import Database, Row
 
 
 def by_prefix(db: Database, table: str, project: str, text: str) -> list[Row]:
-    """Rows of a project whose id starts with `text`, limited to what the message for several
-    matches shows; no row for a text that is too short to be meant as an id."""
+    """Id and name of what a project has with an id that starts with `text`, limited to what the
+    message for several matches shows; no row for a text that is too short to be meant as an id."""
     if len(text) < SHORTEST_PREFIX:
         return []
     # a range, since it uses the index on ids; with `+`, SQLite uses no index on projects
     return db.read(
-        f"SELECT * FROM {table} WHERE id >= ? AND id < ? AND +project = ? "
+        f"SELECT id, name FROM {table} WHERE id >= ? AND id < ? AND +project = ? "
         f"ORDER BY id LIMIT {SHOWN + 1}",
         (text, text + "\U0010ffff", project),
     )

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from simulation.harness.invariants import decisions, incarnations, record, restarts, scaling
+from simulation.harness.invariants import (
+    contacts,
+    decisions,
+    incarnations,
+    native_restarts,
+    record,
+    restarts,
+    scaling,
+)
 from simulation.harness.trace import Trace
 from simulation.harness.view import View
 
@@ -24,6 +32,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     record.success_waits_for_others,
     record.interrupted_nodes_have_not_succeeded,
     record.a_suspended_run_has_no_nodes,
+    record.failures_survive_suspension,
     record.successes_survive_suspension,
     record.node_states_are_in_order,
     record.node_counts_are_correct,
@@ -46,6 +55,19 @@ INVARIANTS: tuple[Invariant, ...] = (
     incarnations.checkpoint_grace_is_given,
     incarnations.every_node_may_save,
     incarnations.a_new_controller_restarts_ready_timeouts,
+    contacts.failures_are_real,
+    contacts.every_end_is_recorded_once,
+    contacts.contacts_are_recorded,
+    contacts.queues_are_recorded,
+    contacts.places_are_recorded,
+    contacts.no_deadline_counts_time_in_a_queue,
+    contacts.unreachable_nodes_are_not_killed,
+    contacts.grace_periods_count_from_contact,
+    contacts.startup_timeouts_count_time_with_contact,
+    contacts.nodes_are_left_alone,
+    native_restarts.native_restarts_are_adopted,
+    native_restarts.budgets_count_native_restarts,
+    native_restarts.a_run_is_not_worse_off,
     decisions.the_policy_decides,
     decisions.the_first_cause_is_named,
     restarts.restarts_follow_the_rules,
@@ -61,6 +83,9 @@ INVARIANTS: tuple[Invariant, ...] = (
     scaling.scaled_down_nodes_have_no_processes,
     scaling.scaled_down_nodes_do_not_fail,
     scaling.desired_nodes_start,
+    scaling.arrays_keep_their_parallelism,
+    scaling.arrays_start_in_order,
+    scaling.arrays_stop_when_they_have_succeeded,
 )
 
 

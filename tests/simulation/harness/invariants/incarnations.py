@@ -12,10 +12,11 @@ from muster.lifecycle.effects import (
     StartNodes,
     StopNodes,
 )
+from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeRef, RunStatus
-from simulation.harness.invariants.scaling import desired_replicas
+from simulation.harness.invariants.scaling import desired_replicas, succeeded_early
 from simulation.harness.trace import Command, Fact, Loaded, Note, Step
 from simulation.harness.view import View
 
@@ -38,24 +39,31 @@ def one_incarnation_at_a_time(view: View) -> Iterator[str]:
 
 def no_process_outlives_its_run(view: View) -> Iterator[str]:
     """When a run is recorded as ended or suspended, all its processes have ended; none starts until
-    it is resumed."""
-    alive: set[int] = set()
-    at_rest = False
+    it is resumed. Where the engine has restarted it meanwhile, and nobody has heard of that, they
+    end with the session."""
+    alive: dict[int, int] = {}
+    at_rest, unheard = False, of_native_restart(1)
     for line in view.trace.lines:
         if isinstance(line, Step):
             at_rest = line.after.state.terminal or line.after.state is RunState.SUSPENDED
-            if at_rest and alive:
-                yield f"step {line.number}: nodes {sorted(alive)} are still alive"
+            unheard = of_native_restart(line.after.native_restarts + 1)
+            if at_rest and (known := [rank for rank in alive if alive[rank] < unheard]):
+                yield f"step {line.number}: nodes {sorted(known)} are still alive"
         elif isinstance(line, Fact) and line.what == "launched":
-            alive.add(line.rank)
-            if at_rest:
+            alive[line.rank] = line.incarnation
+            if at_rest and line.incarnation < unheard:
                 yield f"{line.at:.3f}: node-{line.rank} starts"
         elif isinstance(line, Fact) and line.what == "ended":
-            alive.discard(line.rank)
+            alive.pop(line.rank, None)
+    if at_rest and alive:
+        yield f"nodes {sorted(alive)} are alive at the end"
 
 
 def a_run_that_is_handed_over_has_no_processes(view: View) -> Iterator[str]:
-    """When a controller records that it leaves the run to another one, no process is left."""
+    """When a controller records that it leaves the run to another one, no process is left, unless
+    nodes outlive it."""
+    if view.trace.detached:
+        return
     alive: set[NodeRef] = set()
     for line in view.trace.lines:
         if isinstance(line, Fact) and line.what == "launched":
@@ -124,6 +132,7 @@ def start_order_is_kept(view: View) -> Iterator[str]:
                 awaited = policy.groups[other]
                 if complete and not _complete(view, status, awaited):
                     yield f"step {command.step}: {group.name} before {awaited.name} is complete"
+                up = 0
                 for rank in awaited.ranks:
                     history = seen.get(NodeRef(rank, status.nodes[rank].incarnation))
                     stopped = status.nodes[rank].state.ended or status.nodes[rank].scaled_down
@@ -137,18 +146,24 @@ def start_order_is_kept(view: View) -> Iterator[str]:
                         and history.ended is not None
                         and history.ended <= command.at
                     )
-                    if not (ready or ended or stopped):
+                    up += (ready or ended or stopped) and not status.nodes[rank].scaled_down
+                    if not (ready or ended or stopped or awaited.is_array):
                         yield f"step {command.step}: {group.name} before node-{rank} is up"
+                desired = len(desired_replicas(status, awaited)) * awaited.nodes
+                if awaited.is_array and up < min(desired, awaited.at_once * awaited.nodes):
+                    yield f"step {command.step}: {group.name} before {awaited.name} is up"
 
 
 def _complete(view: View, status: RunStatus, group: GroupPolicy) -> bool:
     """Enough replicas of the group have really succeeded."""
-    done = 0
+    done = set()
     for replica in range(group.replicas):
         refs = [NodeRef(r, status.nodes[r].incarnation) for r in group.replica_ranks(replica)]
         histories = [view.incarnations.get(ref) for ref in refs]
-        done += all(x is not None and x.end is not None and x.end.exit_code == 0 for x in histories)
-    return done >= min(group.min_success, len(desired_replicas(status, group)))
+        if all(x is not None and x.end is not None and x.end.exit_code == 0 for x in histories):
+            done.add(replica)
+    least = min(group.min_success, len(desired_replicas(status, group)))
+    return len(done) >= least or succeeded_early(group, done)
 
 
 def a_failed_replica_stays_down(view: View) -> Iterator[str]:
@@ -214,15 +229,24 @@ def grace_period_is_given(view: View) -> Iterator[str]:
 
 def grace_period_is_not_extended(view: View) -> Iterator[str]:
     """A stopping node is killed after `grace_period`, and a node that saves a checkpoint is stopped
-    after `checkpoint.grace`, also if other commands follow."""
-    policy = view.policy
+    after `checkpoint.grace`, also if other commands follow. (If nodes outlive their controller, a
+    new one counts anew; and so does a new contact with a node.)"""
+    policy, by = view.policy, ""
     saving: dict[NodeRef, float] = {}
     ending: dict[NodeRef, float] = {}
     for step in view.steps:
+        if view.trace.detached and step.by != by:
+            saving.clear()
+            ending.clear()
+        by = step.by
         for rank, node in enumerate(step.after.nodes):
-            if not node.leaving or step.hands_over:
+            if not node.leaving or not step.decides:
                 continue
             ref = NodeRef(rank, node.incarnation)
+            if node.unreachable_since is not None:
+                saving.pop(ref, None)
+                ending.pop(ref, None)
+                continue
             if node.kill_at is None:
                 since = saving.setdefault(ref, step.now)
                 if policy.checkpoint and step.now > since + policy.checkpoint.grace + _TOLERANCE:
@@ -253,6 +277,15 @@ def every_decision_is_carried_out(view: View) -> Iterator[str]:
                 yield f"step {line.number}: not carried out: {sorted(map(str, expected))}"
             old = set(_intents(view.policy, line.before))
             expected = set(_intents(view.policy, line.after)) - old if driving else set()
+            expected -= {(StartNodes, ref) for ref in _queued(line.before)}
+            expected -= {(StartNodes, ref) for ref in view.begun_by_engine(line)}
+
+
+def _queued(status: RunStatus) -> Iterator[NodeRef]:
+    """The nodes that have been started, and wait in a queue."""
+    for rank, node in enumerate(status.nodes):
+        if node.state is NodeState.QUEUED:
+            yield NodeRef(rank, node.incarnation)
 
 
 def _intents(policy: Policy, status: RunStatus) -> Iterator[tuple[type, NodeRef]]:
@@ -327,8 +360,9 @@ def every_node_may_save(view: View) -> Iterator[str]:
                 stopped = (
                     not step.before.nodes[rank].leaving and node.alive and not node.scaling_down
                 )
-                serves = view.policy.group_of(rank).serves
-                if stopped and not serves and node.kill_at is not None and not _cut_short(step):
+                group = view.policy.group_of(rank)
+                ends = group.serves or _has_succeeded_early(after, group)
+                if stopped and not ends and node.kill_at is not None and not _cut_short(step):
                     yield f"step {step.number}: node-{rank} is stopped"
         for rank, node in enumerate(after.nodes):
             saving = after.stopping is not None and node.alive and node.kill_at is None
@@ -341,6 +375,16 @@ def _saves(entry: Entry) -> bool:
     return limit or entry.data["towards"] == RunState.SUSPENDED
 
 
+def _has_succeeded_early(status: RunStatus, group: GroupPolicy) -> bool:
+    """Whether the rest of an array is stopped because enough of it has succeeded."""
+    done = {
+        replica
+        for replica in range(group.replicas)
+        if all(status.nodes[r].state is NodeState.SUCCEEDED for r in group.replica_ranks(replica))
+    }
+    return succeeded_early(group, done)
+
+
 def _cut_short(step: Step) -> bool:
     """Whether a cancel in the same step, or an earlier stop of these nodes, takes precedence."""
     kinds = [entry.kind for entry in step.entries]
@@ -349,14 +393,21 @@ def _cut_short(step: Step) -> bool:
 
 def a_new_controller_restarts_ready_timeouts(view: View) -> Iterator[str]:
     """Nodes that are starting when a controller takes over are launched again, and their
-    `ready_timeout` restarts."""
+    `ready_timeout` restarts; if they have outlived the one before, also that of nodes that run."""
+    begun = (NodeState.STARTING, *(NodeState.RUNNING,) * view.trace.detached)
     by = ""
     for step in view.steps:
         first, by = step.by != by and step.by.startswith("controller"), step.by
         for rank, node in enumerate(step.after.nodes if first else ()):
             old = step.before.nodes[rank]
-            starting = node.state is NodeState.STARTING and old.state is NodeState.STARTING
-            if starting and not old.leaving and not node.leaving and node.since != step.now:
+            starting = node.state in begun and old.state in begun
+            lost = old.unreachable_since is not None  # its clock stands still
+            if not starting or old.leaving or node.leaving or node.since is None or lost:
+                continue
+            # a step that changes nothing is not recorded
+            begun_at = max(at for at in view.controllers if at <= step.at)
+            unrecorded = step.at - begun_at if view.trace.detached else 0.0
+            if not 0 <= step.now - node.since - node.away + _TOLERANCE <= unrecorded + 0.01:
                 yield f"step {step.number}: node-{rank} since {node.since}"
 
 

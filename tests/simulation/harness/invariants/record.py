@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -12,13 +12,14 @@ from muster.lifecycle.policy import Policy
 from muster.lifecycle.replay import replay
 from muster.lifecycle.states import ENDED, NodeState, RunState
 from muster.lifecycle.status import NodeRef, NodeStatus, Reason, RunStatus
-from simulation.harness.invariants.scaling import desired_replicas
+from simulation.harness.invariants.scaling import desired_replicas, succeeded_early
 from simulation.harness.trace import Note, Step
 from simulation.harness.view import View
 
 _ORDER = (
     NodeState.SCALED_DOWN,
     NodeState.PENDING,
+    NodeState.QUEUED,
     NodeState.STARTING,
     NodeState.RUNNING,
     NodeState.READY,
@@ -68,7 +69,8 @@ _NEXT = {
 
 def node_states_are_in_order(view: View) -> Iterator[str]:
     """A node's states come in order within an incarnation, and incarnations only increase. Only a
-    node that never started is pending again when its supervisor is lost, or scaled down."""
+    node that never started is pending again when its supervisor is lost, or scaled down; and only
+    one that was given to the engine turns out to be queued."""
     for step in view.steps:
         if step.before.nodes is step.after.nodes:
             continue
@@ -88,12 +90,13 @@ def _is_allowed(old: NodeStatus, new: NodeStatus, *, lost: bool) -> bool:
         return True
     unstarted = lost and (old.state, new.state) == (NodeState.STARTING, NodeState.PENDING)
     scaled_down = (old.state, new.state) == (NodeState.PENDING, NodeState.SCALED_DOWN)
-    return unstarted or scaled_down or _ORDER.index(new.state) >= _ORDER.index(old.state)
+    queued = (old.state, new.state) == (NodeState.STARTING, NodeState.QUEUED)
+    return unstarted or scaled_down or queued or _ORDER.index(new.state) >= _ORDER.index(old.state)
 
 
 def node_counts_are_correct(view: View) -> Iterator[str]:
     """The counts of nodes by state, which are updated incrementally, match a full count."""
-    nodes: tuple[NodeStatus, ...] = ()
+    nodes: Sequence[NodeStatus] = ()
     for step in view.steps:
         kept = step.after.counts
         if nodes is not step.after.nodes:
@@ -181,9 +184,12 @@ def a_cancel_is_final(view: View) -> Iterator[str]:
 
 
 def _steps_after(view: View, note: Note) -> list[Step]:
-    """The steps of controllers and recovery; a resume by the user does not read other requests."""
+    """The steps of controllers and recovery; a resume by the user does not read other requests, nor
+    does one that leaves nodes that outlive it, or replaces it."""
     place = next(i for i, line in enumerate(view.trace.lines) if line is note)
     steps = (line for line in view.trace.lines[place:] if isinstance(line, Step))
+    if view.trace.detached:
+        steps = (step for step in steps if step.decides)
     return [step for step in steps if step.by != "the user" or step.after.state.terminal]
 
 
@@ -201,8 +207,8 @@ def suspensions_are_requested(view: View) -> Iterator[str]:
 
 
 def attempts_are_counted(view: View) -> Iterator[str]:
-    """Each restart of the whole run starts a new attempt, and so does each resume of a run that had
-    started; nothing else does."""
+    """Each restart of the whole run starts a new attempt, also one by the engine itself, and so
+    does each resume of a run that had started; nothing else does."""
     for step in view.steps:
         started = step.before.started_at is not None
         more = sum(
@@ -231,12 +237,14 @@ def interrupted_nodes_have_not_succeeded(view: View) -> Iterator[str]:
         if ending is None or ending.outcome is not RunState.SUSPENDED:
             continue
         for rank, (old, new) in enumerate(zip(step.before.nodes, step.after.nodes, strict=True)):
-            if old.leaving and new.state is NodeState.SUCCEEDED:
+            same = old.incarnation == new.incarnation
+            if same and old.leaving and new.state is NodeState.SUCCEEDED:
                 yield f"step {step.number}: node-{rank}"
 
 
 def a_suspended_run_has_no_nodes(view: View) -> Iterator[str]:
-    """In a suspended run each replica has succeeded as a whole, is pending, or is scaled down."""
+    """In a suspended run each replica has succeeded as a whole, is pending, or is scaled down; one
+    of an array may have failed."""
     for step in view.steps:
         after = step.after
         if after.state is not RunState.SUSPENDED or step.before.state is RunState.SUSPENDED:
@@ -245,7 +253,11 @@ def a_suspended_run_has_no_nodes(view: View) -> Iterator[str]:
             yield f"step {step.number}: it is still stopping"
         for ranks in _replicas(view.policy):
             states = {after.nodes[rank].state for rank in ranks}
-            if states not in ({NodeState.SUCCEEDED}, {NodeState.PENDING}, {NodeState.SCALED_DOWN}):
+            if states in ({NodeState.SUCCEEDED}, {NodeState.PENDING}, {NodeState.SCALED_DOWN}):
+                continue
+            of_array = view.policy.group_of(ranks[0]).is_array
+            ended = all(state.ended for state in states)
+            if not (of_array and ended and NodeState.FAILED in states):
                 yield f"step {step.number}: nodes {ranks} are {states}"
 
 
@@ -255,7 +267,7 @@ def successes_survive_suspension(view: View) -> Iterator[str]:
     for step in view.steps:
         resumed = step.before.state is RunState.SUSPENDED
         suspended = step.after.state is RunState.SUSPENDED
-        if resumed == suspended:
+        if resumed == suspended or step.after.native_restarts != step.before.native_restarts:
             continue
         restarted = {rank for r in view.restarts if r.step is step for rank in r.ranks}
         for ranks in _replicas(view.policy):
@@ -268,6 +280,47 @@ def successes_survive_suspension(view: View) -> Iterator[str]:
                 step.after.nodes[rank] != node for rank, node in zip(ranks, nodes, strict=True)
             ):
                 yield f"step {step.number}: nodes {ranks} had succeeded"
+
+
+def failures_survive_suspension(view: View) -> Iterator[str]:
+    """A replica of an array that has failed before a run is suspended, and is not restarted, stays
+    failed while the run is suspended and after it is resumed. One that has not failed by then is
+    not failed in the suspended run."""
+    failed: set[int] = set()  # the first ranks of such replicas, when the suspension begins
+    known = False
+    for step in view.steps:
+        ending, after = step.after.stopping, step.after
+        suspending = ending is not None and ending.outcome is RunState.SUSPENDED
+        begun = any(
+            entry.kind == "stopping" and entry.data["towards"] == RunState.SUSPENDED
+            for entry in step.entries
+        )
+        if begun:
+            failed, known = {*_failed_replicas(view.policy, step.before)}, True
+        elif not suspending and after.state is not RunState.SUSPENDED:
+            known = known and step.before.state is RunState.SUSPENDED
+        if known and after.state is RunState.SUSPENDED:
+            kept = {*_failed_replicas(view.policy, after)}
+            if kept != failed:
+                yield f"step {step.number}: failed before {failed}, and then {kept}"
+        elif known and step.before.state is RunState.SUSPENDED and not after.state.terminal:
+            restarted = {rank for r in view.restarts if r.step is step for rank in r.ranks}
+            lost = failed - {*_failed_replicas(view.policy, after)} - restarted
+            if lost:
+                yield f"step {step.number}: replicas from ranks {lost} had failed"
+
+
+def _failed_replicas(policy: Policy, status: RunStatus) -> Iterator[int]:
+    """The first ranks of the replicas of arrays with a node that has failed, or fails whatever its
+    exit code, and is not restarted."""
+    for ranks in _replicas(policy):
+        nodes = [status.nodes[rank] for rank in ranks]
+        if policy.group_of(ranks[0]).is_array and any(
+            node.state is NodeState.FAILED
+            or (node.alive and node.fault is not None and node.next_incarnation is None)
+            for node in nodes
+        ):
+            yield ranks[0]
 
 
 def _replicas(policy: Policy) -> Iterator[range]:
@@ -296,15 +349,19 @@ def the_outcome_matches_the_nodes(view: View) -> Iterator[str]:
 def _success(view: View, final: RunStatus) -> Iterator[str]:
     if final.exit_code != 0:
         yield f"exit code {final.exit_code} of a success"
-    rules, counts = view.policy.success, []
+    rules, counts, enough = view.policy.success, [], []
     for index in rules.groups:
         group = view.policy.groups[index]
-        done = sum(
-            all(_succeeded(view, final, rank) for rank in group.replica_ranks(replica))
+        done = {
+            replica
             for replica in range(group.replicas)
-        )
-        counts.append((done, min(group.min_success, len(desired_replicas(final, group)))))
-    if rules.any_replica and not any(done for done, _ in counts):
+            if all(_succeeded(view, final, rank) for rank in group.replica_ranks(replica))
+        }
+        least = min(group.min_success, len(desired_replicas(final, group)))
+        least = min(least, len(done)) if succeeded_early(group, done) else least
+        counts.append((len(done), least))
+        enough.append(len(done) >= least if group.is_array else bool(done))
+    if rules.any_replica and not any(enough):
         yield "no replica has succeeded"
     if not rules.any_replica and any(done < least for done, least in counts):
         yield f"(successes, required) of its groups: {counts}"
@@ -320,7 +377,7 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
         "its supervisor broke",
         "its supervisors were lost repeatedly",
         _NOTHING_LEFT,
-    ):
+    ) or final.details.startswith("the engine has restarted"):
         return
     cause = final.cause
     if cause is None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
+from muster.lifecycle.policy import Action, Backoff, GroupPolicy, Policy, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason, RunStatus
 from simulation.harness.trace import Step
 from simulation.harness.view import Restart, View
 
 _TOLERANCE = 0.002  # seconds; waits take a little longer, and the log rounds
+_BEGUN = (NodeState.STARTING, NodeState.RUNNING)
 
 
 def restarts_follow_the_rules(view: View) -> Iterator[str]:
@@ -27,7 +28,13 @@ def restarts_follow_the_rules(view: View) -> Iterator[str]:
         failure = _failure_of(restart)
         if failure is None:
             continue
-        first = next((rule for rule in rules if fits(rule, failure)), None)
+        of_nodes = (rule for rule in rules if not rule.group_failed)
+        first = next((rule for rule in of_nodes if fits(rule, failure)), None)
+        if not restart.retry and (first is None or first.action is Action.FAIL_REPLICA):
+            # the group has failed, see `the_policy_decides`
+            of_groups = (rule for rule in rules if rule.action not in ABOUT_NODES)
+            fitting = [rule for rule in of_groups if fits(rule, failure)]
+            first = restart.rule if restart.rule in fitting else None
         if restart.retry:
             if first is not None and first.before_retries:
                 yield f"restart {restart.number} is a retry, not by {first}"
@@ -37,6 +44,10 @@ def restarts_follow_the_rules(view: View) -> Iterator[str]:
         action = view.policy.action if first is None else first.action
         if not set(_scope(view.policy, restart, action)) <= set(restart.ranks):
             yield f"restart {restart.number}: {restart.ranks}, not the scope of {action}"
+
+
+#: Actions that say nothing about a group that has failed.
+ABOUT_NODES = (Action.FAIL_REPLICA, Action.RESTART_NODE)
 
 
 def _failure_of(restart: Restart) -> Mapping[str, Any] | None:
@@ -67,6 +78,31 @@ def _scope(policy: Policy, restart: Restart, action: Action) -> range:
     }.get(action, range(policy.size))
 
 
+def adoptions(view: View) -> Iterator[tuple[Step, int]]:
+    """The steps in which restarts by the engine itself are adopted, and how many of these are
+    counted then."""
+    for step in view.steps:
+        if step.after.native_restarts != step.before.native_restarts:
+            own = sum(restart.counted and restart.step is step for restart in view.restarts)
+            yield step, step.after.spent.run - step.before.spent.run - own
+
+
+def restarts_in_progress(view: View, step: Step) -> set[int]:
+    """The restarts that were counted and some of whose nodes have not run, as recorded before a
+    step."""
+    counted = {r.number for r in view.restarts if r.counted and r.step.number < step.number}
+    nodes = [node for node in step.before.nodes if not node.scaled_down]
+    awaited = {node.next_incarnation for node in nodes} | {
+        node.incarnation
+        for node in nodes
+        if node.next_incarnation is None and node.state in _UNSTARTED
+    }
+    return {number for number in counted if number in awaited}
+
+
+_UNSTARTED = (NodeState.PENDING, NodeState.QUEUED, NodeState.STARTING)
+
+
 def nothing_else_restarts(view: View) -> Iterator[str]:
     """Only what a restart names restarts. Suspending ends the nodes of the whole run, and added
     replicas were scaled down before."""
@@ -76,6 +112,8 @@ def nothing_else_restarts(view: View) -> Iterator[str]:
     for step in view.steps:
         if step.before.nodes is step.after.nodes or step.after.state is RunState.SUSPENDED:
             continue
+        if step.after.native_restarts != step.before.native_restarts:
+            continue  # all nodes
         for rank, (old, new) in enumerate(zip(step.before.nodes, step.after.nodes, strict=True)):
             expected = new.incarnation in (old.incarnation, old.next_incarnation)
             expected = expected and new.next_incarnation in (None, old.next_incarnation)
@@ -87,11 +125,13 @@ def nothing_else_restarts(view: View) -> Iterator[str]:
 def budgets_are_kept(view: View) -> Iterator[str]:
     """The number of restarts stays within the budgets of the run, its groups, its rules, and
     its replicas' retries, counted from the event log."""
-    policy, spent = view.policy, _Spent(Counter(), Counter(), Counter(), Counter())
+    policy, spent, native = view.policy, _spent(), [*adoptions(view)]
     for restart in view.restarts:
+        while native and native[0][0].number <= restart.step.number:
+            _adopt(spent, native.pop(0)[1])
         _spend(spent, restart)
         group, rule = restart.group, restart.rule
-        if spent.run[""] > policy.max_restarts:
+        if restart.counted and spent.run[""] > policy.max_restarts:
             yield f"restart {restart.number}: the run has {policy.max_restarts}"
         if group.max_restarts is not None and spent.groups[group.name] > group.max_restarts:
             yield f"restart {restart.number}: group {group.name} has {group.max_restarts}"
@@ -100,17 +140,23 @@ def budgets_are_kept(view: View) -> Iterator[str]:
             yield f"restart {restart.number}: rule {rule.name} has {maximum}"
         if spent.retries[_replica(restart)] > group.retries:
             yield f"restart {restart.number}: replicas of group {group.name} have {group.retries}"
+        if group.total_retries is not None and spent.total[group.name] > group.total_retries:
+            yield f"restart {restart.number}: group {group.name} has {group.total_retries} in all"
 
 
 def only_counted_restarts_are_spent(view: View) -> Iterator[str]:
-    """The recorded use of budgets matches the event log. Retries and restarts by rules that do not
-    count are free."""
-    final, spent = view.trace.final, _Spent(Counter(), Counter(), Counter(), Counter())
+    """The recorded use of budgets matches the event log, and what was reported of restarts by the
+    engine itself. Retries and restarts by rules that do not count are free."""
+    final, spent = view.trace.final, _spent()
     for restart in view.restarts:
         _spend(spent, restart)
     if final is None:
         return
-    logged = (spent.run[""], dict(spent.groups), dict(spent.rules))
+    logged = (
+        spent.run[""] + sum(n for _, n in adoptions(view)),
+        dict(spent.groups),
+        dict(spent.rules),
+    )
     kept = (final.spent.run, dict(final.spent.groups), dict(final.spent.rules))
     if logged != kept:
         yield f"by the log {logged}, recorded {kept}"
@@ -121,20 +167,38 @@ class _Spent(Struct):
     groups: Counter[str]
     rules: Counter[str]
     retries: Counter[str]
+    #: Retries of a group since it was restarted as a whole.
+    total: Counter[str]
+
+
+def _spent() -> _Spent:
+    return _Spent(Counter(), Counter(), Counter(), Counter(), Counter())
 
 
 def _spend(spent: _Spent, restart: Restart) -> None:
+    renews = restart.what != "node" and not restart.retry
     for key in list(spent.retries):  # a replica that restarts as a whole gets new retries
         name, _, replica = key.rpartition("/")
-        if not restart.retry and _covers(restart, name, int(replica)):
+        if renews and _covers(restart, name, int(replica)):
             del spent.retries[key]
+    for group in restart.policy.groups:
+        if renews and set(group.ranks) <= set(restart.ranks):
+            del spent.total[group.name]
     if restart.retry:
         spent.retries[_replica(restart)] += 1
+        spent.total[restart.group.name] += 1
     if restart.rule is not None:
         spent.rules[restart.rule.name] += 1
     if restart.counted:
         spent.run[""] += 1
         spent.groups[restart.group.name] += 1
+
+
+def _adopt(spent: _Spent, number: int) -> None:
+    """Restarts by the engine itself restart the whole run."""
+    spent.run[""] += number
+    spent.retries.clear()
+    spent.total.clear()
 
 
 def _covers(restart: Restart, name: str, replica: int) -> bool:
@@ -159,20 +223,31 @@ def backoff_is_kept(view: View) -> Iterator[str]:
 
 def backoff_grows(view: View) -> Iterator[str]:
     """The first restart after a stable time has no wait; each consecutive restart waits
-    according to `backoff`."""
+    according to `backoff`. Replicas of an array wait according to the retries that each has
+    used."""
     rules, streak, back = view.policy.backoff, 0, None
+    used = _spent()
     for restart in view.restarts:
+        _spend(used, restart)
+        if restart.what in ("node", "replica") and restart.group.is_array:
+            retries = used.retries[_replica(restart)]
+            yield from _check_wait(restart, rules, max(0, retries - 1))
+            continue
         stable = back is None or restart.step.now - back >= rules.reset_after - _TOLERANCE
         if back is not None and abs(restart.step.now - back - rules.reset_after) < 2 * _TOLERANCE:
             stable = not restart.wait  # the log rounds, so it may be either
         streak = 0 if stable else streak
-        minimum = 0.0
-        if streak and rules.initial:
-            minimum = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
-        maximum = min(rules.longest, minimum * (1 + rules.jitter)) if minimum else 0.0
-        if not minimum - _TOLERANCE <= restart.wait <= maximum + _TOLERANCE:
-            yield f"restart {restart.number} waits {restart.wait} s, not {minimum} to {maximum}"
+        yield from _check_wait(restart, rules, streak)
         streak, back = streak + 1, restart.step.now + restart.wait
+
+
+def _check_wait(restart: Restart, rules: Backoff, streak: int) -> Iterator[str]:
+    minimum = 0.0
+    if streak and rules.initial:
+        minimum = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
+    maximum = min(rules.longest, minimum * (1 + rules.jitter)) if minimum else 0.0
+    if not minimum - _TOLERANCE <= restart.wait <= maximum + _TOLERANCE:
+        yield f"restart {restart.number} waits {restart.wait} s, not {minimum} to {maximum}"
 
 
 def no_deadline_is_missed(view: View) -> Iterator[str]:
@@ -213,7 +288,7 @@ def max_runtime_is_exact(view: View) -> Iterator[str]:
         if canceled and (over is None or step.now < over - _TOLERANCE):
             yield f"step {step.number}: canceled at {step.now}, not at {over}"
         running = step.after.state is RunState.IN_PROGRESS and step.after.stopping is None
-        running = running and not step.hands_over
+        running = running and step.decides
         if running and over is not None and step.now > over + _TOLERANCE:
             yield f"step {step.number}: still running at {step.now}, over since {over}"
         over = after
@@ -223,7 +298,8 @@ def _due(policy: Policy, status: RunStatus, over: float | None) -> Iterator[floa
     """The next deadlines. over: when the run reaches its `max_runtime`."""
     for node in status.nodes:
         due = node.term_at if node.kill_at is None else node.kill_at
-        if due is not None and node.alive and not node.killed:
+        reachable = node.alive and node.unreachable_since is None
+        if due is not None and reachable and not node.killed:
             yield due
     if status.stopping is not None:
         return
@@ -243,12 +319,14 @@ def _due_in(group: GroupPolicy, status: RunStatus) -> Iterator[float]:
     for replica in range(group.replicas):
         nodes = [status.nodes[rank] for rank in group.replica_ranks(replica)]
         running = [node for node in nodes if node.alive and not node.leaving]
-        since = [node.since for node in nodes if node.since is not None]
+        counted = (node for node in nodes if node.state is not NodeState.QUEUED)
+        since = [node.since for node in counted if node.since is not None]
         if group.timeout is not None and running and since:
             yield min(since) + group.timeout
         for node in running if group.ready_timeout is not None else ():
-            if node.state is not NodeState.READY and node.since is not None:
-                yield node.since + (group.ready_timeout or 0.0)
+            counts = node.state in _BEGUN and node.unreachable_since is None
+            if counts and node.since is not None:
+                yield node.since + node.away + (group.ready_timeout or 0.0)
 
 
 def timeouts_are_not_early(view: View) -> Iterator[str]:
@@ -283,6 +361,14 @@ def _first(view: View, step: Step, ranks: range | list[int], *, runs: bool = Fal
     """When the first of these nodes was launched in the present attempt; with `runs`, when the
     first of all programs ran."""
     started: list[float] = []
+    for begun in view.steps[: step.number]:
+        for ref in view.begun_by_engine(begun):
+            if ref.rank not in ranks or begun.after.attempt != step.before.attempt:
+                continue
+            if runs:
+                started += view.incarnations[ref].runs
+            elif step.before.nodes[ref.rank].incarnation == ref.incarnation:
+                started.append(begun.at)
     for command, effect in view.starts:
         if effect.attempt != step.before.attempt or command.at > step.at:
             continue

@@ -33,6 +33,7 @@ CLAIMS = "spec.volumeClaimPolicies"
 OWN = [{"templates": [{"metadata": {"name": "v"}}]}]
 MOUNTED = {f"{MAIN}.volumeMounts": MOUNT}
 RULES = "spec.failurePolicy.rules"
+LIMITED = {f"{JOB}.backoffLimitPerIndex": 1, f"{JOB}.template.spec.restartPolicy": "Never"}
 IN_PLACE = {
     f"spec.replicatedJobs[{i}].template.spec.{name}": value
     for i in (0, 1)
@@ -142,6 +143,16 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "Job.completionMode": ({}, {f"{JOB}.completionMode": "NonIndexed"}),
     "Job.backoffLimit": ({}, {f"{JOB}.backoffLimit": 1}),
+    "Job.backoffLimitPerIndex": (LIMITED, {**LIMITED, f"{JOB}.backoffLimitPerIndex": 2}),
+    "Job.maxFailedIndexes": (LIMITED, {**LIMITED, f"{JOB}.maxFailedIndexes": 1}),
+    "SuccessRule.succeededIndexes": (
+        {f"{JOB}.successPolicy": {"rules": [{"succeededIndexes": "0"}]}},
+        {f"{JOB}.successPolicy": {"rules": [{"succeededIndexes": "1"}]}},
+    ),
+    "SuccessRule.succeededCount": (
+        {f"{JOB}.successPolicy": {"rules": [{"succeededCount": 1}]}},
+        {f"{JOB}.successPolicy": {"rules": [{"succeededCount": 2}]}},
+    ),
     "Job.activeDeadlineSeconds": ({}, {f"{JOB}.activeDeadlineSeconds": 5}),
     "Job.podReplacementPolicy": ({}, {}),  # Muster always waits
     "PodFailureRule.action": (

@@ -327,11 +327,120 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"spec.ttlSecondsAfterFinished": -1},
         ["spec.ttlSecondsAfterFinished: must be at least 0, not -1"],
     ),
-    "pods that wait for others of their Job": (
-        {f"{JOB}.parallelism": 1},
+    "more arrays than groups": (
+        {f"{JOB}.parallelism": 1, "spec.replicatedJobs[1].replicas": 101},
         [
-            f"{JOB}.parallelism: runs only 1 of 2 pods at a time "
-            "(Muster starts all pods of a Job together: make both equal, or use replicas)"
+            "spec.replicatedJobs[1].replicas: 101 Jobs with more completions than parallelism, or "
+            "limits of indexes (each is a node group here, and 100 are allowed: use more "
+            "completions)"
+        ],
+    ),
+    "limits of indexes": (
+        {
+            f"{JOB}.backoffLimitPerIndex": 1,
+            f"{JOB}.maxFailedIndexes": 3,
+            f"{JOB}.completionMode": "NonIndexed",
+            f"{POD}.restartPolicy": "OnFailure",
+        },
+        [
+            f"{JOB}.backoffLimitPerIndex: requires completionMode Indexed (write it, or use "
+            "backoffLimit)",
+            f"{JOB}.backoffLimitPerIndex: requires restartPolicy Never, as pods cannot fail "
+            f"otherwise (set it in {POD})",
+            f"{JOB}.maxFailedIndexes: 3 indexes may fail, but there are 2 (at most 2)",
+        ],
+    ),
+    "a limit of failed indexes alone": (
+        {f"{JOB}.maxFailedIndexes": 1},
+        [
+            f"{JOB}.maxFailedIndexes: requires backoffLimitPerIndex (add it; 0 fails an index at "
+            "its first failure)"
+        ],
+    ),
+    "many indexes": (
+        {
+            f"{JOB}.backoffLimitPerIndex": 1,
+            f"{JOB}.completions": 100_001,
+            f"{POD}.restartPolicy": "Never",
+        },
+        [
+            f"{JOB}.maxFailedIndexes: is missing, and a Job with over 100,000 completions "
+            "requires it (add it)"
+        ],
+    ),
+    "many indexes at once": (
+        {f"{JOB}.completions": 200_000, f"{JOB}.parallelism": 100_001},
+        [f"{JOB}.parallelism: 100,001 is too many for an Indexed Job (at most 100,000)"],
+    ),
+    "limits of many indexes": (
+        {
+            f"{JOB}.backoffLimitPerIndex": 1,
+            f"{JOB}.completions": 100_001,
+            f"{JOB}.parallelism": 10_001,
+            f"{JOB}.maxFailedIndexes": 10_001,
+            f"{POD}.restartPolicy": "Never",
+        },
+        [
+            f"{JOB}.{name}: 10,001 is too many for a Job with over 100,000 completions and "
+            "backoffLimitPerIndex (at most 10,000)"
+            for name in ("parallelism", "maxFailedIndexes")
+        ],
+    ),
+    "a success policy of a Job": (
+        {
+            f"{JOB}.completionMode": "NonIndexed",
+            f"{JOB}.successPolicy.rules": [
+                {},
+                {"succeededIndexes": "1,0"},
+                {"succeededIndexes": "0-2"},
+                {"succeededIndexes": "0;1"},
+                {"succeededIndexes": "1", "succeededCount": 2},
+            ],
+        },
+        [
+            f"{JOB}.successPolicy: requires completionMode Indexed (write it)",
+            f"{JOB}.successPolicy.rules[0]: has neither succeededIndexes nor succeededCount (give "
+            "one of them, or both)",
+            f"{JOB}.successPolicy.rules[1].succeededIndexes: '0' does not come after 1 (name them "
+            "in their order)",
+            f"{JOB}.successPolicy.rules[2].succeededIndexes: there is no index 2 (indexes go from "
+            "0 to 1)",
+            f"{JOB}.successPolicy.rules[3].succeededIndexes: '0;1' is not a replica number "
+            "(write 3 or 3,17,40-42)",
+            f"{JOB}.successPolicy.rules[4].succeededCount: 2 indexes must succeed, of 1 (at most "
+            "1)",
+        ],
+    ),
+    "a success policy for no index": (
+        {f"{JOB}.successPolicy.rules": [{"succeededIndexes": "0", "succeededCount": 0}]},
+        [f"{JOB}.successPolicy.rules[0].succeededCount: must be at least 1, not 0"],
+    ),
+    "a success policy without rules": (
+        {f"{JOB}.successPolicy": {"rules": []}},
+        [f"{JOB}.successPolicy.rules: has 0 entries (give one to 20)"],
+    ),
+    "limits of indexes in place": (
+        {
+            "spec.failurePolicy": {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
+            "spec.replicatedJobs[0].template.spec.backoffLimit": 2**31 - 1,
+            "spec.replicatedJobs[0].template.spec.podReplacementPolicy": "Failed",
+            "spec.replicatedJobs[0].template.spec.parallelism": 1,
+            "spec.replicatedJobs[0].template.spec.completions": 1,
+            f"{JOB}.backoffLimitPerIndex": 1,
+            f"{JOB}.backoffLimit": 2**31 - 1,
+            f"{JOB}.podReplacementPolicy": "Failed",
+            f"{POD}.restartPolicy": "Never",
+        },
+        [
+            f"{JOB}: backoffLimitPerIndex or successPolicy conflicts with InPlaceRestart, which "
+            "restarts programs before a pod fails (remove one)"
+        ],
+    ),
+    "a deadline of an array beside other Jobs": (
+        {f"{JOB}.parallelism": 1, f"{JOB}.activeDeadlineSeconds": 60},
+        [
+            f"{JOB}.activeDeadlineSeconds: of a Job that runs a few pods at a time is not "
+            "supported beside other Jobs (use spec.activeDeadlineSeconds, the JobSet's own)"
         ],
     ),
     "an Indexed Job without completions": (
@@ -339,10 +448,6 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             f"{JOB}.completions: is missing, and an Indexed Job requires it (write completions: 2)",
         ],
-    ),
-    "a queue of work": (
-        {f"{JOB}.completions": None, f"{JOB}.completionMode": "NonIndexed"},
-        [f"{JOB}.completions: is missing: Muster does not run work queues (write completions: 2)"],
     ),
     "no pods at all": (
         {f"{JOB}.parallelism": 0},
@@ -367,8 +472,8 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             f"{JOB}.podFailurePolicy: requires restartPolicy Never, as pods cannot fail otherwise "
             f"(set it in {POD})",
-            f"{JOB}.podFailurePolicy.rules[0].action: FailIndex: Muster counts retries for a Job, "
-            "not for each index (use replicas of one pod each, and FailJob)",
+            f"{JOB}.podFailurePolicy.rules[0].action: FailIndex requires backoffLimitPerIndex "
+            f"(add it in {JOB}, or use FailJob)",
             f"{JOB}.podFailurePolicy.rules[0].onExitCodes.values: has 0, which is not a failure "
             "(remove it)",
             f"{JOB}.podFailurePolicy.rules[1]: has neither onExitCodes nor onPodConditions "
@@ -426,6 +531,14 @@ def test_errors_use_the_paths_of_the_manifest(
             "spec.replicatedJobs[1].dependsOn": [{"name": "driver", "status": "Ready"}],
         },
         {f"{JOB}.parallelism": 5},
+        {f"{JOB}.completions": 100_001, f"{JOB}.parallelism": 50_000},
+        {
+            f"{JOB}.backoffLimitPerIndex": 1,
+            f"{JOB}.completions": 100_001,
+            f"{JOB}.parallelism": 10_000,
+            f"{JOB}.maxFailedIndexes": 10_000,
+            f"{POD}.restartPolicy": "Never",
+        },
         {"metadata": {"generateName": "demo-"}},
         {"spec.ttlSecondsAfterFinished": 0},
         {"metadata.name": "a" * 45},

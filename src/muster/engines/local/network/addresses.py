@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Network
-from muster.node.files import replace_file
-from muster.plan.model import NodePlan, RunPlan
-from muster.storage.home import RunDir
+from muster.node.files import overwrite_file, replace_file
+from muster.plan.model import NodePlan
 
 #: A Linux bridge has 1024 ports.
 MAX_BRIDGE_NODES = 1000
+#: The interface of a node that has a network of its own.
+INTERFACE = "eth0"
 
 #: Bounds of the addresses given to nodes on the shared network, as offsets in 127.0.0.0/8.
 #: 127.0.x.y is left to other programs.
@@ -71,12 +71,17 @@ def node_names(node: NodePlan) -> tuple[str, ...]:
 
 
 def write_hosts(
-    path: Path, nodes: Sequence[NodePlan], shared: Sequence[str] = (), *, routed: bool = False
+    path: Path,
+    nodes: Sequence[NodePlan],
+    shared: Sequence[str] = (),
+    *,
+    routed: bool = False,
+    again: bool = False,
 ) -> None:
-    """Write the run's hosts file: its nodes, then the entries of this machine's file.
+    """Write a hosts file: these nodes, then the entries of this machine's file.
 
     shared: names that resolve to the addresses of all nodes. routed: whether the nodes reach this
-    machine through an uplink.
+    machine through an uplink. again: the file exists, mounted in nodes of which none runs.
     """
     names_of = {node.rank: (*node_names(node), *shared) for node in nodes}
     own = {name for names in names_of.values() for name in names}
@@ -86,12 +91,18 @@ def write_hosts(
         from muster.engines.local.network import uplink  # few runs need it
 
         lines.append(f"{uplink.MACHINE} {_MACHINE}")
+    lines += [line for line, names in _machine_hosts() if not own & names]
+    write = overwrite_file if again else replace_file
+    write(path, ("\n".join(lines) + "\n").encode())
+
+
+def _machine_hosts() -> Iterator[tuple[str, set[str]]]:
+    """The entries of this machine's hosts file with the names in them, except localhost's."""
     with contextlib.suppress(OSError):  # the machine may have no such file
         for line in HOSTS.read_text().splitlines():
-            names = line.partition("#")[0].split()[1:]
-            if names and "localhost" not in names and not own & set(names):
-                lines.append(line)
-    replace_file(path, ("\n".join(lines) + "\n").encode())
+            names = set(line.partition("#")[0].split()[1:])
+            if names and "localhost" not in names:
+                yield line, names
 
 
 def write_resolver(path: Path) -> None:
@@ -154,24 +165,3 @@ def wrapper_environment(hosts: Path, node: NodePlan) -> dict[str, str]:
         "NSS_WRAPPER_HOSTS": str(hosts),
         "NSS_WRAPPER_HOSTNAME": node.hostname,
     }
-
-
-# --- endpoints
-
-
-def write_endpoints(plan: RunPlan, ports: Mapping[str, int], token: str, run_dir: RunDir) -> None:
-    """Write the addresses at which clients reach the run's services; nothing if it has none.
-
-    token: what clients authenticate with, if a service asks for it. Only the file's owner may
-    read it.
-    """
-    if not plan.endpoints:
-        return
-    from muster.plan.template import Facts
-
-    paths = {"run.token_file": str(run_dir.token)}
-    facts = Facts(plan, plan.nodes[0], 0, 0, ports, paths)
-    if "token" in plan.endpoints:
-        replace_file(run_dir.token, token.encode(), 0o600)
-    endpoints = {name: facts.fill(text) for name, text in plan.endpoints.items()}
-    replace_file(run_dir.endpoints, json.dumps(endpoints).encode())

@@ -17,14 +17,17 @@ from pathlib import Path
 
 from muster.engines.local import namespaces
 from muster.engines.local.network import uplink
+from muster.engines.local.network.addresses import INTERFACE
 from muster.engines.local.network.netlink import Netlink, watch_routes
 from muster.errors import EngineError
 
 _BRIDGE = "muster"
 _LOOPBACK = 1  # its index in every namespace
-INTERFACE = "eth0"
 _PREFIX = 17
 _ROUTER = "10.77.127.254"
+#: The bridge's own hardware address. Without one it takes the lowest of its ports', which changes
+#: when a node comes or goes: what others send to the address they remember is lost for a minute.
+_ROUTER_HARDWARE = b"\x02\x4d\xff\xff\xff\xff"
 _FIRST_PORT = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 _BRIDGE_FILTER = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
@@ -147,7 +150,7 @@ def _create_in_child(channel: socket.socket, *, routed: bool) -> None:
         namespaces.unshare(namespaces.CLONE_NEWNET)
         netlink = Netlink()
         netlink.up(_LOOPBACK)
-        netlink.add_bridge(_BRIDGE)
+        netlink.add_bridge(_BRIDGE, _ROUTER_HARDWARE)
         index = socket.if_nametoindex(_BRIDGE)
         descriptors = [netlink.socket.fileno()]
         if routed:

@@ -40,10 +40,11 @@ class Netlink:
     def socket(self) -> socket.socket:
         return self._sock
 
-    def add_bridge(self, name: str) -> None:
-        """Create a bridge and switch it on."""
+    def add_bridge(self, name: str, hardware: bytes) -> None:
+        """Create a bridge with this hardware address and switch it on."""
         info = attribute(_IFLA_LINKINFO, attribute(_IFLA_INFO_KIND, b"bridge"))
-        self._link(_link(0, up=True) + _name(name) + info, create=True, what=f"bridge {name}")
+        body = _link(0, up=True) + _name(name) + attribute(_IFLA_ADDRESS, hardware) + info
+        self._link(body, create=True, what=f"bridge {name}")
 
     def add_veth(self, name: str, master: int, peer: str, peer_pid: int, hardware: bytes) -> None:
         """Create a veth pair: `name`, attached to the bridge `master`, and `peer`, in the network

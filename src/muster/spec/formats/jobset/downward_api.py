@@ -12,17 +12,18 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from muster.spec.formats.jobset.job_arrays import GroupJob
 from muster.spec.formats.jobset.kubernetes import Container, ResourceFieldRef
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
 from muster.spec.formats.jobset.references import Value
 from muster.spec.formats.jobset.rules import coordinator_endpoint
+from muster.spec.formats.jobset.single_job import JOB_NAME_KEYS, JOB_UID_KEYS, SingleJob
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.values import is_group_name
 from muster.spec.wording import Refused, alternatives, close_to, short
 
 JOBSET = "jobset.sigs.k8s.io/"
 INDEX_KEYS = ("batch.kubernetes.io/job-completion-index",)
-_JOB_NAME_KEYS = ("batch.kubernetes.io/job-name", "job-name")
 _KEY = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _RESOURCE = re.compile(r"(limits|requests)\.(.+)")
 _NUMBERED = "write the number for each replicated Job by hand, or give this one a single replica"
@@ -40,10 +41,30 @@ FIELDS: Mapping[str, Value] = {
 
 
 class Pod(Struct, frozen=True):
-    """A pod of a replicated Job."""
+    """A pod of a replicated Job, as in the manifest."""
 
     jobset: JobSet
     rj: ReplicatedJob
+    #: The number of its Job, if that is read as an array: its index is then the replica's number.
+    #: Else the replica is the Job.
+    job: int | None = None
+    #: Whether the group has the replicated Job's name.
+    named: bool = True
+
+    @property
+    def index(self) -> Value:
+        """Its number in the Job."""
+        return Value("${index}" if self.job is None else "${replica}", per_node=True)
+
+    @property
+    def job_index(self) -> Value:
+        """The Job's number in the replicated Job."""
+        return Value("${replica}", per_node=True) if self.job is None else Value(str(self.job))
+
+    @property
+    def hostname(self) -> str:
+        """Its host name, with placeholders. JobSet: <jobset>-<replicatedjob>-<job>-<index>."""
+        return self.jobset.hostname(self.rj.name, self.job_index.text, self.index.text)
 
     @property
     def namespace(self) -> str:
@@ -52,6 +73,8 @@ class Pod(Struct, frozen=True):
     def field(self, path: str) -> Value:
         """The value of a `fieldRef`. Raises Refused if pods have no such field."""
         template = self.rj.template.spec.template
+        if path == "metadata.name" and self.job is not None:
+            return Value(self.hostname, per_node=True)  # nodes have those of the first pods
         if path in FIELDS:
             return FIELDS[path]
         if path == "metadata.namespace":
@@ -75,20 +98,25 @@ class Pod(Struct, frozen=True):
         if key in INDEX_KEYS and not indexed:
             raise Refused("pods of a NonIndexed Job have no index", "make it Indexed")
         if key in INDEX_KEYS:
-            return Value("${index}", per_node=True)
-        if key in _JOB_NAME_KEYS:
-            return Value(f"{self.jobset.name}-{self.rj.name}-${{replica}}", per_node=True)
-        name = key.removeprefix(JOBSET) if key.startswith(JOBSET) else ""
+            return self.index
+        single = isinstance(self.jobset, SingleJob)
+        if key in JOB_NAME_KEYS:
+            text, job = self.jobset.job_name(self.rj.name, self.job_index.text), self.job_index
+            return Value(text, per_node=job.per_node and not single)
+        if single and key in JOB_UID_KEYS:
+            return Value("${run.id}", per_node=True)
+        name = key.removeprefix(JOBSET) if key.startswith(JOBSET) and not single else ""
         if name in _FACTS:
             return _FACTS[name](self)
-        close = close_to(key, [*(JOBSET + fact for fact in _FACTS), *INDEX_KEYS], cutoff=0.8)
+        others = JOB_UID_KEYS if single else tuple(JOBSET + fact for fact in _FACTS)
+        close = close_to(key, [*others, *INDEX_KEYS, *JOB_NAME_KEYS], cutoff=0.8)
         hint = f'did you mean "{close[0]}"?' if close else f"add it to the pod template's {kind}"
         raise Refused(f"pods have no {kind.rstrip('s')} {short(key)}", hint)
 
     @property
     def name(self) -> Value:
         """The name of the replicated Job."""
-        if is_group_name(self.rj.name):
+        if self.named and is_group_name(self.rj.name):
             return Value("${group}", per_node=True)
         return Value(self.rj.name)
 
@@ -117,8 +145,8 @@ class Pod(Struct, frozen=True):
     def number(self, *, in_group: bool) -> Value:
         """The Job's number among them. Raises Refused if no placeholder contains it."""
         first = self.before(in_group=in_group)
-        if self.rj.replicas == 1:
-            return Value(str(first))
+        if self.job is not None or self.rj.replicas == 1:
+            return Value(str(first + (self.job or 0)))
         if first == 0:
             return Value("${replica}", per_node=True)
         if first == self.before(in_group=False):
@@ -128,10 +156,10 @@ class Pod(Struct, frozen=True):
 
     def key(self) -> Value:
         """JobSet: the SHA-1 of the Job's namespace and name."""
-        if self.rj.replicas > 1:
+        if self.rj.replicas > 1 and self.job is None:
             text = "job-key differs between Jobs here, which Muster does not support"
             raise Refused(text, "use metadata.uid, or the label job-name")
-        name = f"{self.namespace}/{self.jobset.name}-{self.rj.name}-0"
+        name = f"{self.namespace}/{self.jobset.name}-{self.rj.name}-{self.job or 0}"
         return Value(hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest())
 
     def coordinator(self) -> Value:
@@ -140,6 +168,11 @@ class Pod(Struct, frozen=True):
         if not endpoint:
             raise Refused("the JobSet has no coordinator", "name one in spec.coordinator")
         return Value(endpoint)
+
+
+def pod_of(jobset: JobSet, part: GroupJob) -> Pod:
+    """A pod of a group. jobset: as in the manifest."""
+    return Pod(jobset, part.source, part.job, part.rj.name == part.source.name)
 
 
 def _refuse_retries(_: Pod) -> Value:
@@ -152,7 +185,7 @@ _FACTS: Mapping[str, Callable[[Pod], Value]] = {
     "jobset-uid": lambda _: Value("${run.id}", per_node=True),
     "replicatedjob-name": lambda pod: pod.name,
     "replicatedjob-replicas": lambda pod: Value(str(pod.rj.replicas)),
-    "job-index": lambda _: Value("${replica}", per_node=True),
+    "job-index": lambda pod: pod.job_index,
     "job-global-index": lambda pod: pod.number(in_group=False),
     "global-replicas": lambda pod: pod.total(in_group=False),
     "group-name": lambda pod: Value(pod.rj.group_name),

@@ -101,11 +101,13 @@ def environment(
                 notes.add(f"$({name})", why, pod.rj.name)
     indexed = pod.rj.template.spec.completion_mode == "Indexed"
     if indexed and INDEX not in values:
-        values[INDEX] = Value("${index}", per_node=True)
+        values[INDEX] = pod.index
     return ContainerEnvironment(values, _facts(pod))
 
 
 def _facts(pod: Pod) -> dict[str, str]:
+    if pod.job is not None:
+        return {"index": "0"} | ({"group": pod.rj.name} if pod.named else {})
     facts = {"group": pod.rj.name}
     if pod.rj.replicas == 1:
         facts["replica"] = "0"

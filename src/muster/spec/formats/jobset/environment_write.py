@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.spec.formats.jobset.downward_api import JOBSET
 from muster.spec.formats.jobset.environment_read import INDEX, VARIABLES
@@ -56,12 +57,17 @@ class WrittenEnvironment(Struct, frozen=True):
     losses: list[Loss]
 
 
-def variables(group: NodeGroup, path: str, *, jobset: str, only_one: bool) -> WrittenEnvironment:
+def variables(
+    group: NodeGroup, path: str, *, jobset: str, only_one: bool, is_job: bool = False
+) -> WrittenEnvironment:
     """A container's `env`, and the arguments that refer to it.
 
     jobset: the JobSet's name, which takes the place of the run's. only_one: whether the group has
-    all nodes of the job, so that ranks are indices.
+    all nodes of the job, so that ranks are indices. is_job: whether the group is written as one
+    Job, so that replicas are indices.
     """
+    if is_job:
+        group = _with_indexes(group, only_one=only_one)
     names = {*group.env, *group.node_env, INDEX}
     losses: list[Loss] = []
     helpers: dict[str, str] = {}
@@ -89,6 +95,25 @@ def variables(group: NodeGroup, path: str, *, jobset: str, only_one: bool) -> Wr
     plain = [{"name": n, "value": escaped(v, names)} for n, v in group.env.items()]
     first = [_from_field(name, _FIELDS[fact]) for name, fact in helpers.items()]
     return WrittenEnvironment([*first, *plain, *own], args, losses)
+
+
+def _with_indexes(group: NodeGroup, *, only_one: bool) -> NodeGroup:
+    """The group with the placeholders of one that has a single replica, of as many nodes."""
+    names = {"replica": "index"} | ({"run.replica": "index"} if only_one else {})
+
+    def changed(template: str) -> str:
+        return joined(
+            ("0", None)
+            if name == "index"
+            else (f"${{{known}}}", known)
+            if (known := names.get(name or ""))
+            else (text, name)
+            for text, name in pieces(template)
+        )
+
+    words = None if group.node_args is None else tuple(map(changed, group.node_args))
+    node_env = {name: changed(text) for name, text in group.node_env.items()}
+    return replace(group, node_args=words, node_env=node_env)
 
 
 def _for_pods(template: str, jobset: str, *, only_one: bool) -> tuple[str | None, list[str]]:

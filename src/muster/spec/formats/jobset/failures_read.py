@@ -8,18 +8,26 @@ merges them again.
 Kubernetes applies a pod failure policy before it retries. If Jobs have retries, Muster therefore
 applies rules for the policy's failures before retries too: NAME.at-once for a JobSet rule that also
 matches other failures, and GROUP.at-once for failures that no rule matches.
+
+JobSet's rules are about Jobs. A Job that is read as an array (`job_arrays`) is a group of its own:
+a JobSet rule that restarts single Jobs restarts groups there (NAME.arrays). If its indexes have
+limits of their own, other indexes go on when one has failed, and rules apply when the group has
+(NAME.indexes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, get_args
 
 from msgspec.structs import replace
 
 from muster.spec.formats.jobset import job_messages
+from muster.spec.formats.jobset.downward_api import Pod
 from muster.spec.formats.jobset.failure_rules import rule_name
+from muster.spec.formats.jobset.job_arrays import backoff_limit
 from muster.spec.formats.jobset.kubernetes import Job, PodFailureRule
+from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob, Rule
 from muster.spec.formats.notes import Notes
 from muster.spec.policies import (
@@ -27,6 +35,7 @@ from muster.spec.policies import (
     Backoff,
     FailurePolicy,
     FailureRule,
+    GroupFailureName,
     ReasonName,
     StrategyName,
 )
@@ -51,6 +60,15 @@ AT_ONCE = Backoff(initial=0.0, jitter=0.0)
 DEADLINE: tuple[ReasonName, ...] = ("deadline",)
 #: The reasons for which Jobs can fail.
 _REASONS = ("DeadlineExceeded", "PodFailurePolicy", "BackoffLimitExceeded")
+#: The reasons for which Jobs fail when indexes have: how Muster's group fails then, and the Job
+#: controller's message.
+GROUP_FAILURES: dict[str, tuple[GroupFailureName, str]] = {
+    "BackoffLimitExceeded": ("total_retries", job_messages.LIMIT),
+    "MaxFailedIndexesExceeded": ("max_failed", job_messages.MAX_FAILED_INDEXES),
+    "FailedIndexes": ("min_success", job_messages.FAILED_INDEXES),
+}
+#: Suffixes of rules for groups that are arrays, and for those whose indexes have limits.
+ARRAYS, INDEXES = ".arrays", ".indexes"
 #: The reasons that count for backoffLimit: all but a deadline.
 LIMIT: tuple[ReasonName, ...] = tuple(r for r in get_args(ReasonName) if r != "deadline")
 #: The reasons with a meaningful exit code. For others, Muster has ended the node itself.
@@ -72,9 +90,23 @@ class _Make(Protocol):
 class Split:
     """How a group's pod failure policy splits its failures. The first rule that matches applies."""
 
-    def __init__(self, rules: Sequence[PodFailureRule], *, retried: bool) -> None:
-        #: Whether failures that the policy does not match are retried.
-        self.retried = retried
+    def __init__(
+        self,
+        rules: Sequence[PodFailureRule],
+        *,
+        retried: bool,
+        pod: Pod,
+        limits: tuple[GroupFailureName, ...] = (),
+    ) -> None:
+        #: Whether failures that the policy does not match are retried, or fail only an index.
+        self.retried = retried or bool(limits)
+        #: A pod of the Job.
+        self.pod = pod
+        #: How the Job can fail because of indexes that have; empty: it has no limits for indexes.
+        self.limits = limits
+        #: Exit codes that fail an index, and whether a lost node does.
+        self.failed_index: tuple[int, ...] = ()
+        self.failed_index_lost = False
         #: Exit codes that end the Job.
         self.failed: tuple[int, ...] = ()
         #: Exit codes that are not counted.
@@ -97,12 +129,26 @@ class Split:
                     self.failed_by[number] = codes
                 elif rule.action == "Ignore":
                     self.ignored += codes
+                elif rule.action == "FailIndex":
+                    self.failed_index += codes
             elif rule.on_pod_conditions and lost_left:
                 lost_left = False
                 self.failed_lost = rule.action == "FailJob"
                 self.failed_lost_by = number
                 self.ignored_lost = rule.action == "Ignore"
+                self.failed_index_lost = rule.action == "FailIndex"
+        self.failed_index = tuple(sorted(self.failed_index))
         self.failed, self.ignored = tuple(sorted(self.failed)), tuple(sorted(self.ignored))
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the group is a single Job."""
+        return self.pod.job is not None
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether the Job has a deadline."""
+        return self.pod.rj.template.spec.active_deadline_seconds is not None
 
     @property
     def fails(self) -> bool:
@@ -110,12 +156,15 @@ class Split:
         return bool(self.failed) or self.failed_lost
 
 
-def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
-    """The failure policy of a JobSet that `check_jobset` has accepted."""
+def failure_policy(jobset: JobSet, pods: Mapping[str, Pod], notes: Notes) -> FailurePolicy:
+    """The failure policy of a JobSet that `check_jobset` has accepted.
+
+    jobset: with a replicated Job for each group. pods: of each group.
+    """
     spec = jobset.spec
     running = [rj for rj in spec.replicated_jobs if rj.replicas]
-    splits = {rj.name: _split(jobset, rj) for rj in running}
-    rules = list(_ignored(splits))
+    splits = {rj.name: _split(jobset, rj, pods[rj.name]) for rj in running}
+    rules = [*_ignored(splits), *_failed_indexes(splits)]
     policy = spec.failure_policy
     if policy is None:
         return FailurePolicy(rules=(*rules, *_without_rule("fail", splits)))
@@ -129,6 +178,8 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
     rules += _without_rule("restart_run" if most else "fail", splits)
     return FailurePolicy(
         max_restarts=most,
+        # the default of arrays differs
+        action="restart_run" if most and any(s.is_array for s in splits.values()) else None,
         rules=tuple(_reached(rules, notes)),
         strategy=STRATEGIES[policy.restart_strategy],
         backoff=AT_ONCE,
@@ -145,11 +196,19 @@ def _reached(rules: Sequence[FailureRule], notes: Notes) -> Iterator[FailureRule
             notes.add(f"rule {rule.name}", "is left out: earlier rules match all of its failures")
 
 
-def _split(jobset: JobSet, rj: ReplicatedJob) -> Split:
-    policy = rj.template.spec.pod_failure_policy
+def _split(jobset: JobSet, rj: ReplicatedJob, pod: Pod) -> Split:
+    job = rj.template.spec
+    policy = job.pod_failure_policy
+    limits: list[GroupFailureName] = []
+    if job.backoff_limit_per_index is not None:
+        limits += ["total_retries"] if backoff_limit(job) < MAX_INT32 else []
+        limits += [] if job.max_failed_indexes is None else ["max_failed"]
+        limits.append("min_success")
     return Split(
         policy.rules if policy is not None else (),
-        retried=retries(jobset, rj.template.spec) > 0,
+        retried=retries(jobset, job) > 0,
+        pod=pod,
+        limits=tuple(limits),
     )
 
 
@@ -157,7 +216,7 @@ def retries(jobset: JobSet, job: Job) -> int:
     """The number of failed pods that a Job replaces before it fails."""
     if jobset.restarts_in_place:
         return 0  # agents restart the pods; the limit only stops Kubernetes from doing so
-    return job.backoff_limit
+    return backoff_limit(job)
 
 
 def _note_deadline(running: Sequence[ReplicatedJob], notes: Notes) -> None:
@@ -193,6 +252,23 @@ def _ignored(splits: dict[str, Split]) -> Iterator[FailureRule]:
             )
 
 
+def _failed_indexes(splits: dict[str, Split]) -> Iterator[FailureRule]:
+    """Rules for FailIndex: the index fails without retries."""
+    for group, split in splits.items():
+        if split.failed_index:
+            yield FailureRule(
+                action="fail_replica",
+                name=f"{group}.index",
+                groups=(group,),
+                reasons=CODES,
+                exit_codes=split.failed_index,
+            )
+        if split.failed_index_lost:
+            yield FailureRule(
+                action="fail_replica", name=f"{group}.index-lost", groups=(group,), reasons=LOST
+            )
+
+
 def _without_rule(action: ActionName, splits: dict[str, Split]) -> Iterator[FailureRule]:
     """Rules for failures that end a Job at once and that no rule matches."""
 
@@ -217,13 +293,52 @@ def _failed(suffix: str, group: str, split: Split, make: _Make) -> Iterator[Fail
 def _rules(
     jobset: JobSet, rule: Rule, name: str, splits: dict[str, Split], notes: Notes
 ) -> Iterator[FailureRule]:
-    action, count = ACTIONS[rule.action]
     targets = tuple(
         group for group in dict.fromkeys(rule.target_replicated_jobs) if group in splits
     )
     if rule.target_replicated_jobs and not targets:
         notes.add(f"rule {name}", "is left out: its replicated Jobs have 0 replicas")
         return
+    made = [
+        one
+        for part, groups in _parts(rule, targets, splits)
+        for one in _of_part(jobset, rule, (name, part), groups, splits)
+    ]
+    if not made:
+        reasons = " or ".join(rule.on_job_failure_reasons)
+        notes.add(f"rule {name}", f"is left out: no Job can fail with {reasons}")
+    yield from made
+
+
+def _parts(
+    rule: Rule, targets: tuple[str, ...], splits: dict[str, Split]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The groups that a JobSet rule becomes different rules for, with the suffix of their names.
+    No groups: all."""
+    single = "restart_replica" in ACTIONS[rule.action]
+    parts: dict[str, list[str]] = {"": [], ARRAYS: [], INDEXES: []}
+    for group in targets or splits:
+        split = splits[group]
+        arrays = ARRAYS if split.is_array and single else ""
+        parts[INDEXES if split.limits else arrays].append(group)
+    for part, groups in parts.items():
+        if groups:
+            every = len(groups) == len(splits) and not targets
+            yield part, () if every else targets if groups == [*targets] else tuple(groups)
+
+
+def _of_part(
+    jobset: JobSet,
+    rule: Rule,
+    names: tuple[str, str],
+    targets: tuple[str, ...],
+    splits: dict[str, Split],
+) -> Iterator[FailureRule]:
+    """The rules that a JobSet rule becomes for some groups. names: its own, and a suffix."""
+    action, count = ACTIONS[rule.action]
+    if action == "restart_replica" and names[1]:
+        action = "restart_group"
+    name = "".join(names)
     messages = rule.on_job_failure_message_patterns
 
     def make(suffix: str, groups: Sequence[str], **what: object) -> FailureRule:
@@ -237,11 +352,11 @@ def _rules(
         )
 
     reasons = rule.on_job_failure_reasons
+    if names[1] == INDEXES:
+        yield from _by_index(reasons, targets, splits, make, with_text=bool(messages))
+        return
     if messages:
-        made = list(_by_message(jobset, reasons or _REASONS, targets, splits, make))
-        if not made:
-            notes.add(f"rule {name}", f"is left out: no Job can fail with {' or '.join(reasons)}")
-        yield from made
+        yield from _by_message(jobset, reasons or _REASONS, targets, splits, make)
         return
     if not reasons or {"PodFailurePolicy", "BackoffLimitExceeded"} <= set(reasons):
         for group in targets or splits:
@@ -250,11 +365,43 @@ def _rules(
     if not reasons:
         yield make("", targets)
         return
-    made = list(_by_reason(reasons, targets, splits, make))
-    if not made:
-        why = f"is left out: no Job can fail with {' or '.join(reasons)}"
-        notes.add(f"rule {name}", why)
-    yield from made
+    yield from _by_reason(reasons, targets, splits, make)
+
+
+def _by_index(
+    reasons: Sequence[str],
+    targets: tuple[str, ...],
+    splits: dict[str, Split],
+    make: _Make,
+    *,
+    with_text: bool,
+) -> Iterator[FailureRule]:
+    """Rules for Jobs whose indexes have limits. with_text: each with the Job controller's message,
+    which patterns match."""
+    groups = targets or tuple(splits)
+
+    def text(message: str) -> dict[str, object]:
+        return {"text": message} if with_text else {}
+
+    if not reasons or "PodFailurePolicy" in reasons:
+        for group in groups:
+            if with_text:
+                yield from _pods_by_message(group, splits[group], make)
+            else:
+                yield from _failed(f".pods.{group}", group, splits[group], make)
+    timed = any(splits[group].has_deadline for group in groups)
+    if timed and (not reasons or "DeadlineExceeded" in reasons):
+        yield make(".deadline", targets, reasons=DEADLINE, **text(job_messages.DEADLINE))
+    chosen = {
+        failure: message
+        for reason, (failure, message) in GROUP_FAILURES.items()
+        if (not reasons or reason in reasons) and any(failure in splits[g].limits for g in groups)
+    }
+    if with_text:
+        for failure, message in chosen.items():
+            yield make(f".{failure}", targets, group_failed=(failure,), text=message)
+    elif chosen:
+        yield make("", targets, group_failed=tuple(chosen))
 
 
 def _by_message(
@@ -269,25 +416,23 @@ def _by_message(
         yield make(".deadline", targets, reasons=DEADLINE, text=job_messages.DEADLINE)
     for rj in jobset.spec.replicated_jobs:
         if "PodFailurePolicy" in reasons and rj.name in (targets or splits):
-            yield from _pods_by_message(jobset, rj, splits[rj.name], make)
+            yield from _pods_by_message(rj.name, splits[rj.name], make)
     if "BackoffLimitExceeded" in reasons:
         for rule in _by_reason(("BackoffLimitExceeded",), targets, splits, make):
             yield replace(rule, text=job_messages.LIMIT)
 
 
-def _pods_by_message(
-    jobset: JobSet, rj: ReplicatedJob, split: Split, make: _Make
-) -> Iterator[FailureRule]:
+def _pods_by_message(group: str, split: Split, make: _Make) -> Iterator[FailureRule]:
     early = split.retried
     for number, codes in split.failed_by.items():
         if codes:
-            text = job_messages.by_exit_code(jobset, rj, number)
+            text = job_messages.by_exit_code(split.pod, number)
             what = {"reasons": CODES, "exit_codes": codes, "before_retries": early, "text": text}
-            yield make(f".pods.{rj.name}.{number}", (rj.name,), **what)
+            yield make(f".pods.{group}.{number}", (group,), **what)
     if split.failed_lost:
-        text = job_messages.by_condition(jobset, rj, split.failed_lost_by)
+        text = job_messages.by_condition(split.pod, split.failed_lost_by)
         what = {"reasons": LOST, "before_retries": early, "text": text}
-        yield make(f".pods.{rj.name}.lost", (rj.name,), **what)
+        yield make(f".pods.{group}.lost", (group,), **what)
 
 
 def _by_reason(

@@ -16,22 +16,29 @@ from muster.spec.formats.jobset import job_messages
 from muster.spec.formats.jobset.failures_read import (
     ACTIONS,
     ALL_CODES,
+    ARRAYS,
     AT_ONCE,
     AT_ONCE_NAME,
     CODES,
     DEADLINE,
+    GROUP_FAILURES,
+    INDEXES,
     LIMIT,
     LOST,
     STRATEGIES,
     WHOLE_DEADLINE,
 )
+from muster.spec.formats.jobset.job_arrays_write import has_index_limits, is_job
 from muster.spec.formats.notes import Loss
 from muster.spec.models import JobSpec
 from muster.spec.policies import FailurePolicy, FailureRule
 
-_ACTION_OF = {ours: name for name, ours in ACTIONS.items()}
+_ACTION_OF: dict[tuple[str, bool], str] = {ours: name for name, ours in ACTIONS.items()}
 #: Names that `failures_read` makes.
-_OURS = re.compile(r"[^.]*(\.(deadline|(pods|limit)(\..*)?))?")
+_OURS = re.compile(
+    r"[^.]*(\.(arrays|indexes))?"
+    r"(\.(deadline|max_failed|min_success|total_retries|(pods|limit)(\..*)?))?"
+)
 _STRATEGY_OF = {ours: name for name, ours in STRATEGIES.items()}
 
 
@@ -43,19 +50,25 @@ class WrittenFailures:
         #: Group -> the rules of its podFailurePolicy.
         self.pods: dict[str, list[dict[str, Any]]] = {}
         self._groups = [group.name for group in spec.node_groups]
+        jobs = [group for group in spec.node_groups if is_job(spec, group)]
+        #: Groups that are written as one Job, and those of them whose indexes have limits.
+        self._arrays = {group.name for group in jobs}
+        self._limited = {group.name for group in jobs if has_index_limits(group)}
         self._retried = {group.name for group in spec.node_groups if group.retries}
+        self._retried |= self._limited
         rules = [r for r in spec.failure.rules if r.name != WHOLE_DEADLINE]
-        own = [r for r in rules if not (self._write_ignore(r) or self._is_implied(r, spec.failure))]
+        own = [r for r in rules if not (self._write_pods(r) or self._is_implied(r, spec.failure))]
         policy = replace(spec.failure, rules=())
+        usual = "restart_replica" if self._arrays else "restart_run"
         #: The failurePolicy; None if the defaults are enough.
         self.failure: dict[str, Any] | None = None
         if own or policy != type(policy)():
             self.failure = {"maxRestarts": policy.max_restarts}
             if policy.strategy is not None:
                 self.failure["restartStrategy"] = _STRATEGY_OF[policy.strategy]
-            rules_made = [self._rule(bundle) for bundle in _bundles(own)]
+            rules_made = [self._rule(bundle) for bundle in self._bundles(own)]
             written = [rule for rule in rules_made if rule is not None]
-            written += self._default(policy.action or "restart_run")
+            written += self._default(policy.action or usual) if policy.max_restarts else []
             if written:
                 self.failure["rules"] = written
             self._policy_losses(spec)
@@ -88,28 +101,38 @@ class WrittenFailures:
         """The rule for failures that no other rule matches. JobSet: all Jobs restart."""
         if action == "restart_run":
             return []
-        if action == "restart_replica":
+        of_job = "restart_replica"
+        if self._arrays:  # a Job is a group there
+            of_job = "restart_group" if self._arrays == set(self._groups) else ""
+        if action == of_job:
             return [{"name": "otherwise", "action": "RestartJob"}]
         self.losses.append(
             Loss("failure.action", f"becomes a restart of all Jobs: JobSet has no {action}")
         )
         return []
 
-    def _write_ignore(self, rule: FailureRule) -> bool:
-        """Whether a rule can be written as Ignore in a pod failure policy. Writes it if so."""
+    def _write_pods(self, rule: FailureRule) -> bool:
+        """Whether a rule can be written as Ignore or FailIndex in a pod failure policy. Writes it
+        if so."""
         name = rule.groups[0] if len(rule.groups) == 1 else ""
-        plain = rule.action == "restart_node" and not rule.count and rule.max_restarts is None
-        if not (name and plain and not rule.messages and not rule.signals):
+        plain = not rule.messages and not rule.signals and rule.max_restarts is None
+        if not (name and plain and rule.action in ("restart_node", "fail_replica")):
             return False
-        if name in self._retried and not rule.before_retries:
+        if rule.action == "fail_replica":
+            action, suffix = "FailIndex", "index"
+            possible = name in self._limited
+        else:
+            action, suffix = "Ignore", "ignored"
+            possible = not rule.count and (name not in self._retried or rule.before_retries)
+        if not possible:
             return False
         if rule.exit_codes and rule.reasons == CODES:
-            self._pods(name).append({"action": "Ignore", "onExitCodes": _codes(rule.exit_codes)})
+            self._pods(name).append({"action": action, "onExitCodes": _codes(rule.exit_codes)})
         elif rule.reasons == LOST:
-            self._pods(name).append({"action": "Ignore", "onPodConditions": [_disruption()]})
+            self._pods(name).append({"action": action, "onPodConditions": [_disruption()]})
         else:
             return False
-        usual = f"{name}.ignored" if rule.exit_codes else f"{name}.ignored-lost"
+        usual = f"{name}.{suffix}" if rule.exit_codes else f"{name}.{suffix}-lost"
         if rule.name != usual:
             self.losses.append(Loss(_path(rule), f"is named {usual} when the manifest is read"))
         return True
@@ -132,7 +155,7 @@ class WrittenFailures:
     def _rule(self, bundle: Sequence[FailureRule]) -> dict[str, Any] | None:
         """The JobSet rule for rules that were read from one JobSet rule; None if there is none."""
         first = bundle[0]
-        action = _ACTION_OF.get((first.action, first.count))
+        action = _ACTION_OF.get((self._job_action(first), first.count))
         if action is None:
             why = f"is left out: JobSet has no {first.action}"
             self.losses.append(Loss(_path(first), why))
@@ -153,6 +176,8 @@ class WrittenFailures:
         if targets:
             made["targetReplicatedJobs"] = targets
         named = list(dict.fromkeys(name for some in reasons for name in some or ()))
+        if () in reasons:  # the others are about groups that it does not match
+            named = []
         if named:
             made["onJobFailureReasons"] = named
         if first.messages:
@@ -167,7 +192,14 @@ class WrittenFailures:
 
     def _reasons(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> tuple[str, ...] | None:
         """The reasons of the failed Jobs that a rule matches; None if there are no such reasons."""
-        name = (rule.name or "").partition(".")[2]
+        name = _suffix(rule)
+        if rule.group_failed:
+            failures = {failure: reason for reason, (failure, _) in GROUP_FAILURES.items()}
+            conditions = rule.exit_codes or rule.reasons or not self._about_limits(rule)
+            return None if conditions else tuple(failures[name] for name in rule.group_failed)
+        if self._limited.intersection(rule.groups or self._groups) and rule.reasons != DEADLINE:
+            # it would apply to nodes
+            return ("PodFailurePolicy",) if self._by_pods(rule, alone=False) else None
         if not rule.exit_codes and not rule.reasons:
             return ()
         if not rule.exit_codes and rule.reasons == DEADLINE:
@@ -179,6 +211,31 @@ class WrittenFailures:
             return ("BackoffLimitExceeded",)
         alone = len(bundle) == 1 and rule.text is None
         return ("PodFailurePolicy",) if self._by_pods(rule, alone=alone) else None
+
+    def _about_limits(self, rule: FailureRule) -> bool:
+        """Whether all groups of a rule have limits of indexes."""
+        return set(rule.groups or self._groups) <= self._limited
+
+    def _job_action(self, rule: FailureRule) -> str:
+        """The rule's action, with Jobs as replicas; "" if JobSet has none for its groups."""
+        arrays = self._arrays.intersection(rule.groups or self._groups)
+        if not arrays or rule.action not in ("restart_replica", "restart_group"):
+            return rule.action
+        whole = rule.action == "restart_group" and arrays == {*(rule.groups or self._groups)}
+        return "restart_replica" if whole else ""
+
+    def _bundles(self, rules: Sequence[FailureRule]) -> list[list[FailureRule]]:
+        """Groups of neighbours that were one JobSet rule: their names differ after the first
+        dot."""
+        made: list[list[FailureRule]] = []
+        for rule in rules:
+            base = (rule.name or "").partition(".")[0]
+            same = made and self._job_action(made[-1][0]) == self._job_action(rule)
+            if same and "." in (rule.name or "") and _alike(made[-1][0], rule, base):
+                made[-1].append(rule)
+            else:
+                made.append([rule])
+        return made
 
     def _rest(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> bool:
         """Let the group's Jobs fail at once for the failures that the rule does not match. Only for
@@ -240,21 +297,18 @@ class WrittenFailures:
         return name
 
 
-def _bundles(rules: Sequence[FailureRule]) -> list[list[FailureRule]]:
-    """Groups of neighbours that were one JobSet rule: their names differ after the first dot."""
-    made: list[list[FailureRule]] = []
-    for rule in rules:
-        base = (rule.name or "").partition(".")[0]
-        if made and "." in (rule.name or "") and _alike(made[-1][0], rule, base):
-            made[-1].append(rule)
-        else:
-            made.append([rule])
-    return made
+def _suffix(rule: FailureRule) -> str:
+    """What `failures_read` has added to the name of the JobSet rule, but for what it is about."""
+    _, dot, rest = (rule.name or "").partition(".")
+    for part in (ARRAYS, INDEXES):
+        if f"{dot}{rest}.".startswith(f"{part}."):
+            return f"{dot}{rest}".removeprefix(part).removeprefix(".")
+    return rest
 
 
 def _is_job_message(text: str) -> bool:
     """Whether the text is a message of the Job controller."""
-    if text in (job_messages.LIMIT, job_messages.DEADLINE):
+    if text in job_messages.OF_JOBS:
         return True
     return text.startswith(("Container ", "Pod ")) and " matching FailJob rule at index " in text
 
@@ -270,9 +324,11 @@ def _covers(other: FailureRule, rule: FailureRule, base: str) -> bool:
 
 
 def _alike(first: FailureRule, rule: FailureRule, base: str) -> bool:
+    name, suffix = first.name or "", (rule.name or "")[len(base) :]
+    parts = name == base and suffix.startswith((ARRAYS, INDEXES))
     return (
-        (first.name or "").startswith(f"{base}.")
-        and (first.action, first.count) == (rule.action, rule.count)
+        (parts or name.startswith(f"{base}."))
+        and first.count == rule.count
         and (first.messages, first.max_restarts) == (rule.messages, rule.max_restarts)
     )
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 from muster.errors import Problem
-from muster.spec.formats.jobset.downward_api import Pod
+from muster.spec.formats.jobset.downward_api import Pod, pod_of
 from muster.spec.formats.jobset.environment_read import Program, environment
 from muster.spec.formats.jobset.failures_read import retries
+from muster.spec.formats.jobset.job_arrays import GroupJob, array_settings, is_work_queue
 from muster.spec.formats.jobset.kubernetes import ResourceRequirements
 from muster.spec.formats.jobset.metadata import metadata_of
-from muster.spec.formats.jobset.model import DependsOnItem, JobSet, ReplicatedJob
+from muster.spec.formats.jobset.model import DependsOnItem, JobSet
 from muster.spec.formats.jobset.probes import startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
+from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import mounts
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.quantity import parse_quantity
@@ -24,50 +27,66 @@ from muster.spec.wording import Refused, short
 _GPUS = "nvidia.com/gpu"
 
 
-def hostname_template(jobset: str, rj: str) -> str:
-    """JobSet: a pod is named <jobset>-<replicatedjob>-<job>-<index>."""
-    return f"{jobset}-{rj}-${{replica}}-${{index}}"
+def hostname_template(jobset: str, rj: str, *, is_array: bool = False) -> str:
+    """JobSet: a pod is named <jobset>-<replicatedjob>-<job>-<index>. is_array: whether the group
+    has the pods of one Job, the first, as replicas."""
+    job, index = ("0", "${replica}") if is_array else ("${replica}", "${index}")
+    return f"{jobset}-{rj}-{job}-{index}"
 
 
 def node_group(
     jobset: JobSet,
-    rj: ReplicatedJob,
+    part: GroupJob,
     path: str,
     claimed: Mapping[str, str],
     problems: list[Problem],
     notes: Notes,
 ) -> NodeGroup:
     """The node group of a replicated Job. path: of the replicated Job. claimed: see `claims`."""
-    job = rj.template.spec
+    rj, job = part.rj, part.rj.template.spec
+    shown = pod_of(jobset, part)
     pod_path = f"{path}.template.spec.template.spec"
-    main = main_container(job.template.spec, pod_path, problems)
+    single = isinstance(jobset, SingleJob)
+    main = main_container(job.template.spec, pod_path, problems, single=single)
     made = NodeGroup(
         name=rj.name,
-        nodes=job.completions or 1,
-        replicas=rj.replicas,
         depends_on=_dependencies(jobset, rj.depends_on),
-        retries=retries(jobset, job),
-        timeout=_seconds(job.active_deadline_seconds),
-        hostname=hostname_template(jobset.name, rj.name),
+        hostname=shown.hostname,
         job_metadata=metadata_of(rj.template.metadata),
         pod_metadata=metadata_of(job.template.metadata),
+        **_size(jobset, part),
     )
     if main is None:
         return made
-    if job.completion_mode == "NonIndexed":
+    if is_work_queue(job):
+        why = "is a work queue; here, a pod that fails after the first success is still replaced"
+        notes.add("the Job without completions", why, rj.name)
+    elif job.completion_mode == "NonIndexed" and not (single and (job.completions or 1) == 1):
         notes.add(
             "completionMode NonIndexed", "is run as Indexed: every node has an index", rj.name
         )
     if main.agent:
         why = "is not run: Muster restarts programs in place itself"
         notes.add("JobSet's in-place restart agent", why, rj.name)
-    return _with_program(made, jobset, rj, main, (pod_path, claimed), problems, notes)
+    return _with_program(made, shown, main, (pod_path, claimed), problems, notes)
+
+
+def _size(jobset: JobSet, part: GroupJob) -> dict[str, Any]:
+    """The settings of a group that follow from the numbers of its Job."""
+    job = part.rj.template.spec
+    if part.job is not None:
+        return array_settings(job)
+    return {
+        "nodes": job.completions or 1,
+        "replicas": part.rj.replicas,
+        "retries": retries(jobset, job),
+        "timeout": _seconds(job.active_deadline_seconds),
+    }
 
 
 def _with_program(
     group: NodeGroup,
-    jobset: JobSet,
-    rj: ReplicatedJob,
+    shown: Pod,
     main: Main,
     pod: tuple[str, Mapping[str, str]],
     problems: list[Problem],
@@ -79,7 +98,8 @@ def _with_program(
     if not container.command:
         text = "is missing: Muster does not know the image's own command"
         problems.append(Problem(f"{path}.command", text, "write the program to run"))
-    env = environment(Pod(jobset, rj), container, path, problems, notes)
+    jobset, rj = shown.jobset, shown.rj
+    env = environment(shown, container, path, problems, notes)
     program = Program((), (), ())
     try:
         program = env.expand_command(container.command, container.args)

@@ -12,6 +12,12 @@ from muster.spec.formats.jobset.downward_api import JOBSET
 from muster.spec.formats.jobset.environment_read import INDEX
 from muster.spec.formats.jobset.environment_write import escaped, variables
 from muster.spec.formats.jobset.group_read import hostname_template
+from muster.spec.formats.jobset.job_arrays_write import (
+    array_fields,
+    has_index_limits,
+    is_job,
+    is_work_queue,
+)
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.formats.jobset.probes import write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
@@ -40,6 +46,12 @@ _WRITTEN = frozenset(
 )
 #: Why a setting is lost.
 _WHYS = {
+    "array": "Kubernetes has no parameters; a program can read its index in the variables of a pod",
+    "parallelism": "JobSet starts all Jobs of a replicated Job at once",
+    "max_failed": "the first Job that fails counts as a failure of the JobSet",
+    "only": "JobSet starts all Jobs",
+    "total_retries": "JobSet counts the retries of each Job",
+    "early_success": "JobSet has no such policy for a replicated Job",
     "max_replicas": "JobSet does not change the number of replicas",
     "shape": "Kubernetes has no shapes; use resources",
     "min_success": "the first Job that fails counts as a failure of the JobSet",
@@ -47,6 +59,14 @@ _WHYS = {
     "max_runtime": "JobSet does not cancel",
     "ready_timeout": "JobSet does not limit the time until nodes are ready",
     "hang_timeout": "JobSet does not watch output",
+}
+#: Settings that a Job has of its pods.
+_WRITTEN_OF_JOB = frozenset(("parallelism", "max_failed", "total_retries", "early_success"))
+#: Why settings of groups that become one Job are lost.
+_WHYS_OF_JOB = {
+    "only": "a Job runs all its indexes",
+    "min_success": "a Job ends when so many have succeeded, or needs all; see early_success",
+    "timeout": "the deadline of a Job is for all its pods together",
 }
 
 
@@ -67,17 +87,21 @@ def replicated_job(
 ) -> tuple[dict[str, Any], list[Loss]]:
     """The replicated Job, and what it cannot express. pod_rules: of its podFailurePolicy."""
     losses = list(_losses(context, group, path))
-    job: dict[str, Any] = {"parallelism": group.nodes, "completions": group.nodes}
-    job["backoffLimit"] = MAX_INT32 if context.in_place else group.retries
+    if is_job(context.spec, group):
+        job = array_fields(group)
+    else:
+        job = {"parallelism": group.nodes, "completions": group.nodes}
+        job["backoffLimit"] = MAX_INT32 if context.in_place else group.retries
+        if group.timeout is not None:
+            job["activeDeadlineSeconds"] = math.ceil(group.timeout)
     if context.in_place:
         job["podReplacementPolicy"] = "Failed"
-    if group.timeout is not None:
-        job["activeDeadlineSeconds"] = math.ceil(group.timeout)
     if pod_rules:
         job["podFailurePolicy"] = {"rules": pod_rules}
     pod, more = _pod(context, group, path, pod_rules)
     job["template"] = {**_metadata(group.pod_metadata), "spec": pod}
-    made: dict[str, Any] = {"name": group.name, "replicas": group.replicas}
+    jobs = 1 if is_job(context.spec, group) else group.replicas
+    made: dict[str, Any] = {"name": group.name, "replicas": jobs}
     if group.depends_on:
         status = {"ready": "Ready", "complete": "Complete"}
         made["dependsOn"] = [
@@ -103,6 +127,7 @@ def _pod(
 ) -> tuple[dict[str, Any], list[Loss]]:
     container, losses = _container(context, group, path)
     on_failure = not context.in_place and _has_node_folder(group) and not pod_rules
+    on_failure = on_failure and not (is_job(context.spec, group) and has_index_limits(group))
     policy = "OnFailure" if on_failure else "Never"
     kept = context.in_place or on_failure
     mounts, volumes = context.volumes.of_group(group, path, kept=kept)
@@ -125,8 +150,9 @@ def _container(
     context: JobContext, group: NodeGroup, path: str
 ) -> tuple[dict[str, Any], list[Loss]]:
     """The program's container without its mounts, and what it cannot express."""
-    only_one = len(context.spec.node_groups) == 1 and group.replicas == 1
-    own = variables(group, path, jobset=context.name, only_one=only_one)
+    as_job = is_job(context.spec, group)
+    only_one = len(context.spec.node_groups) == 1 and (group.replicas == 1 or as_job)
+    own = variables(group, path, jobset=context.name, only_one=only_one, is_job=as_job)
     losses = list(own.losses)
     names = {*group.env, *group.node_env, INDEX}
     container: dict[str, Any] = {"name": group.name}
@@ -193,12 +219,18 @@ def _agent() -> dict[str, Any]:
 
 def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
     usual = {"shape": "local", "min_success": group.replicas, "max_replicas": group.replicas}
+    written, as_job = _WRITTEN, is_job(context.spec, group)
+    if as_job:
+        written = _WRITTEN - {"timeout"} | _WRITTEN_OF_JOB
+        if is_work_queue(group):
+            written |= {"min_success"}
     for name in NodeGroup.__struct_fields__:
         default = getattr(_DEFAULT, name)
-        if name not in _WRITTEN and getattr(group, name) not in (default, usual.get(name, default)):
-            yield Loss(f"{path}.{name}", _WHYS.get(name, "a JobSet has no such setting"))
-    if group.hostname != hostname_template(context.name, group.name):
-        why = f"nodes are named {context.name}-{group.name}-REPLICA-INDEX in the JobSet"
+        if name not in written and getattr(group, name) not in (default, usual.get(name, default)):
+            yield Loss(f"{path}.{name}", _why(name, as_job=as_job))
+    if group.hostname != hostname_template(context.name, group.name, is_array=as_job):
+        numbers = "0-REPLICA" if as_job else "REPLICA-INDEX"
+        why = f"nodes are named {context.name}-{group.name}-{numbers} in the JobSet"
         yield Loss(f"{path}.hostname", why)
     if group.working_dir is not None and not _is_absolute(group.working_dir):
         yield Loss(f"{path}.working_dir", "is left out: a pod has no copy of the code")
@@ -208,6 +240,12 @@ def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
     if _is_fractional(group.timeout):
         yield Loss(f"{path}.timeout", "is rounded up to whole seconds")
     yield from _probe_losses(group, f"{path}.startup_probe")
+
+
+def _why(name: str, *, as_job: bool) -> str:
+    """Why a setting is lost. as_job: whether the group becomes one Job."""
+    of_jobs = {**_WHYS, **_WHYS_OF_JOB} if as_job else _WHYS
+    return of_jobs.get(name, "a JobSet has no such setting")
 
 
 def _probe_losses(group: NodeGroup, path: str) -> list[Loss]:

@@ -233,6 +233,21 @@ class PodFailurePolicy(Struct, frozen=True, kw_only=True):
     rules: tuple[PodFailureRule, ...] = ()
 
 
+class SuccessRule(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Indexes whose success is enough."""
+
+    #: Such as `0-3,7`; all if empty.
+    succeeded_indexes: str = ""
+    #: How many of them; all if not given.
+    succeeded_count: int | None = None
+
+
+class JobSuccessPolicy(Struct, frozen=True, kw_only=True):
+    """When a Job succeeds before all its pods have; each rule alone is enough."""
+
+    rules: tuple[SuccessRule, ...] = ()
+
+
 class Job(Struct, frozen=True, kw_only=True, rename="camel"):
     """A Job: runs `completions` pods to completion."""
 
@@ -241,7 +256,11 @@ class Job(Struct, frozen=True, kw_only=True, rename="camel"):
     completions: int | None = None
     #: `Indexed` (pods are numbered; JobSet's default) or `NonIndexed`.
     completion_mode: str = "Indexed"
-    backoff_limit: int = 6
+    #: See `job_arrays.backoff_limit`.
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    success_policy: JobSuccessPolicy | None = None
     active_deadline_seconds: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
     #: `TerminatingOrFailed` or `Failed`.

@@ -19,6 +19,8 @@ class Limit(Struct, frozen=True):
     minimum: int | None = None
     maximum: int | None = None
     enum: tuple[str, ...] | None = None
+    #: Whether the field has to be given.
+    required: bool = False
 
 
 #: Field -> its limit, or the limits of the fields of the object (or of each object of the list).
@@ -38,11 +40,12 @@ _CONTAINER: Limits = {
     "startupProbe": _PROBE,
     "readinessProbe": _PROBE,
 }
+#: Of Jobs. Kubernetes has "Always" for other pods.
+_RESTARTS = ("OnFailure", "Never")
 _POD: Limits = {
     "containers": _CONTAINER,
     "initContainers": _CONTAINER,
-    # of Jobs; Kubernetes has "Always" for other pods
-    "restartPolicy": Limit(enum=("OnFailure", "Never")),
+    "restartPolicy": Limit(enum=_RESTARTS),
     "terminationGracePeriodSeconds": Limit(0, MAX_INT32),
     # Muster's: the other types are not folders
     "volumes": {"hostPath": {"type": Limit(enum=("", "Directory", "DirectoryOrCreate"))}},
@@ -55,7 +58,11 @@ _JOB: Limits = {
     "parallelism": _NOT_NEGATIVE,
     "completions": _NOT_NEGATIVE,
     "backoffLimit": _NOT_NEGATIVE,
+    "backoffLimitPerIndex": _NOT_NEGATIVE,
+    "maxFailedIndexes": _NOT_NEGATIVE,
+    "successPolicy": {"rules": {"succeededCount": Limit(minimum=1)}},
     "activeDeadlineSeconds": Limit(minimum=1),
+    "ttlSecondsAfterFinished": _NOT_NEGATIVE,
     "completionMode": Limit(enum=("Indexed", "NonIndexed")),
     "podReplacementPolicy": Limit(enum=("TerminatingOrFailed", "Failed")),
     "podFailurePolicy": {"rules": _POD_FAILURE_RULE},
@@ -79,5 +86,12 @@ LIMITS: Limits = {
         "replicatedJobs": {"template": {"spec": _JOB}},
         "failurePolicy": {"rules": _FAILURE_RULE},
         "coordinator": {"jobIndex": _NOT_NEGATIVE, "podIndex": _NOT_NEGATIVE},
+    }
+}
+#: The same for the manifest of a Job. JobSet has a default where Kubernetes has none.
+JOB_LIMITS: Limits = {
+    "spec": {
+        **_JOB,
+        "template": {"spec": {**_POD, "restartPolicy": Limit(enum=_RESTARTS, required=True)}},
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.spec.formats.jobset.job_arrays import pods_at_once
 from muster.spec.formats.jobset.kubernetes import Container, ObjectMeta, PodSpec
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
 from muster.spec.formats.notes import Notes
@@ -33,7 +34,7 @@ def _replicated_job_fields(rj: ReplicatedJob) -> Iterator[tuple[str, str]]:
         yield f"replicated Job {rj.name}, without replicas,", _WHY
     if rj.group_name != "default":
         yield f"groupName {rj.group_name}", _IN_VARIABLES
-    if job.parallelism is not None and job.parallelism > (job.completions or 1):
+    if (job.parallelism or 1) > (job.completions or pods_at_once(job)):
         yield "more parallelism than completions", _WHY
     for what in _metadata(rj.template.metadata):
         yield f"{what} of a Job", _WHY

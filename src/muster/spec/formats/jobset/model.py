@@ -141,6 +141,18 @@ class JobSet(Struct, frozen=True, kw_only=True):
         """The JobSet's name, or the fixed part of a generated name."""
         return self.metadata.name or self.metadata.generate_name.rstrip("-")
 
+    def job_name(self, rj: str, job: str) -> str:
+        """The name of a Job. rj: its replicated Job. job: its number there."""
+        return f"{self.name}-{rj}-{job}"
+
+    def hostname(self, rj: str, job: str, index: str) -> str:
+        """The host name of a pod. index: its number in its Job."""
+        return f"{self.job_name(rj, job)}-{index}"
+
+    def path_in_file(self, path: str) -> str:
+        """The place in the file of a path in this record."""
+        return path
+
     @property
     def restarts_in_place(self) -> bool:
         """Whether a restart starts containers again in the same pods."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode, decode_partial
 from muster.spec.formats.documents import Document, Manifest, unfilled_placeholders
-from muster.spec.formats.fields import FieldFilter
+from muster.spec.formats.fields import FieldFilter, FieldTables
+from muster.spec.formats.jobset.downward_api import pod_of
 from muster.spec.formats.jobset.failures_read import failure_policy
 from muster.spec.formats.jobset.group_names import renamed, with_groups
 from muster.spec.formats.jobset.group_read import node_group
+from muster.spec.formats.jobset.job_arrays import GroupJob, group_jobs, with_single_jobs
 from muster.spec.formats.jobset.lost_fields import lost_fields
 from muster.spec.formats.jobset.metadata import (
     DESCRIPTION,
@@ -33,6 +37,7 @@ from muster.spec.policies import SuccessPolicy
 from muster.spec.problem_places import Origin, Origins, at_origin, follows, in_order, placed
 from muster.spec.rules import check
 
+_Model = TypeVar("_Model", bound=msgspec.Struct)
 _GRACE = 30.0
 #: Paths on which the names of replicated Jobs depend.
 _NAMES = re.compile(r"spec|spec\.replicatedJobs(\[\d+\](\.name)?)?", re.IGNORECASE)
@@ -47,6 +52,15 @@ _GROUP_FIELDS = {
     "retries": "template.spec.backoffLimit",
     "timeout": "template.spec.activeDeadlineSeconds",
     "hostname": "name",
+}
+#: The same for a group that is a single Job.
+_ARRAY_FIELDS = {
+    "replicas": "template.spec.completions",
+    "parallelism": "template.spec.parallelism",
+    "retries": "template.spec.backoffLimitPerIndex",
+    "total_retries": "template.spec.backoffLimit",
+    "max_failed": "template.spec.maxFailedIndexes",
+    "early_success": "template.spec.successPolicy.rules",
 }
 _CONTAINER_FIELDS = {
     **{name: name for name in ("command", "args", "env", "resources", "image")},
@@ -71,23 +85,36 @@ _JOB_FIELDS = {
 def read_jobset(document: Document) -> Manifest:
     """The job that a manifest describes. Raises InvalidInput with every problem and its line."""
     notes = Notes()
-    jobset, problems = _decode(document, notes)
+    jobset, problems = decoded(document, JobSet, TABLES, check_structure, notes)
+    return manifest_of(document, jobset, problems, notes)
+
+
+def manifest_of(
+    document: Document, jobset: JobSet, problems: list[Problem], notes: Notes
+) -> Manifest:
+    """The job that a decoded manifest describes. problems, notes: of single fields. Raises
+    InvalidInput."""
     broken = {problem.path for problem in problems}
     found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, broken)))
     fields = len(problems)
+    parts = group_jobs(jobset)
+    single = with_single_jobs(jobset, parts)
+    parts = [
+        replace(part, rj=rj) for part, rj in zip(parts, single.spec.replicated_jobs, strict=True)
+    ]
     groups = [
-        node_group(jobset, rj, rj_path(number), claims(jobset), problems, notes)
-        for number, rj in enumerate(jobset.spec.replicated_jobs)
+        node_group(jobset, part, rj_path(part.position), claims(jobset), problems, notes)
+        for part in parts
     ]
     found += problems[fields:]
     problems[fields:] = [problem for problem in found if not _follows(problem.path, broken)]
-    _raise(problems, document)
-    spec = _job(jobset, groups, notes)
-    origins = _origins(spec, jobset)
+    _raise([_in_file(problem, jobset) for problem in problems], document)
+    spec = _job(jobset, parts, groups, notes)
+    origins = _origins(spec, jobset, [part for part in parts if part.rj.replicas])
     _raise(_broken_rules(spec, origins), document)
     return Manifest(
         spec,
-        notes.lines([rj.name for rj in jobset.spec.replicated_jobs]),
+        notes.lines([part.rj.name for part in parts]),
         document.place,
         lost_fields(jobset),
         document.source,
@@ -96,22 +123,36 @@ def read_jobset(document: Document) -> Manifest:
     )
 
 
-def _decode(document: Document, notes: Notes) -> tuple[JobSet, list[Problem]]:
-    """What can be decoded of a manifest, and every problem that concerns single fields."""
+def decoded(
+    document: Document,
+    model: type[_Model],
+    tables: FieldTables,
+    structure: Callable[[Any], tuple[Any, list[Problem]]],
+    notes: Notes,
+) -> tuple[_Model, list[Problem]]:
+    """What can be decoded of a manifest, and every problem that concerns single fields. structure:
+    a check of `schema`."""
     problems = list(unfilled_placeholders(document.data))
-    FieldFilter(TABLES, notes, problems).apply(JobSet, document.data)
-    valid, wrong = check_structure(document.data)
+    FieldFilter(tables, notes, problems).apply(model, document.data)
+    valid, wrong = structure(document.data)
     _add(problems, wrong)
     wrong = []
-    data = FieldFilter(TABLES, Notes(), []).apply(JobSet, valid)
-    jobset = decode_partial(JobSet, data, wrong)
+    data = FieldFilter(tables, Notes(), []).apply(model, valid)
+    made = decode_partial(model, data, wrong)
     _add(problems, wrong)
-    return jobset or JobSet(), problems
+    return made or model(), problems
+
+
+def _in_file(problem: Problem, jobset: JobSet) -> Problem:
+    """A problem of a JobSet, at its place in the file. Hints name fields, too."""
+    path = jobset.path_in_file(problem.path)
+    words = (jobset.path_in_file(word) for word in problem.hint.split(" "))
+    return problem._replace(path=path, hint=" ".join(words))
 
 
 def _add(problems: list[Problem], found: Iterable[Problem]) -> None:
-    """Add problems except those at a place that has one already."""
-    broken = {problem.path for problem in problems}
+    """Add problems except those at a place that has one already, or whose name is misspelled."""
+    broken = {path for problem in problems for path in (problem.path, problem.meant) if path}
     problems += [problem for problem in found if not _follows(problem.path, broken)]
 
 
@@ -128,21 +169,25 @@ def _raise(problems: Collection[Problem], document: Document) -> None:
         raise InvalidInput(*dict.fromkeys(placed_ones))
 
 
-def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
+def _job(
+    jobset: JobSet, parts: Sequence[GroupJob], groups: list[NodeGroup], notes: Notes
+) -> JobSpec:
     spec = jobset.spec
+    single = with_single_jobs(jobset, parts)
+    pods = {part.rj.name: pod_of(jobset, part) for part in parts}
     _note_metadata(jobset, notes)
     _note_spec(jobset, notes)
     in_order = spec.startup_policy is not None and (
         spec.startup_policy.startup_policy_order == "InOrder"
     )
-    deadline, ttl = spec.active_deadline_seconds, spec.ttl_seconds_after_finished
+    deadline, ttl = _deadline(jobset, parts), spec.ttl_seconds_after_finished
     made = JobSpec(
         name=jobset.name,
         description=jobset.metadata.annotations.get(DESCRIPTION, ""),
         node_groups=tuple(group for group in groups if group.replicas),
         startup="in_order" if in_order else "parallel",
-        success=_success(jobset, notes),
-        failure=failure_policy(jobset, notes),
+        success=_success(single, notes),
+        failure=failure_policy(single, pods, notes),
         grace_period=_grace(jobset, notes),
         attempt_timeout=None if deadline is None else float(deadline),
         ttl_after_finished=None if ttl is None else float(ttl),
@@ -153,7 +198,19 @@ def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
         tags=dict(jobset.metadata.labels),
         annotations=annotations_of(jobset.metadata, DESCRIPTION),
     )
-    return with_groups(made, renamed(jobset), notes)
+    return with_groups(made, renamed(single), notes)
+
+
+def _deadline(jobset: JobSet, parts: Sequence[GroupJob]) -> int | None:
+    """The deadline of an attempt: the JobSet's or, if it is a single array, that of its Job."""
+    own = jobset.spec.active_deadline_seconds
+    of_jobs = [
+        part.rj.template.spec.active_deadline_seconds
+        for part in parts
+        if part.job is not None and part.rj.replicas
+    ]
+    found = [seconds for seconds in (own, *of_jobs) if seconds is not None]
+    return min(found, default=None)
 
 
 def _success(jobset: JobSet, notes: Notes) -> SuccessPolicy:
@@ -215,22 +272,22 @@ def _note_spec(jobset: JobSet, notes: Notes) -> None:
             notes.add("InPlaceRestart", why)
 
 
-def _origins(spec: JobSpec, jobset: JobSet) -> Origins:
-    """The place in the manifest of each field of the job."""
+def _origins(spec: JobSpec, jobset: JobSet, parts: Sequence[GroupJob]) -> Origins:
+    """The place in the manifest of each field of the job. parts: those that have become groups."""
     paths = dict(_JOB_FIELDS)
-    running = [number for number, rj in enumerate(jobset.spec.replicated_jobs) if rj.replicas]
-    for number, (place, group) in enumerate(zip(running, spec.node_groups, strict=True)):
-        own, there = f"node_groups[{number}]", rj_path(place)
+    for number, (part, group) in enumerate(zip(parts, spec.node_groups, strict=True)):
+        own, there = f"node_groups[{number}]", rj_path(part.position)
         container = f"{there}.{_CONTAINER}"
         paths[own] = there
-        paths |= {f"{own}.{name}": f"{there}.{field}" for name, field in _GROUP_FIELDS.items()}
+        fields = _GROUP_FIELDS if part.job is None else {**_GROUP_FIELDS, **_ARRAY_FIELDS}
+        paths |= {f"{own}.{name}": f"{there}.{field}" for name, field in fields.items()}
         paths |= {
             f"{own}.{name}": f"{container}.{field}" for name, field in _CONTAINER_FIELDS.items()
         }
-        for fields in ("env", "node_env"):
-            names = getattr(group, fields)
-            paths |= {f"{own}.{fields}.{name}": f"{container}.env.{name}" for name in names}
-    return {name: Origin(path) for name, path in paths.items()}
+        for variables in ("env", "node_env"):
+            names = getattr(group, variables)
+            paths |= {f"{own}.{variables}.{name}": f"{container}.env.{name}" for name in names}
+    return {name: Origin(jobset.path_in_file(path)) for name, path in paths.items()}
 
 
 def _broken_rules(spec: JobSpec, origins: Origins) -> list[Problem]:

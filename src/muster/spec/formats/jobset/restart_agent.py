@@ -39,30 +39,34 @@ def is_agent(container: Container) -> bool:
     return NAME in container.name or NAME in container.image
 
 
-def main_container(pod: PodSpec, path: str, problems: list[Problem]) -> Main | None:
-    """The only container besides the agent. Adds a problem for every other one."""
+def main_container(
+    pod: PodSpec, path: str, problems: list[Problem], *, single: bool
+) -> Main | None:
+    """The only container besides the agent. Adds a problem for every other one. single: whether
+    the Job is not a JobSet's."""
+    another = "a separate Job" if single else "a separate replicated Job"
     agents = [c for c in pod.init_containers if is_agent(c)]
     for number, container in enumerate(pod.init_containers):
         if container not in agents:
-            hint = (
-                "do its work first in the command, or in a replicated Job that this one dependsOn"
-            )
+            hint = "do its work first in the command"
+            if not single:
+                hint += ", or in a replicated Job that this one dependsOn"
             text = f"Muster does not run init containers, and {container.name} is one"
             if container.restart_policy == "Always":
                 text = f"Muster does not run sidecars, and {container.name} is one"
-                hint = "start it in the command, or make it a separate replicated Job"
+                hint = f"start it in the command, or make it {another}"
             problems.append(Problem(f"{path}.initContainers[{number}]", text, hint))
     if not pod.containers:
         problems.append(Problem(f"{path}.containers", "is empty", "give it a container"))
         return None
     for number, container in enumerate(pod.containers[1:], 1):
         text = f"Muster runs one container of a pod, and {container.name} is another"
-        hint = "make it a separate replicated Job"
-        problems.append(Problem(f"{path}.containers[{number}]", text, hint))
+        problems.append(Problem(f"{path}.containers[{number}]", text, f"make it {another}"))
     main, where = pod.containers[0], f"{path}.containers[0]"
     if is_agent(main) and not main.command:
         return Main(_worker(main, where, problems), where, agent=True)
-    _check_restart_policy(main, where, bool(agents), problems)
+    if not agents:
+        _check_restart_policy(main, where, problems, single=single)
     return Main(main, where, bool(agents))
 
 
@@ -80,10 +84,12 @@ def _worker(agent: Container, path: str, problems: list[Problem]) -> Container:
     return replace(agent, image="", command=command, args=(), env=env, startup_probe=None)
 
 
-def _check_restart_policy(main: Container, path: str, agent: bool, problems: list[Problem]) -> None:
-    if agent or not (main.restart_policy or main.restart_policy_rules):
+def _check_restart_policy(
+    main: Container, path: str, problems: list[Problem], *, single: bool
+) -> None:
+    if not (main.restart_policy or main.restart_policy_rules):
         return
     name = "restartPolicy" if main.restart_policy else "restartPolicyRules"
     text = "Muster does not restart single containers of a pod"
-    hint = "set it for the pod, one level up, or in spec.failurePolicy"
+    hint = "set it for the pod, one level up" + ("" if single else ", or in spec.failurePolicy")
     problems.append(Problem(f"{path}.{name}", text, hint))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
 from muster.spec.formats.jobset.failure_rules import failure_problems
+from muster.spec.formats.jobset.job_arrays import backoff_limit, is_array
 from muster.spec.formats.jobset.job_rules import job_problems
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
@@ -25,6 +26,7 @@ def check_jobset(jobset: JobSet, *, names_known: bool = True) -> list[Problem]:
         *failure_problems(spec.failure_policy, spec.replicated_jobs),
         *(p for i, rj in enumerate(spec.replicated_jobs) for p in job_problems(rj, rj_path(i))),
         *_in_place(jobset),
+        *_deadlines(jobset),
         *_claims(jobset),
     ]
     if names_known:
@@ -120,9 +122,12 @@ def _in_place(jobset: JobSet) -> Iterator[Problem]:
         return
     for number, rj in enumerate(jobset.spec.replicated_jobs):
         job, path = rj.template.spec, f"{rj_path(number)}.template.spec"
+        if job.backoff_limit_per_index is not None or job.success_policy is not None:
+            text = "conflicts with InPlaceRestart, which restarts programs before a pod fails"
+            yield Problem(path, f"backoffLimitPerIndex or successPolicy {text}", "remove one")
         needed = "InPlaceRestart requires it"
-        if job.backoff_limit != MAX_INT32:
-            text = f"is {job.backoff_limit}, which would end pods that must be kept"
+        if backoff_limit(job) != MAX_INT32:
+            text = f"is {backoff_limit(job)}, which would end pods that must be kept"
             yield Problem(f"{path}.backoffLimit", text, f"{needed} to be {MAX_INT32}")
         if job.pod_replacement_policy != "Failed":
             text = f"is {job.pod_replacement_policy or 'not given'}"
@@ -134,6 +139,19 @@ def _in_place(jobset: JobSet) -> Iterator[Problem]:
             yield Problem(
                 f"{path}.completions", text, "InPlaceRestart requires both, with equal values"
             )
+
+
+def _deadlines(jobset: JobSet) -> Iterator[Problem]:
+    """Muster: the replicas of an array have deadlines, or the attempt has; not the array."""
+    jobs = jobset.spec.replicated_jobs
+    if sum(rj.replicas for rj in jobs) == 1:
+        return
+    for number, rj in enumerate(jobs):
+        job = rj.template.spec
+        if rj.replicas and job.active_deadline_seconds is not None and is_array(job):
+            text = "of a Job that runs a few pods at a time is not supported beside other Jobs"
+            path = f"{rj_path(number)}.template.spec.activeDeadlineSeconds"
+            yield Problem(path, text, "use spec.activeDeadlineSeconds, the JobSet's own")
 
 
 def _coordinator(jobset: JobSet) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ Kubernetes enforces when it creates them. Fields outside the schema are not chec
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from muster.errors import Problem
-from muster.spec.formats.jobset.kubernetes_limits import LIMITS, Limit, Limits
-from muster.spec.wording import say, short, suggestion, without_secret
+from muster.spec.formats.jobset.kubernetes_limits import JOB_LIMITS, LIMITS, Limit, Limits
+from muster.spec.wording import alternatives, say, short, suggestion, without_secret
 
 SCHEMA = Path(__file__).with_name("schema.json")
 _TYPE_NAMES = {
@@ -57,6 +57,27 @@ def check_structure(data: Any, limits: Limits = LIMITS) -> tuple[Any, list[Probl
     return None if valid is _INVALID else valid, checker.problems
 
 
+def check_job_structure(data: Any) -> tuple[Any, list[Problem]]:
+    """As `check_structure`, for the manifest of a Job."""
+    checker = _Checker()
+    valid = checker.check(_job_schema(), JOB_LIMITS, data, "")
+    return None if valid is _INVALID else valid, checker.problems
+
+
+@cache
+def _job_schema() -> Schema:
+    """The schema of a Job: JobSet's, with that of the Jobs in it as the spec."""
+    jobset = _resolve(_document()["schema"])
+    spec = _inside(_resolve(_inside(jobset, "spec", "replicatedJobs")["items"]), "template", "spec")
+    return {**jobset, "properties": {**jobset["properties"], "spec": spec}, "required": ["spec"]}
+
+
+def _inside(schema: Schema, *fields: str) -> Schema:
+    for field in fields:
+        schema = _resolve(schema["properties"][field])
+    return schema
+
+
 class _Checker:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -81,10 +102,10 @@ class _Checker:
 
     def _mapping(self, schema: Schema, limits: Limits, value: Any, path: str) -> dict[str, Any]:
         fields, others = schema.get("properties", {}), schema.get("additionalProperties")
-        for name in schema.get("required", ()):
+        for name, hint in _required(schema, limits):
             inner = f"{path}.{name}" if path else name
             if value.get(name) is None and _INDEX.sub("[]", inner) not in _FILLED_IN:
-                self.problems.append(Problem(inner, "is missing"))
+                self.problems.append(Problem(inner, "is missing", hint))
         valid = {}
         for name, given in value.items():
             kept, field = given, fields.get(name, others)
@@ -156,6 +177,14 @@ class _Checker:
     def _invalid(self, path: str, text: str, hint: str = "") -> Any:
         self.problems.append(Problem(path, text, hint))
         return _INVALID
+
+
+def _required(schema: Schema, limits: Limits) -> Iterator[tuple[str, str]]:
+    """The required fields of an object, with hints."""
+    yield from ((name, "") for name in schema.get("required", ()))
+    for name, limit in limits.items():
+        if isinstance(limit, Limit) and limit.required:
+            yield name, f"write {alternatives(limit.enum or ())}"
 
 
 def _resolve(schema: Schema) -> Schema:

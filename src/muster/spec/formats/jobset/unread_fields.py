@@ -115,17 +115,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
             ("selector", "manualSelector"),
             ("Muster does not select pods by label", "remove it"),
         ),
-        "successPolicy": (
-            "Muster cannot end a Job at the success of some of its pods",
-            "make those pods a separate replicated Job, and name it in spec.successPolicy",
-        ),
-        **dict.fromkeys(
-            ("backoffLimitPerIndex", "maxFailedIndexes"),
-            (
-                "Muster counts retries for a Job, not for each index",
-                "use replicas of one pod each, and backoffLimit",
-            ),
-        ),
         "managedBy": ("Muster runs Jobs itself", "remove it"),
     },
     k8s.PodSpec: {

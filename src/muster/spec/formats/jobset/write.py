@@ -14,6 +14,7 @@ from muster.spec.formats.jobset.failures_write import WrittenFailures
 from muster.spec.formats.jobset.group_names import as_kubernetes_names
 from muster.spec.formats.jobset.group_read import hostname_template
 from muster.spec.formats.jobset.group_write import JobContext, replicated_job
+from muster.spec.formats.jobset.job_arrays_write import is_job
 from muster.spec.formats.jobset.metadata import DESCRIPTION
 from muster.spec.formats.jobset.model import API_VERSION
 from muster.spec.formats.jobset.name_rules import MAX_LENGTH
@@ -111,6 +112,7 @@ def _at_old_names(losses: Iterable[Loss], old_names: Mapping[str, str]) -> Itera
 
 def _max_name_length(groups: Sequence[NodeGroup]) -> int:
     """The characters that the JobSet's name may have, so that its pods' names are not too long."""
+    # the pods of an array are those of one Job, or its Jobs have one pod each
     ends = (f"-{g.name}-{g.replicas - 1}-{g.nodes - 1}-xxxxx" for g in groups)
     return max(MAX_LENGTH - max(map(len, ends)), 1)
 
@@ -144,8 +146,10 @@ def _body(
 
 def _has_jobset_hostnames(spec: JobSpec, name: str) -> bool:
     """Whether nodes have pods' host names, so that the missing subdomain is intended."""
-    groups = spec.node_groups
-    return all(group.hostname == hostname_template(name, group.name) for group in groups)
+    return all(
+        group.hostname == hostname_template(name, group.name, is_array=is_job(spec, group))
+        for group in spec.node_groups
+    )
 
 
 def _success(spec: JobSpec) -> dict[str, Any] | None:

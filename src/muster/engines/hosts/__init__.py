@@ -1,0 +1,1 @@
+"""The engine `hosts`: nodes on machines that OpenSSH reaches."""

@@ -1,0 +1,159 @@
+"""The engine `hosts`: nodes on machines that OpenSSH reaches, and on which nothing is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.engines.base import Capabilities
+from muster.engines.hosts.profile import read_settings
+from muster.engines.remote.engine import RemoteEngine
+from muster.errors import Problem
+from muster.identity import user_name
+from muster.spec.quantities import format_duration
+
+if TYPE_CHECKING:
+    from muster.engines.base import Report, RunContext
+    from muster.engines.findings import Finding
+    from muster.engines.hosts.ssh import SshSettings
+    from muster.engines.loop import RunLoop
+    from muster.engines.profiles import Profile
+    from muster.engines.remote.session import RemoteSession
+    from muster.frameworks.base import Network
+    from muster.plan.model import ResourcePlan, RunPlan
+    from muster.storage.home import Home
+
+
+class HostsEngine(RemoteEngine):
+    """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
+
+    capabilities = Capabilities(
+        in_place=True,
+        replace_node=True,
+        exec=True,
+        forward=True,
+        stacks=True,
+        counters=True,
+        suspend=True,
+        detached=True,
+        mounts=True,
+        limits=True,
+        gpus=True,
+        arrays=True,
+    )
+
+    def __init__(self, profile: Profile, home: Home) -> None:
+        self.name = profile.name
+        self._profile = read_settings(profile.settings)
+        self._home = home
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        return "" if shutil.which("ssh") else "ssh is not installed"
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        from muster.engines.hosts.examine import examine
+
+        return examine(self._profile.machines, self._profile.folder, self._ssh())
+
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """See `Engine.addresses`. They are known when nodes have machines."""
+        return [""] * nodes
+
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
+        """See `Engine.check`."""
+        from muster.engines.remote import plan_checks
+
+        problems = [*self._too_many(plan), *self._too_many_gpus(plan)]
+        if plan.network == "isolated":
+            text = "the nodes of engine hosts share the network of their machines"
+            problems.append(Problem("network", text, "use cluster or shared"))
+        if problem := plan_checks.check_open_files(plan, replicas):
+            problems.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
+        return [*problems, *plan_checks.problems(self.name, plan)]
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """See `Engine.replicas_at_once`."""
+        return max(1, self._room // nodes)
+
+    @property
+    def _room(self) -> int:
+        """The most nodes that run at the same time."""
+        return sum(machine.slots for machine in self._profile.machines)
+
+    def _too_many(self, plan: RunPlan) -> list[Problem]:
+        room = self._room
+        nodes = plan.policy.size_at_once
+        if nodes <= room:
+            return []
+        text = f"{nodes} nodes run at the same time, and engine {self.name} has room for {room}"
+        hint = f"add machines or `slots` to {self._home.engines / self.name}.toml"
+        if plan.has_arrays:
+            hint += ", or run fewer replicas at once (--parallelism)"
+        return [Problem("", text, hint)]
+
+    def _too_many_gpus(self, plan: RunPlan) -> list[Problem]:
+        known = [one.gpus for one in self._profile.machines]
+        if None in known:
+            return []
+        most = max(one for one in known if one is not None)
+        return [
+            Problem(
+                f"node_groups[{group.name}].resources.gpus",
+                f"{group.resources.gpus} GPUs are more than a machine of {self.name} has: {most}",
+            )
+            for group in plan.groups
+            if group.resources.demands("gpus") and group.resources.gpus > most
+        ]
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """See `Engine.explain`."""
+        alone = self._profile.isolation_timeout
+        if alone is None:
+            return ["a node without contact is not replaced, since it may still run"]
+        after = format_duration(alone)
+        return [f"a machine ends its node after {after} without contact; then it is replaced"]
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        from muster.engines.remote.resources import describe_resources
+
+        texts = {name: describe_resources(given) for name, given in resources.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        shares = super().shares_of_memory(plan)
+        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
+
+    def clean_up(self, run_id: str) -> None:
+        """See `Engine.clean_up`."""
+        from muster.engines.hosts.clean_up import end_nodes
+
+        end_nodes(self._home.run_dir(run_id), run_id, self._ssh())
+
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
+        """See `Engine.open`."""
+        from muster.engines.hosts.hosts import RunHosts
+        from muster.engines.remote.contact import SupervisorId
+        from muster.engines.remote.session import RemoteSession
+
+        user = f"{user_name()}@{socket.gethostname()}"
+        return RemoteSession(
+            context,
+            SupervisorId(context.plan.run_id, context.turn),
+            loop,
+            report,
+            lambda owner: RunHosts(context, self._profile, self._ssh(), user, loop, owner),
+        )
+
+    def _ssh(self) -> SshSettings:
+        from muster.engines.hosts.ssh import SshSettings, socket_folder
+
+        config = self._profile.ssh_config
+        return SshSettings(socket_folder(), None if config is None else os.path.expanduser(config))

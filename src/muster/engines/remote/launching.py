@@ -1,0 +1,413 @@
+"""Launches the nodes of a run when the addresses and ports of all are known and the code is packed.
+Keeps the roster on every host up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.engines.base import RunContext
+from muster.engines.endpoints import write_endpoints
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.node_ends import not_started
+from muster.engines.remote.code import RUN, WORK, CodeSource, CommandPaths, work_name
+from muster.engines.remote.mounts import RemoteMounts
+from muster.engines.remote.node import RemoteNode, Stage
+from muster.engines.remote.node_contact import NodeContact
+from muster.engines.remote.outputs import SentOutputs
+from muster.engines.remote.ports import RemotePorts
+from muster.engines.remote.programs import HostPython, environ_in, python_of
+from muster.engines.remote.run_output import RunOutput
+from muster.engines.remote.run_secrets import certificates, run_token
+from muster.engines.remote.slots import clusters
+from muster.lifecycle.events import EngineEvent, NodeLocated
+from muster.node import messages
+from muster.node.agent_process import NODE
+from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
+from muster.plan.environment import EngineValues
+from muster.plan.model import GroupPlan, NodePlan, RunPlan
+from muster.storage.home import RunDir
+
+
+class _Cluster(Struct, frozen=True, eq=False):
+    """Nodes that find each other: those of a replica of an array, or all that belong to none."""
+
+    slots: tuple[int, ...]
+    ports: RemotePorts
+
+
+class Launcher:
+    """nodes, contacts: of the session, by slot: the newest node in it. A slot is a position in
+    `RunPlan.nodes`, which is the rank if there are no arrays. report: see `RunOutput`."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        nodes: Mapping[int, RemoteNode],
+        contacts: Mapping[int, NodeContact],
+        output: RunOutput,
+        code: CodeSource,
+        mounts: RemoteMounts,
+        sent: SentOutputs,
+        report: Callable[[Iterable[EngineEvent]], None],
+    ) -> None:
+        self._context = context
+        self._plan = context.plan  # with addresses, see `_fill_addresses`
+        self._nodes, self._contacts = nodes, contacts
+        self._output, self._code, self._mounts, self._sent = output, code, mounts, sent
+        self._report = report
+        self._run_dir = context.home.run_dir(context.plan.run_id)
+        self._token = run_token(self._run_dir)
+        made = [
+            _Cluster(slots, RemotePorts(context.plan.ports, len(slots)))
+            for slots in clusters(context.plan)
+        ]
+        self._clusters = {slot: one for one in made for slot in one.slots}
+        #: Slot -> the rank in its cluster of the node in it.
+        self._indexes = {slot: index for one in made for index, slot in enumerate(one.slots)}
+        self._wanted: set[int] = set()  # slots whose nodes are to be launched
+        self._looks_at_all = False  # whether to try all of them, for something that they share
+        self._addresses: dict[int, str] = {}  # by slot
+        self._awaited: set[int] = set()  # slots whose addresses the others need
+        self._without_ports: set[int] = set()  # slots whose ports the others need
+        #: The nodes of no array that were launched, by rank.
+        self._members: dict[int, Member] = {}
+        self._outdated: set[int] = set()  # slots whose hosts have an earlier roster
+
+    # --- what becomes known
+
+    def wait_for(self, slots: Iterable[int]) -> None:
+        """The others need the addresses and ports of the nodes in these slots, which will have
+        hosts."""
+        for slot in slots:
+            self._awaited.add(slot)
+            ports, index = self._ports_of(slot)
+            if ports.awaited(index):
+                self._without_ports.add(slot)
+
+    def has_no_host(self, slot: int) -> None:
+        """The others wait for a slot no more."""
+        self._addresses.pop(slot, None)
+        self._awaited.discard(slot)
+        self._without_ports.discard(slot)
+        self.try_all()
+
+    def _ports_of(self, slot: int) -> tuple[RemotePorts, int]:
+        """The ports of a cluster, and the rank in it of the node in a slot."""
+        return self._clusters[slot].ports, self._indexes[slot]
+
+    def try_all(self) -> None:
+        """Something is known, or packed, for which all nodes may have waited."""
+        self._looks_at_all = True
+
+    def ask(self, owner: NodeContact) -> None:
+        """A conversation with a node's server begins: ask what a launch needs."""
+        ports, index = self._ports_of(owner.slot)
+        for request in (ports.request(index), self._mounts.request(owner.slot)):
+            if request is not None:
+                owner.contact.send(request)
+
+    def learn(self, owner: NodeContact, message: messages.Message) -> None:
+        """A node's server has said something."""
+        slot = owner.slot
+        self._sent.learn(slot, message)
+        if isinstance(message, messages.HostFacts):
+            self._awaited.discard(slot)
+            self._addresses[slot] = message.address
+            self.found(owner)
+        elif isinstance(message, messages.PortsReserved):
+            ports, index = self._ports_of(slot)
+            ports.reserved(index, message)
+            if not ports.awaited(index):
+                self._without_ports.discard(slot)
+        elif isinstance(message, messages.FoldersFound):
+            self._mounts.answered(slot, message)
+        else:
+            return
+        self.try_all()
+
+    def found(self, owner: NodeContact) -> None:
+        """A node of an earlier session runs on its host, if it does."""
+        node = owner.node
+        if node.running and node.stage is not Stage.WANTED:
+            self._tell_place(owner)
+            if not node.takes_turns:
+                self._members.setdefault(node.rank, self._member(owner.slot))
+
+    # --- launches
+
+    def launch(self, changed: set[int]) -> None:
+        """Launch the nodes that are wanted, if everything is known. changed: slots of which
+        something is new; adds those of which something is new by that."""
+        self._wanted |= {slot for slot in changed if self._nodes[slot].stage is Stage.WANTED}
+        slots = self._wanted if self._looks_at_all else self._wanted & changed
+        slots = slots - self._lacking(slots, self._awaited)
+        if not slots:
+            return
+        self._looks_at_all = False
+        ready = [owner for slot in sorted(slots) if (owner := self._ready_to_launch(slot))]
+        without_ports = self._lacking(slots, self._without_ports)
+        launched = []
+        for owner in ready:
+            node = owner.node
+            ports, index = self._ports_of(owner.slot)
+            if problem := ports.problems.get(index):
+                node.end(not_started(node.ref, problem))
+                self.ask(owner)  # for its next start
+            elif owner.slot in without_ports:
+                continue
+            elif self._is_packed(owner):
+                launched.append(owner)
+        if launched:
+            self._launch_together(launched)
+        changed.update(owner.slot for owner in ready)
+        self._wanted = {slot for slot in self._wanted if self._nodes[slot].stage is Stage.WANTED}
+
+    def _lacking(self, slots: set[int], missing: set[int]) -> set[int]:
+        """Those of these slots whose nodes need the addresses, or ports, of any that are missing.
+        With many nodes this is called for each that is found: nothing may be looked at twice."""
+        if not missing or not slots:
+            return set()
+        if self._plan.tls:  # a run's certificates are made once, for all addresses
+            return slots
+        incomplete = {id(self._clusters[slot]) for slot in missing}
+        return {slot for slot in slots if id(self._clusters[slot]) in incomplete}
+
+    def _ready_to_launch(self, slot: int) -> NodeContact | None:
+        """The contact with a node that is wanted, and whose host is known and can be reached."""
+        owner = self._contacts.get(slot)
+        # one that is collected still has files to which the next one would write
+        if owner is None or owner.node.facts is None or self._output.is_collecting(slot):
+            return None
+        return owner if owner.contact.up and owner.node.stage is Stage.WANTED else None
+
+    def _is_packed(self, owner: NodeContact) -> bool:
+        """Whether all that a node is sent is packed; if it cannot be, the node has ended."""
+        node = owner.node
+        try:
+            packed = (
+                self._code.ask(),
+                self._mounts.ask(owner.slot),
+                self._sent.ask(owner.slot, node.rank, node.number),
+            )
+            return all(packed)
+        except OSError as error:
+            node.end(not_started(node.ref, str(error)))
+            return False
+
+    def _launch_together(self, owners: Sequence[NodeContact]) -> None:
+        """Launch nodes, each of which finds the others of its cluster on its roster."""
+        self._fill_addresses()
+        alone = [owner for owner in owners if not owner.node.takes_turns]
+        new = {owner.node.rank: self._member(owner.slot) for owner in alone}
+        if any(self._members.get(rank) != member for rank, member in new.items()):
+            self._members |= new
+            self._roster_changed()
+        self._outdated.difference_update(owner.slot for owner in alone)
+        roster = encode_roster(self._members.values()).decode()
+        problem = self._write_endpoints()
+        for owner in owners:
+            node = owner.node
+            if problem:
+                node.end(not_started(node.ref, problem))
+                continue
+            try:
+                node.launch(self._message(owner, roster))
+                self._tell_place(owner)
+            except OSError as error:
+                node.end(not_started(node.ref, str(error)))
+
+    def _fill_addresses(self) -> None:
+        """Fill in the addresses of the nodes that were located since the last call: for a launch,
+        which needs those of all nodes."""
+        found = self._plan.nodes
+        nodes = [self._with_address(node) for node in found]
+        if any(new is not old for new, old in zip(nodes, found, strict=True)):
+            self._plan = replace(self._plan, nodes=nodes)
+            self._context = replace(self._context, plan=self._plan)
+
+    def _with_address(self, node: NodePlan) -> NodePlan:
+        address = self._addresses.get(self._plan.slot_of(node), node.address)
+        return node if address == node.address else replace(node, address=address)
+
+    def _planned(self, owner: NodeContact) -> NodePlan:
+        """The node of a contact, as planned."""
+        return self._plan.node(owner.node.rank, owner.slot)
+
+    def _write_endpoints(self) -> str:
+        """Returns why they cannot be written; "" if they were."""
+        try:
+            if self._plan.endpoints:  # those of nodes that belong to no array
+                alone = (slot for slot, node in self._nodes.items() if not node.takes_turns)
+                ports, _ = self._ports_of(next(alone))
+                write_endpoints(self._plan, ports.numbers, self._token, self._run_dir)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def _tell_place(self, owner: NodeContact) -> None:
+        node = owner.node
+        place = owner.host.name, self._addresses[owner.slot]
+        self._report([NodeLocated(node.rank, node.incarnation, *place)])
+
+    def _message(self, owner: NodeContact, roster: str) -> messages.Launch:
+        """Raises OSError. roster: that of the nodes that belong to no array."""
+        node, slot = owner.node, owner.slot
+        assert node.facts is not None, "its host is known"
+        plan, attempt = self._planned(owner), self._output.attempts[node.rank]
+        cluster = self._plan.cluster(plan)
+        if node.takes_turns:
+            roster = encode_roster(_member(one, rank) for rank, one in enumerate(cluster)).decode()
+        addresses = [one.address for one in cluster]
+        hostfile = encode_hostfile(addresses, self._plan.processes_per_node).decode()
+        group = self._plan.group_for(plan)
+        folder = node.facts.folder
+        paths = self._paths(plan, attempt, node.facts)
+        if not _is_its_own(node):
+            self._mounts.released(slot)
+        mounts = self._mounts.launch(slot, folder)
+        start = NodeStart(
+            attempt=attempt,
+            incarnation=node.incarnation,
+            ports=self._ports_of(slot)[0].numbers,
+            values=EngineValues(
+                token=self._token,
+                interface=_interface(node.facts),
+                gpus=node.facts.environ.get("CUDA_VISIBLE_DEVICES"),  # also with `clean_env`
+                mounted=mounts.mounted,
+            ),
+            cpus=node.facts.cpus,
+            memory=node.facts.memory,
+            contained=False,
+            disk=f"{folder} on {owner.host.name}",
+            fresh=mounts.fresh,
+            reuses_slot=not _is_its_own(node),
+        )
+        base = owner.host.python or node.facts.executable
+        environment = _environment(self._plan, base, folder)
+        python = HostPython(python_of(environment) or base, node.facts.modules)
+        environ = environ_in(environment, node.facts.environ)
+        context = replace(self._context, python=python.path, environ=environ)
+        launch = python.launch(launch_message(context, plan, paths, start))
+        launch = launch._replace(incarnation=node.number)
+        command = self._command(group, CommandPaths(python.path, str(paths.work), python.package))
+        files = {
+            str(paths.cluster_file): roster,
+            hostfile_beside(str(paths.cluster_file)): hostfile,
+            str(paths.checkpoint_file): "",
+            **certificates(self._plan, self._run_dir, paths.tls),
+        }
+        folders = [
+            str(paths.work),
+            str(paths.temporary),
+            f"{folder}/{RUN}/outputs",
+            f"{folder}/cluster",
+            str(paths.tls),
+            f"{folder}/logs/{attempt}",
+        ]
+        packed = self._code.packed
+        code = None if packed is None else messages.Code(packed.sha256, folder)
+        return messages.Launch(
+            launch,
+            python.words(command),
+            folders,
+            files,
+            code,
+            attempt,
+            self._output.sizes(slot),
+            mounts.messages(launch.cwd),
+            environment,
+            self._sent.launch(slot, node.rank, node.number, folder),
+            messages.SlotNode(node.rank, node.incarnation) if node.takes_turns else None,
+            empty=[] if _is_its_own(node) else self._output.copied(slot, folder),
+        )
+
+    def _command(self, group: GroupPlan, paths: CommandPaths) -> list[str]:
+        """The program's command line; empty if the group runs services only."""
+        if not group.role.program:
+            return []
+        packed = self._code.packed
+        command = None if packed is None else packed.command(group.name, paths)
+        return [*(command or group.command or ()), *group.args]
+
+    def _paths(self, plan: NodePlan, attempt: int, facts: messages.HostFacts) -> NodePaths:
+        """Where the files of a node are on its host, and of its output from now on."""
+        folder = facts.folder
+        node = Path(folder) / NODE
+        return NodePaths(
+            folder=node,
+            cluster_file=Path(_cluster_file(folder)),
+            work=node / WORK / work_name(self._plan),
+            outputs=self._output.connect(plan, attempt, folder),
+            tls=Path(folder) / "tls",
+            short=Path(facts.short) / NODE,
+            run=RunDir(Path(folder) / RUN),
+        )
+
+    # --- the roster
+
+    def start_joined(self, changed: Iterable[int]) -> None:
+        """Have the nodes start that have joined, once the others can find them. changed: slots."""
+        joined = [slot for slot in changed if self._nodes[slot].stage is Stage.JOINED]
+        if joined:
+            self._write_roster()
+        for slot in joined:
+            self._nodes[slot].begin()
+
+    def released(self, ranks: Iterable[int]) -> None:
+        """Nodes with these ranks were given up: they leave the roster."""
+        if [rank for rank in ranks if self._members.pop(rank, None) is not None]:
+            self._roster_changed()
+            self._write_roster()
+
+    def _member(self, slot: int) -> Member:
+        """Of a node that belongs to no array."""
+        plan = self._with_address(self._plan.nodes[slot])
+        return _member(plan, plan.rank)
+
+    def _roster_changed(self) -> None:
+        """What was written on hosts is outdated."""
+        alone = (slot for slot, one in self._contacts.items() if not one.node.takes_turns)
+        self._outdated.update(alone)
+
+    def _write_roster(self) -> None:
+        """Write the roster where it is outdated. A node that has not joined may be writing the one
+        of its launch."""
+        owners = [self._contacts[slot] for slot in self._outdated if slot in self._contacts]
+        content = encode_roster(self._members.values()).decode() if owners else ""
+        for owner in owners:
+            if owner.node.facts is not None and owner.node.stage >= Stage.JOINED:
+                self._outdated.discard(owner.slot)
+                path = _cluster_file(owner.node.facts.folder)
+                owner.contact.send(messages.WriteFiles({path: content}))
+
+
+def _environment(plan: RunPlan, base: str, folder: str) -> messages.Environment | None:
+    """The environment of a node's programs; None if the job requires no packages. base: the Python
+    that it extends. folder: the node server's."""
+    if plan.environment is None:
+        return None
+    return messages.Environment(plan.environment.requirements, base, f"{folder}/environment")
+
+
+def _interface(facts: messages.HostFacts) -> str | None:
+    """The interface with the address by which other hosts reach this one; None if there is none."""
+    return next((one.name for one in facts.interfaces if one.address == facts.address), None)
+
+
+def _is_its_own(node: RemoteNode) -> bool:
+    """Whether nothing of another node is left where a node is launched."""
+    return node.former in (None, node.rank)
+
+
+def _member(plan: NodePlan, rank: int) -> Member:
+    """The entry of a node on a roster. rank: in its cluster or, of a node of no array, in the
+    run."""
+    return member(rank, plan.address, plan.fqdn, plan.group, plan.node_id)
+
+
+def _cluster_file(folder: str) -> str:
+    return f"{folder}/cluster/cluster.json"

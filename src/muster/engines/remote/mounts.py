@@ -1,0 +1,536 @@
+"""The mounts of a run whose nodes are on other machines.
+
+A directory that the host of a node has is used there. Otherwise the node gets a copy of the
+submitter's, and what has changed in it comes back when an incarnation has ended, before its end is
+reported. A new node gets the directory as it is then, so it finds what others have brought back. A
+URL has a folder on the submitter's machine (`url_folders`), of which nodes get copies as well. An
+NFS export is used where the host has mounted it.
+
+The folder `RunDir.sent` has
+
+    SHA256        the archive of a directory as nodes were given it
+    SHA256.json   the versions of the files in it
+    RANK.json     which of them a node has, by source, and what it has brought back since
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Struct
+
+from muster.engines.base import RunContext
+from muster.engines.loop import RunLoop
+from muster.engines.remote.code import RUN, write_archive
+from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
+from muster.engines.remote.url_folders import UrlFolders
+from muster.node import messages
+from muster.node.agent_process import NODE
+from muster.node.files import read_regular, remove_tree, replace_file
+from muster.node.folder_access import Listing, in_folder, walk
+from muster.node.tree_streams import Version, version
+from muster.plan.model import MountPlan, RunPlan
+from muster.secrets import without_credentials
+from muster.spec.kinds import MountKind, classify_source
+from muster.spec.quantities import format_size
+from muster.storage.mount_sources import named_source, nfs_export
+
+#: The most bytes of a directory that is copied to hosts.
+LIMIT = 1 << 30
+#: Kinds of mounts of which nodes get copies.
+_COPIED = ("directory", "url")
+#: How often a directory is read in which files are removed meanwhile, such as those that are about
+#: to replace others.
+_TRIES = 5
+#: What a file that is not there has for a version.
+_ABSENT: Version = []
+#: Owner of a scratch folder -> the folder it is in, below the node server's, and its mode.
+_SCRATCH = {
+    "node": (f"{NODE}/scratch", 0o700),
+    "incarnation": (f"{NODE}/life", 0o1777),
+    "run": (f"{RUN}/scratch", 0o700),
+}
+
+
+# --- where they are
+
+
+def copied_sources(mounts: Sequence[MountPlan]) -> list[str]:
+    """The sources of which nodes get copies: URLs, and directories where the host does not have
+    them."""
+    return list(dict.fromkeys(mount.source for mount in mounts if mount.kind in _COPIED))
+
+
+def _sources(mounts: Sequence[MountPlan], kind: MountKind) -> list[str]:
+    return list(dict.fromkeys(mount.source for mount in mounts if mount.kind == kind))
+
+
+class NodeMounts(Struct, frozen=True):
+    """The mounts of a node on its host. folder: the node server's. found: source -> where the host
+    has it. packed: those that are sent there."""
+
+    mounts: tuple[MountPlan, ...]
+    folder: str
+    found: Mapping[str, str] = {}
+    packed: Mapping[str, Packed] = {}
+
+    def path(self, mount: MountPlan) -> str:
+        """Where one is. Mounts of one source are one directory."""
+        if mount.source in self.found:
+            return self.found[mount.source]
+        if mount.kind in _COPIED:
+            return self.copy(mount.source)
+        named = named_source(mount.source)
+        if named.of == "home":
+            return f"{os.path.dirname(self.folder)}/volumes/{named.name}"
+        return f"{self.folder}/{_SCRATCH[named.of][0]}/{named.name}"
+
+    def copy(self, source: str) -> str:
+        """Where the copy of a source is, if there is one."""
+        number = copied_sources(self.mounts).index(source)
+        # a URL may have a password
+        name = "url" if classify_source(source) == "url" else Path(source).name or "root"
+        return f"{self.folder}/{NODE}/mnt/{number}/{name}"
+
+    @property
+    def mounted(self) -> dict[str, str]:
+        """See `EngineValues.mounted`."""
+        return {mount.path: self.path(mount) for mount in self.mounts}
+
+    @property
+    def fresh(self) -> list[str]:
+        """The folders that are emptied before each incarnation."""
+        return [
+            self.path(mount)
+            for mount in self.mounts
+            if mount.kind == "scratch" and named_source(mount.source).of == "incarnation"
+        ]
+
+    def messages(self, start: str) -> list[messages.Mount]:
+        """What the host is told. start: the folder there in which programs start."""
+        # links inside a folder that is itself replaced by a link come later
+        depth = [len(Path(mount.link or "").parts) for mount in self.mounts]
+        ordered = sorted(zip(depth, self.mounts, strict=True), key=lambda one: one[0])
+        return [
+            messages.Mount(
+                path=self.path(mount),
+                mode=self._mode(mount),
+                sha256=self.packed[mount.source].sha256 if mount.source in self.packed else "",
+                link="" if mount.link is None else os.path.join(start, mount.link),
+                file=self._file(mount),
+            )
+            for _, mount in ordered
+        ]
+
+    def _file(self, mount: MountPlan) -> str:
+        """The file that a URL names; "" if it names a folder."""
+        name = mount.source.rstrip("/").rpartition("/")[2]
+        packed = self.packed.get(mount.source)
+        is_file = packed is not None and [*packed.versions] == [name] and packed.versions[name]
+        return name if mount.kind == "url" and is_file else ""
+
+    def _mode(self, mount: MountPlan) -> int:
+        if mount.kind == "scratch":
+            return _SCRATCH[named_source(mount.source).of][1]
+        return 0 if mount.source in self.found else 0o700
+
+
+# --- what nodes are given
+
+
+class Packed(Struct, frozen=True):
+    """A directory as nodes are given it."""
+
+    #: Of the archive; "" if there is nothing in it.
+    sha256: str
+    #: Path in it -> version; of folders, `[]`.
+    versions: dict[str, Version]
+
+
+class _Content:
+    """Lists a directory, and keeps the versions of what it lists. Files that are neither regular
+    nor links, such as sockets, are left out. source: its path."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._size = 0
+        self.versions: dict[str, Version] = {}
+
+    def walk(self, descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
+        """As `folder_access.walk`. Raises OSError if the files are too large for copies."""
+        import stat
+
+        for here, names, opened in walk(descriptor, on_error):
+            kept = []
+            for name in names:
+                place = os.path.normpath(os.path.join(here, name))
+                try:
+                    mode = os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode
+                except FileNotFoundError:  # it was deleted just now
+                    continue
+                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                    _log(f"{self._source}/{place} is not copied to hosts: it is no file")
+                    continue
+                found = version(name, opened)
+                self.versions[place] = found or []
+                self._size += found[1] if found else 0
+                kept.append(name)
+            if self._size > LIMIT:
+                raise OSError(
+                    errno.EFBIG,
+                    f"it has more than {format_size(LIMIT)}, and its node's machine does not have "
+                    "it: put it on a file system that the machines share, or on each of them at "
+                    "this path, or have the program read it from a URL",
+                )
+            yield here, kept, opened
+
+
+def pack(source: str, folder: Path, before: Packed | None = None) -> Packed:
+    """Put a directory into an archive in a folder. before: as it was packed last, which is returned
+    if nothing has changed. Raises OSError."""
+    listed = _Content(source)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with in_folder(source) as descriptor:
+        for _ in listed.walk(descriptor, _fail):
+            pass
+        if before is not None and before.versions == listed.versions:
+            return before
+        if not listed.versions:
+            return Packed("", {})
+        part = folder / f"part-{os.urandom(8).hex()}"
+        try:
+            content, digest = _write(source, descriptor, part)
+            versions = json.dumps(content.versions).encode()
+            replace_file(folder / f"{digest}.json", versions, 0o600)
+            part.rename(folder / digest)
+        finally:
+            part.unlink(missing_ok=True)
+    return Packed(digest, content.versions)
+
+
+def _write(source: str, descriptor: int, target: Path) -> tuple[_Content, str]:
+    """Write an archive. Returns what is in it, and its SHA-256. Raises OSError."""
+    left_out: list[str] = []
+    for _ in range(_TRIES):
+        content = _Content(source)
+        digest, left_out = write_archive(descriptor, target, content.walk)
+        if not left_out:
+            return content, digest
+    raise OSError(errno.EIO, left_out[0])
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _log(text: str) -> None:
+    sys.stderr.write(f"muster: {text}\n")
+
+
+# --- what comes back
+
+
+class _Given(Struct):
+    """What a node has of a directory."""
+
+    sha256: str
+    #: Path of a file that it has brought back -> the version that it has here since.
+    own: dict[str, Version]
+    #: Of the files that it was given.
+    versions: dict[str, Version]
+
+    def is_changed(self, place: str, now: Version) -> bool:
+        """Whether a file is here another one than the node had."""
+        return now not in (_ABSENT, self.own.get(place, self.versions.get(place, _ABSENT)))
+
+
+def take_back(spool: IO[bytes], target: str, given: _Given, rank: int) -> bool:
+    """Unpack what has changed in a node's copy into the submitter's directory. Its files replace
+    those here; the log says of which ones that have changed here as well. Returns whether there
+    were any. Raises OSError."""
+    from muster.node.transfer import receive  # few supervisors have nodes elsewhere
+
+    written: list[str] = []
+
+    def wanted(name: str, _modified: float) -> bool:
+        place = os.path.normpath(name)
+        now = _version_at(target, place)
+        if now is None:
+            raise OSError(errno.EEXIST, "Is neither a file nor a link here", place)
+        if given.is_changed(place, now):
+            _log(f"{target}/{place} has changed here, too; now it is that of node {rank}")
+        written.append(place)
+        return True
+
+    os.makedirs(target, exist_ok=True)
+    try:
+        receive(target, spool, _log, wanted)
+    finally:  # what follows may fail, as on a full disk
+        for place in written:
+            given.own[place] = _version_at(target, place) or _ABSENT
+    return bool(written)
+
+
+def _version_at(folder: str, place: str) -> Version | None:
+    """The version of a file; `_ABSENT` if there is none; None if it is no file."""
+    import stat
+
+    if place.startswith(("/", "../")) or place == "..":
+        return _ABSENT  # it will be refused
+    try:
+        found = os.lstat(os.path.join(folder, place))
+    except OSError:
+        return _ABSENT
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        return None
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+# --- the run's
+
+
+class RemoteMounts:
+    """The mounts of a run's nodes. changed: called in the loop's thread when something is packed or
+    kept."""
+
+    def __init__(
+        self, context: RunContext, loop: RunLoop, unpacker: Unpacker, changed: Callable[[], None]
+    ) -> None:
+        self._plan: RunPlan = context.plan
+        self._loop, self._unpacker, self._changed = loop, unpacker, changed
+        run_dir = context.home.run_dir(context.plan.run_id)
+        self._urls = UrlFolders(context.plan, run_dir, context.environ, LIMIT)
+        self._unsent: set[str] = set()  # URLs that lack what a node has brought back
+        self._found: dict[int, dict[str, str]] = {}  # by rank: source -> where its host has it
+        self._folder = run_dir.sent
+        self._packed: dict[str, Packed] = {}
+        self._outdated: set[str] = set()  # sources that may have changed since
+        self._packing: set[str] = set()
+        self._failures: dict[str, str] = {}
+        self._given: dict[int, dict[str, _Given]] = {}  # by rank and source
+        self._kept: set[int] = set()  # ranks whose nodes were kept with what they have
+
+    def _of(self, rank: int) -> tuple[MountPlan, ...]:
+        return self._plan.group(self._plan.nodes[rank].group).mounts
+
+    # --- before a launch
+
+    def request(self, rank: int) -> messages.FindFolders | None:
+        """What to ask the host of a node for; None: nothing."""
+        mounts = self._of(rank)
+        paths, exports = _sources(mounts, "directory"), _sources(mounts, "nfs")
+        if not (paths or exports):
+            self._found[rank] = {}
+            return None
+        return messages.FindFolders(paths, [nfs_export(source) for source in exports])
+
+    def answered(self, rank: int, answer: messages.FoldersFound) -> None:
+        """The host of a node has answered."""
+        exports = {
+            source: answer.exports[nfs_export(source)]
+            for source in _sources(self._of(rank), "nfs")
+            if nfs_export(source) in answer.exports
+        }
+        self._found[rank] = {**{path: path for path in answer.paths}, **exports}
+
+    def starting(self) -> None:
+        """Nodes are about to start: they get directories as they are now."""
+        self._outdated.update(self._packed)
+        self._failures.clear()
+        self._urls.starting()
+
+    def ask(self, rank: int) -> bool:
+        """Have packed what a node needs. Returns whether it is. Raises OSError with why it cannot
+        be."""
+        mounts = self._of(rank)
+        sources = copied_sources(mounts)
+        if mounts and rank not in self._found:
+            return False
+        for source in _sources(mounts, "nfs"):
+            if source not in self._found[rank]:
+                raise OSError(
+                    f"the machine of node {rank} has not mounted {nfs_export(source)}: have it "
+                    "mounted there, at any path, or mount a directory or a URL instead"
+                )
+        ready = True
+        for source in sources:
+            if source in self._found[rank]:
+                continue
+            if source in self._failures:
+                shown, why = without_credentials(source), self._failures[source]
+                raise OSError(f"{shown} cannot be copied to a host: {why}")
+            if source in self._packing:
+                ready = False
+            elif source not in self._packed or source in self._outdated:
+                ready = False
+                self._packing.add(source)
+                self._outdated.discard(source)
+                threading.Thread(target=self._pack, args=(source,), daemon=True).start()
+        return ready
+
+    def _pack(self, source: str) -> None:
+        packed, failure = None, ""
+        folder = str(self._place(source))
+        try:
+            if self._urls.folder(source) is not None:
+                self._urls.fetch(source)
+            packed = pack(folder, self._folder, self._packed.get(source))
+        except OSError as error:
+            failure = error.strerror or str(error)
+            if error.filename not in (None, ".", folder):
+                failure = f"{error.filename}: {failure}"
+        except Exception as error:  # noqa: BLE001  a bug, raised where it ends the run
+            bug = error
+            self._loop.post(partial(_raise, bug))
+            return
+        self._loop.post(partial(self._take, source, packed, failure))
+
+    def _place(self, source: str) -> Path:
+        """The folder here of which nodes get copies."""
+        return self._urls.folder(source) or Path(source)
+
+    def _take(self, source: str, packed: Packed | None, failure: str) -> None:
+        self._packing.discard(source)
+        if packed is None:
+            self._failures[source] = failure
+        else:
+            self._packed[source] = packed
+        self._changed()
+
+    def _remove_unused(self) -> None:
+        """Remove archives that no node has or will get. One that a thread is about to announce is
+        not known yet: then they stay until the next time, or the end of the run."""
+        if self._packing:
+            return
+        used = {one.sha256 for one in self._packed.values()}
+        for node in self._plan.nodes:
+            used.update(one.sha256 for one in self._read(node.rank).values())
+        for path in self._folder.iterdir():
+            if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in used:
+                path.unlink()
+
+    def launch(self, rank: int, folder: str) -> NodeMounts:
+        """What a node gets whose needs are packed. folder: the node server's. Raises OSError."""
+        mounts, found = self._of(rank), self._found.get(rank, {})
+        copied = [source for source in copied_sources(mounts) if source not in found]
+        packed = {source: self._packed[source] for source in copied}
+        if packed and rank not in self._kept:
+            self._give(rank, packed)
+        return NodeMounts(mounts, folder, found, packed)
+
+    def _give(self, rank: int, packed: Mapping[str, Packed]) -> None:
+        """A node gets these directories. Raises OSError."""
+        before = {one.sha256 for one in self._read(rank).values()}
+        self._given[rank] = {
+            source: _Given(one.sha256, {}, one.versions) for source, one in packed.items()
+        }
+        self._write(rank)
+        if before.difference(one.sha256 for one in packed.values()):
+            self._remove_unused()
+
+    def archive(self, sha256: str) -> Path | None:
+        """The archive that a host asks for; None if there is none."""
+        path = self._folder / sha256
+        return path if re.fullmatch("[0-9a-f]{64}", sha256) and path.exists() else None
+
+    # --- after the end
+
+    def copies(
+        self, rank: int, folder: str, changed: Callable[[], None], *, kept: bool
+    ) -> list[TreeCopy]:
+        """What comes back from a node that has ended. folder: the node server's; changed: see
+        `TreeCopy`; kept: whether it may be restarted in place."""
+        self._kept.add(rank) if kept else self._kept.discard(rank)
+        there = NodeMounts(self._of(rank), folder)
+        writable = {one.source for one in there.mounts if not one.read_only}
+        return [
+            TreeCopy(
+                there.copy(source),
+                self._place(source),
+                self._unpacker,
+                changed,
+                self._receiver(rank, source),
+                self._folder.parent,
+            )
+            for source in copied_sources(there.mounts)
+            if source in writable  # where there is no copy, nothing comes back
+        ]
+
+    def _receiver(self, rank: int, source: str) -> Receive:
+        given = self._read(rank).setdefault(source, _Given("", {}, {}))
+
+        def receive(spool: IO[bytes], target: Path) -> None:
+            is_url = self._urls.folder(source) is not None
+            try:
+                if take_back(spool, str(target), given, rank) and is_url:
+                    self._unsent.add(source)
+            finally:
+                self._write(rank)
+            if source in self._unsent:
+                self._send(source, rank)
+
+        return receive
+
+    def _send(self, source: str, rank: int) -> None:
+        """Copy what has come back to its URL. Raises OSError."""
+        shown = without_credentials(source)
+        try:
+            self._urls.send(source, rank)
+        except OSError as error:
+            raise OSError(errno.EIO, f"it cannot be written: {error}", shown) from None
+        self._unsent.discard(source)
+
+    def canceled(self, ranks: Collection[int]) -> None:
+        """The ends of these nodes are not to wait for URLs."""
+        self._urls.cancel(ranks)
+
+    def _read(self, rank: int) -> dict[str, _Given]:
+        """What a node was given, also by an earlier supervisor."""
+        if rank not in self._given:
+            self._given[rank] = {}
+            for source, (digest, own) in _read_json(self._folder / f"{rank}.json").items():
+                versions = _read_json(self._folder / f"{digest}.json")
+                self._given[rank][source] = _Given(digest, own, versions)
+        return self._given[rank]
+
+    def _write(self, rank: int) -> None:
+        """Raises OSError."""
+        data = {source: [one.sha256, one.own] for source, one in self._given[rank].items()}
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        replace_file(self._folder / f"{rank}.json", json.dumps(data).encode(), 0o600)
+
+    def released(self, rank: int) -> None:
+        """A node that was kept is given up."""
+        self._kept.discard(rank)
+
+    def gone(self, rank: int) -> None:
+        """A node's host is gone: the next one may have other directories."""
+        self._found.pop(rank, None)
+        self._kept.discard(rank)
+
+    def close(self, *, remove: bool) -> None:
+        """remove: whether no node needs the archives any more."""
+        self._urls.close()
+        if remove and self._folder.exists():
+            remove_tree(str(self._folder))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_regular(path))
+    except (OSError, ValueError):  # of a supervisor that was killed
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _raise(bug: Exception) -> None:
+    raise bug

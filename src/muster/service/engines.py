@@ -1,0 +1,105 @@
+"""The engines of this machine's user: those that are installed, and those that the user adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.describe.words import named
+from muster.engines import profiles, registry
+from muster.errors import InvalidInput, Problem
+from muster.storage.home import Home, default_home
+
+if TYPE_CHECKING:
+    from muster.engines.findings import Finding
+    from muster.engines.installed import InstalledEngine
+
+
+#: Runs that are named in a refusal.
+_MOST_RUNS = 5
+
+
+def engine_names() -> list[str]:
+    """Names of engines, built-in ones first."""
+    return registry.engine_names(default_home())
+
+
+def installed() -> list[InstalledEngine]:
+    """See `engines.installed`."""
+    from muster.engines.installed import installed_engines
+
+    return installed_engines(default_home())
+
+
+def check(name: str) -> list[Finding]:
+    """What an engine finds. Raises InvalidInput."""
+    return registry.found_by(registry.engine_named(name, default_home()))
+
+
+def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> Path:
+    """Add an engine of a kind. Returns the file of its profile. Raises InvalidInput, whose problems
+    have flags as paths, OSError.
+
+    settings: as in the profile. replace: whether one that was added before may be replaced.
+    """
+    home = default_home()
+    home.prepare()
+    added = profiles.profile_names(home)
+    if (
+        name not in added
+        and name in (*registry.engine_names(home), *registry.KINDS)
+        and name != kind
+    ):
+        problem = Problem("--name", f"there is an engine {name} already", "choose another name")
+        raise InvalidInput(problem)
+    file = profiles.file_of(home, name)
+    if name in added and not replace:
+        hint = f"--replace replaces it, --name adds another one; its file can be edited: {file}"
+        raise InvalidInput(Problem("--name", f"engine {name} exists already", hint))
+    text = profiles.profile_text(name, kind, settings)
+    try:
+        registry.kind_named(kind)(profiles.parse_profile(name, text, file), home)
+    except InvalidInput as error:
+        raise InvalidInput(*map(_of_flag, error.problems)) from None
+    profiles.write_profile(file, text)
+    return file
+
+
+def _of_flag(problem: Problem) -> Problem:
+    """A problem with a setting, as one with the flag that gave it."""
+    if not problem.path:
+        return problem
+    key = problem.path.partition("[")[0]
+    flag = "host" if key == "hosts" else key.replace("_", "-")
+    return problem._replace(path=f"--{flag}")
+
+
+def remove(name: str, *, force: bool = False) -> Path:
+    """Remove an engine that was added. Returns the file that its profile was. force: also if runs
+    use it. Raises InvalidInput, OSError, StoreError."""
+    home = default_home()
+    file = profiles.file_of(home, name)
+    if name not in profiles.profile_names(home):
+        known = ", ".join(profiles.profile_names(home)) or "none"
+        raise InvalidInput(Problem("", f"no engine {name} was added", f"added: {known}"))
+    if not force and (runs := _runs_on(name, home)):
+        verb = "use" if len(runs) > 1 else "uses"
+        hint = "end them first, or leave their nodes alone with --force"
+        text = f"{named(sorted(runs), _MOST_RUNS)} {verb} engine {name}"
+        raise InvalidInput(Problem("", text, hint))
+    file.unlink()
+    return file
+
+
+def _runs_on(name: str, home: Home) -> list[str]:
+    """The names of runs that are not at rest, and whose engine this is."""
+    from muster.store.sqlite.store import SqliteStore
+
+    if not home.database.exists():
+        return []
+    store = SqliteStore.open(home.database)
+    try:
+        return [run.name for run in store.runs.live() if run.engine == name]
+    finally:
+        store.close()

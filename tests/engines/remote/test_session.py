@@ -1,0 +1,518 @@
+"""Sessions whose nodes outlive them, with real node servers. See also the contract tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from muster.control import run_lock
+from muster.engines.base import NodeCommand, RunContext, RunningNode, Stdio
+from muster.engines.loop import EventLoop, RunLoop
+from muster.engines.remote import collection, node_contact, session
+from muster.engines.remote.contact import Contact, SupervisorId
+from muster.engines.remote.hosts import Host
+from muster.engines.remote.node import RemoteNode
+from muster.engines.remote.node_contact import NodeContact
+from muster.engines.remote.session import RemoteSession
+from muster.lifecycle.events import (
+    EngineEvent,
+    NodeEnded,
+    NodeLocated,
+    NodeReachable,
+    NodeReady,
+    NodeStarted,
+    NodeUnreachable,
+    SessionClosed,
+)
+from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import NodeRef, NodeStatus
+from muster.node import link, server
+from muster.node.connection import Transport
+from muster.node.machine import own_address
+from muster.node.messages import Message, ProgramDone, WriteFiles, decode
+from muster.storage.home import Home
+from muster.storage.log_index import is_finished
+from support import remote_engine
+from support.command import json_of, muster, output_of
+from support.faults import until
+from support.node_servers import kill, server_pid_if_any
+from support.remote_engine import Folders, Servers
+from support.sessions import make_plan
+
+
+class Driven:
+    """A session, and what it reports."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.folder = context.home.run_dir(context.plan.run_id)
+        self.events: list[EngineEvent] = []
+        #: Where the node is.
+        self.located: list[NodeLocated] = []
+        self.loop = EventLoop()
+        errors: list[Exception] = []
+        self._run, self._errors = RunLoop(self.loop, errors.append), errors
+        self._ticks = self.loop.add(lambda _: None)
+        self.session: RemoteSession = Servers().open(context, self._run, self._report)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        end = self.loop.now() + 60
+        while not done():
+            assert self.loop.now() < end, self.events
+            self._ticks.wake_at(self.loop.now() + 0.1)
+            self.loop.run_once()
+            assert not self._errors, self._errors
+
+    def _report(self, events: Sequence[EngineEvent]) -> None:
+        self.located += [event for event in events if isinstance(event, NodeLocated)]
+        self.events += [event for event in events if not isinstance(event, NodeLocated)]
+
+    def expect(self, *kinds: type[EngineEvent]) -> None:
+        """Until as many events are reported, which are of these kinds."""
+        self.until(lambda: len(self.events) >= len(kinds))
+        assert [type(event) for event in self.events] == list(kinds), self.events
+        self.events.clear()
+
+    def end(self) -> None:
+        self._run.close()
+        self.loop.close()
+
+
+Open = Callable[..., Driven]
+
+
+@pytest.fixture
+def command() -> str:
+    """What the node runs."""
+    return "echo hello; exec sleep 1000"
+
+
+@pytest.fixture
+def nodes() -> int:
+    """How many nodes there are."""
+    return 1
+
+
+@pytest.fixture
+def open_session(tmp_path: Path, command: str, nodes: int) -> Iterator[Open]:
+    """Opens sessions of one run, one after the other."""
+    made: list[Driven] = []
+    plan = make_plan(command, nodes)
+    home = Home(tmp_path)
+    home.run_dir(plan.run_id).path.mkdir(parents=True)
+    context = RunContext(plan, home, dict(os.environ), sys.executable)
+
+    def one(state: NodeState | None = None) -> Driven:
+        alive = {} if state is None else {NodeRef(0, 0): NodeStatus(state=state)}
+        made.append(Driven(replace(context, alive=alive)))
+        return made[-1]
+
+    yield one
+    for driven in made:
+        driven.end()
+    for folder in (home.run_dir(plan.run_id).path / "hosts").glob("*"):
+        server = server_pid_if_any(folder)
+        if server is not None:
+            kill(server)
+
+
+#: Prints 300 lines, the second half of them when a file is there.
+PRINT = """
+import os, sys, time
+for number in range(300):
+    while number > 150 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    print("line", number, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_output_goes_on_where_a_killed_supervisor_has_stopped(
+    prepare: Callable[[str], str], own_home: Path
+) -> None:
+    prepare("servers")
+    script = own_home / "lines.py"
+    script.write_text(PRINT)
+    go_on = own_home / "go-on"
+    words = ("--engine", "servers", "--nodes", "2", "-d", str(script), "--", str(go_on))
+    muster("run", *words, code=0)
+    run = json_of("runs", "show", "last", "--json")
+    folder = own_home / "runs" / run["id"]
+    files = [folder / f"logs/0/workers-{rank}.out" for rank in range(2)]
+
+    def written(lines: int) -> bool:
+        return all(file.exists() and file.read_text().count("\n") > lines for file in files)
+
+    for lines in (20, 120):
+        until(partial(written, lines), "some output")
+        pid = run_lock.last_holder(folder / "lease")
+        assert pid is not None
+        kill(pid)
+        muster("status", "last", code=0)  # starts another one
+    go_on.touch()
+    muster("wait", "last", code=0)
+    expected = "".join(f"line {number}\n" for number in range(300))
+    assert [file.read_text() for file in files] == [expected] * 2
+    shown = output_of("logs", "last").splitlines()
+    assert len([line for line in shown if "| line " in line]) == 600
+    assert json_of("runs", "show", "last", "--json")["state"] == "SUCCEEDED"
+
+
+def close(driven: Driven) -> None:
+    driven.session.close()
+    driven.until(lambda: any(isinstance(event, SessionClosed) for event in driven.events))
+    driven.session.finish_logs()
+
+
+def test_a_node_outlives_its_session(open_session: Open) -> None:
+    first = open_session()
+    first.session.start(0, [NodeRef(0, 0)])
+    first.expect(NodeStarted, NodeReady)
+    (place,) = first.located
+    assert (place.host, place.address) == (socket.gethostname(), own_address())
+    first.session.leave()
+    first.expect(SessionClosed)
+    for _ in range(2):
+        other = open_session(NodeState.READY)
+        other.expect(NodeUnreachable)  # before it is opened
+        other.expect(NodeReachable, NodeStarted, NodeReady)
+        assert other.located == [place]
+        other.session.leave()
+        other.expect(SessionClosed)
+    last = open_session(NodeState.READY)
+    last.session.kill([NodeRef(0, 0)])
+    last.expect(NodeUnreachable, NodeReachable, NodeStarted, NodeReady, NodeEnded)
+    close(last)
+
+
+def test_a_session_that_closes_ends_nodes_of_an_earlier_one(open_session: Open) -> None:
+    first = open_session()
+    first.session.start(0, [NodeRef(0, 0)])
+    first.expect(NodeStarted, NodeReady)
+    first.session.leave()
+    other = open_session(NodeState.READY)
+    close(other)
+    assert [type(event) for event in other.events[-2:]] == [NodeEnded, SessionClosed]
+
+
+def test_a_start_that_was_recorded_only(open_session: Open) -> None:
+    other = open_session(NodeState.STARTING)
+    other.session.start(0, [NodeRef(0, 0)])
+    other.expect(NodeUnreachable, NodeReachable, NodeStarted, NodeReady)
+    close(other)
+
+
+def test_a_start_that_was_recorded_only_and_a_stop(open_session: Open) -> None:
+    other = open_session(NodeState.STARTING)
+    other.session.stop([NodeRef(0, 0)])
+    other.expect(NodeUnreachable, NodeReachable, NodeEnded)
+    close(other)
+
+
+def test_a_node_that_its_host_has_forgotten(open_session: Open) -> None:
+    other = open_session(NodeState.RUNNING)
+    other.expect(NodeUnreachable)
+    other.until(lambda: len(other.events) == 2)
+    (ended,) = [event for event in other.events if isinstance(event, NodeEnded)]
+    assert (ended.reason, ended.message) == ("node_lost", "its host does not know it any more")
+    close(other)
+
+
+def test_a_success_that_is_said_again_holds_no_failure_back(open_session: Open) -> None:
+    """As it is when a node that has ended begins another conversation."""
+    other = open_session(NodeState.READY)
+    other.session.kill([NodeRef(0, 0)])
+    other.until(lambda: isinstance(other.events[-1], NodeEnded))
+    (owner,) = other.session._contacts.values()
+    other.session.heard(owner, [ProgramDone(0)])
+    assert other.session._output._end_order._succeeded == set()
+    close(other)
+
+
+def test_commands_go_through_the_supervisor_that_has_attached(open_session: Open) -> None:
+    first = open_session()
+    first.session.start(0, [NodeRef(0, 0)])
+    first.expect(NodeStarted, NodeReady)
+    first.session.leave()
+    other = open_session(NodeState.READY)
+    other.expect(NodeUnreachable)
+    other.expect(NodeReachable, NodeStarted, NodeReady)
+    node = RunningNode(other.folder, 0, os.getpid(), "servers")
+
+    def run() -> int:
+        with open(os.devnull, "r+b") as null:
+            command = NodeCommand(("sh", "-c", "exit 7"))
+            return Servers().run_in_node(node, command, Stdio(null, null, null)).wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(run)
+        other.until(code.done)
+    assert code.result() == 7
+    close(other)
+
+
+@pytest.mark.parametrize("command", ["echo said"])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_logs_of_nodes_that_had_ended_are_completed(open_session: Open, restarts: bool) -> None:
+    """They had ended when their supervisor was killed."""
+    first = open_session()
+    first.session.start(0, [NodeRef(0, 0)])
+    first.expect(NodeStarted, NodeReady, NodeEnded)
+    first.session.leave()
+    assert not is_finished(first.folder.logs(0))
+    other = open_session()
+    if restarts:
+        other.session.start(1, [NodeRef(0, 1)])
+        assert is_finished(first.folder.logs(0))
+        other.expect(NodeStarted, NodeReady, NodeEnded)
+    close(other)
+    assert is_finished(first.folder.logs(0))
+
+
+@pytest.mark.parametrize("nodes", [3])
+def test_a_step_is_about_what_has_changed(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Message] = []
+    send = Contact.send
+
+    def note(contact: Contact, message: Message) -> None:
+        sent.append(message)
+        send(contact, message)
+
+    monkeypatch.setattr(Contact, "send", note)
+    one = open_session()
+    one.session.start(0, [NodeRef(rank, 0) for rank in range(3)])
+    one.until(lambda: sum(isinstance(event, NodeReady) for event in one.events) == 3)
+    assert not any(isinstance(message, WriteFiles) for message in sent), "each has its roster"
+    for rank in range(3):
+        path = one.folder.path / f"hosts/{rank}/cluster/cluster.json"
+        assert [node["Rank"] for node in json.loads(path.read_text())] == ["0", "1", "2"]
+    advanced: list[int] = []
+    advance = one.session._advance
+
+    def note_advance(rank: int) -> None:
+        advanced.append(rank)
+        advance(rank)
+
+    monkeypatch.setattr(one.session, "_advance", note_advance)
+    one.session.kill([NodeRef(1, 0)])
+    one.until(lambda: isinstance(one.events[-1], NodeEnded))
+    assert set(advanced) == {1}
+    close(one)
+
+
+# --- nodes that have ended, on hosts that cannot be reached then
+
+
+class Network:
+    """The way to all hosts."""
+
+    def __init__(self, dial: Callable[[Folders, int], Transport]) -> None:
+        self._dial = dial
+        self.is_down = False
+
+    def dial(self, hosts: Folders, rank: int) -> Transport:
+        if self.is_down:
+            raise OSError("the network is down")
+        return self._dial(hosts, rank)
+
+    def cut_at_end(self, driven: Driven) -> None:
+        """Cut it when the end of a node is known, before its outputs are here."""
+        driven.until(lambda: bool(driven.session._output._collections))
+        self.is_down = True
+        for owner in driven.session._contacts.values():
+            owner.contact._fail("the network is down")
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    network = Network(Folders._dial)
+    monkeypatch.setattr(Folders, "_dial", lambda hosts, rank: network.dial(hosts, rank))  # noqa: PLW0108  to be bound
+    return network
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (collection, session):
+        monkeypatch.setattr(module, "PATIENCE", 0.0)
+
+
+def output(driven: Driven) -> Path:
+    return driven.folder.outputs / "rank-0" / "own"
+
+
+WRITE = 'echo x > "$MUSTER_OUTPUTS/own"; echo said; exit '
+succeeds = pytest.mark.parametrize("command", [WRITE + "0"])
+
+
+@pytest.mark.parametrize("command", [WRITE + "3"])
+def test_a_failure_does_not_wait_for_outputs_of_a_host_that_cannot_be_reached(
+    open_session: Open, network: Network
+) -> None:
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    network.cut_at_end(one)
+    one.until(lambda: isinstance(one.events[-1], NodeEnded))
+    ended = one.events[-1]
+    assert isinstance(ended, NodeEnded)
+    assert (ended.exit_code, ended.reason) == (3, "exit")
+    assert not output(one).exists()
+    one.events.clear()
+    one.session.start(1, [NodeRef(0, 1)])
+    network.is_down = False
+    one.expect(NodeUnreachable, NodeReachable, NodeStarted, NodeReady, NodeEnded)
+    assert output(one).read_text() == "x\n", "they were copied before the next start"
+    for attempt in (0, 1):
+        assert (one.folder.logs(attempt) / "workers-0.out").read_text() == "said\n"
+    close(one)
+
+
+@succeeds
+def test_a_success_waits_for_outputs_of_a_host_that_cannot_be_reached(
+    open_session: Open, network: Network, impatient: None
+) -> None:
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    network.cut_at_end(one)
+    one.expect(NodeStarted, NodeReady, NodeUnreachable)
+    network.is_down = False
+    one.until(lambda: len(one.events) == 2)
+    reachable, ended = one.events
+    assert isinstance(reachable, NodeReachable)
+    assert isinstance(ended, NodeEnded) and ended.exit_code == 0
+    assert output(one).read_text() == "x\n"
+    close(one)
+
+
+@succeeds
+@pytest.mark.parametrize("call", [RemoteSession.stop, RemoteSession.kill])
+def test_a_success_that_is_to_end_is_not_waited_for(
+    open_session: Open,
+    network: Network,
+    impatient: None,
+    call: Callable[[RemoteSession, Sequence[NodeRef]], None],
+) -> None:
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    network.cut_at_end(one)
+    one.expect(NodeStarted, NodeReady, NodeUnreachable)
+    call(one.session, [NodeRef(0, 0)])
+    one.until(lambda: bool(one.events))
+    (ended,) = one.events
+    assert isinstance(ended, NodeEnded)
+    assert (ended.exit_code, ended.reason) == (1, "output_lost")
+    network.is_down = False
+    one.until(lambda: output(one).exists() and not one.session._output._collections)
+    assert one.events == [ended], "it is reported once"
+    close(one)
+
+
+@succeeds
+def test_a_session_closes_though_the_host_of_a_node_that_has_ended_cannot_be_reached(
+    open_session: Open, network: Network, impatient: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    network.cut_at_end(one)
+    close(one)
+    assert [type(event) for event in one.events[-2:]] == [NodeEnded, SessionClosed]
+    assert "node 0 has ended, but its server on" in capsys.readouterr().err
+    assert (one.folder.path / "hosts/0/run/outputs/rank-0/own").read_text() == "x\n"
+
+
+# --- hosts that end their nodes by themselves
+
+
+@pytest.mark.parametrize(("isolation", "seconds"), [(1.0, 81.0), (600.0, 680.0), (None, None)])
+def test_a_host_has_noticed_that_contact_was_lost_before_its_node_is_replaced(
+    isolation: float | None, seconds: float | None
+) -> None:
+    def dial() -> Transport:
+        raise OSError("no route to host")
+
+    assert node_contact._NOTICED_AFTER >= server._GIVE_UP_AFTER
+    loop = EventLoop()
+    host = Host(dial, "gpu1", isolation=isolation)
+    errors: list[Exception] = []
+    run = RunLoop(loop, errors.append)
+    owner: Any = None
+    one = NodeContact(owner, RemoteNode(0, slot=0), host, run, SupervisorId("r1", 1))
+    assert one.lost_at is not None
+    found = None if one.isolated_at is None else round(one.isolated_at - one.lost_at, 3)
+    assert found == seconds
+    one.close()
+    loop.close()
+
+
+def test_a_node_whose_host_has_ended_it_is_lost(
+    open_session: Open, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_NOTICED_AFTER", "_ISOLATION_MARGIN"):
+        monkeypatch.setattr(node_contact, name, 0.0)
+    monkeypatch.setattr(remote_engine, "Host", partial(Host, isolation=1.0))
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    one.expect(NodeStarted, NodeReady)
+    network.is_down = True
+    for owner in one.session._contacts.values():
+        owner.contact._fail("the network is down")
+    one.until(lambda: isinstance(one.events[-1], NodeEnded) if one.events else False)
+    unreachable, ended = one.events
+    assert isinstance(unreachable, NodeUnreachable)
+    assert isinstance(ended, NodeEnded)
+    assert ended.reason == "node_lost"
+    assert ended.message == "there was no contact for 1s, and its host has ended it"
+    close(one)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "text"),
+    [
+        ("host_facts", "interfaces", [[]], "interfaces[0] must be an object, not []"),
+        ("host_facts", "cpus", -1, "cpus cannot be -1"),
+        ("joined", "incarnation", "0", "incarnation must be an integer"),
+    ],
+)
+def test_a_node_that_breaks_the_rules_cannot_be_reached(
+    open_session: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    field: str,
+    value: object,
+    text: str,
+) -> None:
+    """That is said of the node; the run goes on, and can end."""
+
+    def wrong(data: Any) -> Message:
+        return decode({**data, field: value} if data["type"] == kind else data)
+
+    monkeypatch.setattr(link, "decode", wrong)
+    monkeypatch.setattr(session, "PATIENCE", 1.0)
+    driven = open_session()
+    driven.session.start(0, [NodeRef(0, 0)])
+    driven.until(lambda: any(isinstance(event, NodeUnreachable) for event in driven.events))
+    (why,) = {event.why for event in driven.events if isinstance(event, NodeUnreachable)}
+    assert "message " in why
+    assert text in why
+    driven.session.close()
+    if kind == "joined":  # its programs are ended when the rest can be heard
+        monkeypatch.setattr(link, "decode", decode)
+    driven.until(lambda: isinstance(driven.events[-1], SessionClosed))
+    assert [type(event) for event in driven.events if not _is_about_contact(event)] == [
+        NodeEnded,
+        SessionClosed,
+    ]
+
+
+def _is_about_contact(event: object) -> bool:
+    return isinstance(event, NodeReachable | NodeUnreachable)

@@ -1,0 +1,171 @@
+"""`engine: dialed`: as `servers`, but the node servers are started with a command and an
+environment, as by Slurm or Kubernetes, and dial the supervisor over TCP with TLS.
+
+The infrastructure starts a server again that has failed. It is described by a file
+(`Infrastructure`), unless all is on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from muster.engines.base import Report, RunContext
+from muster.engines.loop import RunLoop
+from muster.engines.remote.hosts import Host, HostsOwner
+from muster.node.files import replace_file
+from muster.node.serve import SETTINGS, TOKEN
+from support.remote_engine import Machine, Servers
+
+if TYPE_CHECKING:
+    from muster.engines.remote.session import RemoteSession
+
+#: Seconds between looks at the servers.
+_PERIOD = 0.2
+
+
+class Infrastructure(msgspec.Struct):
+    """Where nodes are, and what they are started with."""
+
+    #: The address of the supervisor's machine.
+    listen: str = "127.0.0.1"
+    #: For each machine what runs a command there, and its name; nodes take turns. Empty: here.
+    machines: list[tuple[list[str], str]] = []
+    #: What nodes are started with in place of their token, and of the certificate of the run's
+    #: authority; "": nothing.
+    token: str = ""
+    authority: str = ""
+
+    @classmethod
+    def of(cls, home: Path) -> Infrastructure:
+        """That of a MUSTER_HOME."""
+        path = home / _FILE
+        return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+
+    def write(self, home: Path) -> None:
+        """Have nodes of this MUSTER_HOME start there from now on."""
+        replace_file(home / _FILE, msgspec.json.encode(self))
+
+    def prefix(self, rank: int) -> list[str]:
+        """What runs a command on the machine of a node."""
+        return self.machines[rank % len(self.machines)][0] if self.machines else []
+
+    def name(self, rank: int) -> str:
+        """The name of the machine of a node."""
+        if self.machines:
+            return self.machines[rank % len(self.machines)][1]
+        return socket.gethostname()
+
+
+_FILE = "infrastructure.json"
+
+
+class Dialed(Servers):
+    name = "dialed"
+
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
+        from muster.engines.remote.contact import SupervisorId  # commands need none of it
+        from muster.engines.remote.session import RemoteSession
+
+        supervisor = SupervisorId(context.plan.run_id, context.turn)
+        machine = Machine.at(context.home.root / "host")
+        return RemoteSession(
+            context, supervisor, loop, report, lambda owner: Started(machine, context, loop, owner)
+        )
+
+
+class Started:
+    """Each node has a folder of the run as its host, and a process that serves it."""
+
+    def __init__(
+        self, machine: Machine, context: RunContext, loop: RunLoop, owner: HostsOwner
+    ) -> None:
+        from muster.engines.remote.listener import RunListener
+        from muster.engines.remote.run_secrets import contact_secrets
+
+        run_dir = context.home.run_dir(context.plan.run_id)
+        self._machine, self._loop, self._owner = machine, loop, owner
+        self._run_id, self._folder = context.plan.run_id, run_dir.path / "hosts"
+        self._secrets = contact_secrets(run_dir)
+        self._home = context.home.root
+        listen = Infrastructure.of(self._home).listen
+        self._listener = RunListener(loop, self._run_id, self._secrets, listen)
+        #: Which each server reads when it dials: another supervisor listens elsewhere.
+        self._address = run_dir.contact / "address"
+        replace_file(self._address, f"{listen}:{self._listener.port}\n".encode())
+        self._servers: dict[int, subprocess.Popen[bytes] | None] = {}  # by rank
+        self._participant = loop.add(self._step)
+
+    def allocate(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._servers[rank] = None
+            self._loop.post(partial(self._place, rank))
+        self._participant.notify()
+
+    def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
+        self.allocate([slot for part in parts for slot in part])
+
+    def _place(self, rank: int) -> None:
+        # as over a network, though it is none
+        name = Infrastructure.of(self._home).name(rank)
+        host = Host(self._listener.of(rank), name, compress=True)
+        self._owner.placed(rank, host)
+
+    def place_ended(self) -> None:
+        found = (int(one.name) for one in self._folder.glob("*") if one.name.isdigit())
+        for rank in set(found) - self._servers.keys():
+            self._servers[rank] = None
+            self._place(rank)
+        self._participant.notify()
+
+    def give_up(self, rank: int) -> None:
+        server = self._servers.pop(rank, None)
+        if server is not None:
+            server.terminate()  # it may have taken the place of that of an earlier session
+            server.wait(30)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._participant.close()
+
+    def _step(self, _ready: Mapping[int, int]) -> None:
+        for rank, server in self._servers.items():
+            if server is None or server.poll():  # else it runs, or has left
+                self._servers[rank] = self._start(rank)
+        self._participant.wake_at(self._loop.now() + _PERIOD)
+
+    def _start(self, rank: int) -> subprocess.Popen[bytes]:
+        """Start a server. It leaves at once if that of an earlier session runs."""
+        there = Infrastructure.of(self._home)
+        authority = there.authority or self._secrets.authority
+        supervisor = {"address": str(self._address), "authority": authority}
+        settings = {
+            "run_id": self._run_id,
+            "rank": rank,
+            "archives": str(self._machine.archives),
+            "supervisor": supervisor,
+        }
+        told = {SETTINGS: json.dumps(settings), TOKEN: there.token or self._secrets.token(rank)}
+        folder = self._folder / str(rank)
+        folder.mkdir(parents=True, exist_ok=True)
+        serve = [str(self._machine.python), str(self._machine.program), "serve", str(folder)]
+        with open(self._log(rank), "ab") as log:
+            return subprocess.Popen(
+                [*there.prefix(rank), *serve],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**self._machine.environ, **told},
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _log(self, rank: int) -> Path:
+        return self._folder / f"{rank}.log"
