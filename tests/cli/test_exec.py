@@ -135,6 +135,18 @@ def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> 
     assert "sleep 1000" in processes_in(run), "that of the node"
 
 
+def test_jobs_of_a_shell_end_with_muster_shell(run: JobRun) -> None:
+    """Those in the background do, too, as with ssh; those that ignore SIGHUP stay."""
+    with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
+        terminal.type("sleep 4322 & nohup sleep 4323 >/dev/null & sleep 0.1; echo $((6 * 7))\n")
+        terminal.wait_for("42")
+        assert "sleep 4322" in processes_in(run)
+        terminal.process.send_signal(signal.SIGKILL)
+        terminal.end()
+    until(lambda: "sleep 4322" not in processes_in(run), "it has ended")
+    assert "sleep 4323" in processes_in(run)
+
+
 def test_a_command_with_a_terminal_that_ignores_signals_is_killed(run: JobRun) -> None:
     script = "trap '' TERM HUP; echo $((6 * 7)); while :; do sleep 0.1; done"
     words = [*MUSTER, "exec", "-t", run.name, "--rank", "0", "--", "sh", "-c", script]

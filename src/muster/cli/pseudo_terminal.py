@@ -55,7 +55,9 @@ def _relay(ours: int, signals: int, process: NodeProcess) -> bool:
     hang_up_at = math.inf
     while (now := time.monotonic()) < hang_up_at:
         timeout = None if hang_up_at == math.inf else (hang_up_at - now) * 1000
-        for descriptor, _ in poll.poll(timeout):
+        poll.poll(timeout)
+        # once more: the number of a signal that came with a key is there when the call returns
+        for descriptor, _ in poll.poll(0):
             if descriptor == signals:
                 if _handle(os.read(signals, 64), ours, process) and hang_up_at == math.inf:
                     hang_up_at = time.monotonic() + _HANG_UP_AFTER

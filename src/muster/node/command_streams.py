@@ -12,8 +12,9 @@ run, with the numbers of those:
 On the stream of the command, the other end sends lines of JSON: {"signal": N} for the command, and
 {"size": [rows, columns]} for its terminal. This end sends a line, {"pid": N}, when it has started.
 The result is {"code": N}, as of a shell. Who cancels it, or loses the connection, hangs up: the
-processes of the command are killed, unless they have left its process group. They are killed when
-the node ends, too.
+processes of the command are killed, unless they have left its process group. With a terminal, where
+a shell gives each of its jobs a group, they are killed unless they have left its session or ignore
+SIGHUP. They are killed when the node ends, too.
 
 Who cancels the output closes it: the command gets SIGPIPE. The end of a terminal's input closes the
 terminal: its processes get SIGHUP.
@@ -229,10 +230,14 @@ class _Command:
         return True
 
     def hang_up(self) -> None:
-        """Kill its process group, and close its files."""
+        """Kill its processes, and close its files."""
         if self.code is None:
             processes.signal_group(self.pid, signal.SIGHUP)
         self.kill()
+        if self.code is None and self._terminal >= 0:
+            # the kernel signals only the job in the foreground, which a shell that was killed may
+            # have started, but not put there yet
+            processes.kill_session(self.pid)
         self._close()
 
     def kill(self) -> None:

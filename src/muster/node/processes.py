@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Container, Iterator, List, Mapping, Sequence, Tuple
+from typing import Container, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from muster.node.files import open_or_replace
 
@@ -125,6 +125,41 @@ def signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def kill_session(leader: int) -> None:
+    """Kill the processes of a session that are not in its leader's group, which must have been
+    killed, but not reaped. Those that ignore SIGHUP, as after `nohup`, are left."""
+    killed: Set[int] = set()
+    while True:  # one may have forked before it was killed
+        found = {pid for pid in _session(leader) if not _ignores_hangup(pid)} - killed
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+
+
+def _session(leader: int) -> List[int]:
+    """The processes of a session, except those of its leader's group; none without /proc."""
+    if not sys.platform.startswith("linux"):
+        return []
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = _stat(name)
+            if stat.session == leader and stat.group != leader and stat.state != "Z":
+                found.append(int(name))
+    return found
+
+
+def _ignores_hangup(pid: int) -> bool:
+    with contextlib.suppress(OSError), open("/proc/%d/status" % pid, "rb") as file:
+        for line in file:
+            if line.startswith(b"SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGHUP - 1) & 1)
+    return True  # it has ended meanwhile
+
+
 def kill_everything(contained: bool, groups: Sequence[int]) -> None:
     """Kill every process of the node and wait until none is left.
 
@@ -229,7 +264,9 @@ def children(of: int | None = None) -> List[int]:
         return _children_of_task("thread-self")
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         me = os.getpid()
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == me]
+        return [
+            int(name) for name in os.listdir("/proc") if name.isdigit() and _stat(name).parent == me
+        ]
 
 
 def _children_of_task(task: str) -> List[int]:
@@ -239,19 +276,26 @@ def _children_of_task(task: str) -> List[int]:
 
 def state_of(pid: int) -> str:
     """The letter of a process's state (see proc(5)); empty if it has ended or is not known."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+    return _stat(str(pid)).state
 
 
-def _parent(pid: str) -> int:
+class _Stat(NamedTuple):
+    """Fields of /proc/PID/stat, see proc(5)."""
+
+    state: str = ""
+    parent: int = 0
+    group: int = 0
+    session: int = 0
+
+
+def _stat(pid: str) -> _Stat:
+    """Without values if it has ended, or without /proc."""
     try:
         with open("/proc/%s/stat" % pid, "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
+            fields = file.read().rpartition(b")")[2].split()
+        return _Stat(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]))
     except (OSError, IndexError, ValueError):
-        return 0  # it has ended meanwhile
+        return _Stat()
 
 
 def close_others(keep: Container[int]) -> None:

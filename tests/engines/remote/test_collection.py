@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -34,7 +35,8 @@ def test_a_result_that_no_server_says(tmp_path: Path, result: dict[str, object])
     there = There()
     contact = cast("Contact", there)
     unpacker = Unpacker(RunLoop(loop, errors.append))
-    copy = TreeCopy("/there", tmp_path / "here", unpacker, lambda: None, receive_tree)
+    everything = partial(receive_tree, wanted=lambda target, name: True)
+    copy = TreeCopy("/there", tmp_path / "here", unpacker, lambda: None, everything)
     copy.step(contact)
     (stream,) = there.server.opened()
     stream.finish(result)

@@ -519,7 +519,7 @@ def test_an_export_that_the_machine_has_not_mounted(session: MakeSession) -> Non
     ended = one.ended(0)[0]
     assert (ended["reason"], ended["message"]) == (
         "not_started",
-        "the machine of node 0 has not mounted nas:/export: have it mounted there, at any path, or "
+        "its machine has not mounted nas:/export: have it mounted there, at any path, or "
         "mount a directory or a URL instead",
     )
     assert one.close() == 0

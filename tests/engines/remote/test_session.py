@@ -40,6 +40,7 @@ from muster.node import link, server
 from muster.node.connection import Transport
 from muster.node.machine import own_address
 from muster.node.messages import Message, ProgramDone, WriteFiles, decode
+from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.log_index import is_finished
 from support import remote_engine
@@ -103,10 +104,14 @@ def nodes() -> int:
 
 
 @pytest.fixture
-def open_session(tmp_path: Path, command: str, nodes: int) -> Iterator[Open]:
+def plan(command: str, nodes: int) -> RunPlan:
+    return make_plan(command, nodes)
+
+
+@pytest.fixture
+def open_session(tmp_path: Path, plan: RunPlan) -> Iterator[Open]:
     """Opens sessions of one run, one after the other."""
     made: list[Driven] = []
-    plan = make_plan(command, nodes)
     home = Home(tmp_path)
     home.run_dir(plan.run_id).path.mkdir(parents=True)
     context = RunContext(plan, home, dict(os.environ), sys.executable)
@@ -304,6 +309,7 @@ def test_a_step_is_about_what_has_changed(
         advanced.append(rank)
         advance(rank)
 
+    monkeypatch.setattr(one.session._usage, "due", None)  # all are asked for that now and then
     monkeypatch.setattr(one.session, "_advance", note_advance)
     one.session.kill([NodeRef(1, 0)])
     one.until(lambda: isinstance(one.events[-1], NodeEnded))
@@ -320,11 +326,13 @@ class Network:
     def __init__(self, dial: Callable[[Folders, int], Transport]) -> None:
         self._dial = dial
         self.is_down = False
+        #: The slots whose hosts cannot be reached.
+        self.cut = set[int]()
 
-    def dial(self, hosts: Folders, rank: int) -> Transport:
-        if self.is_down:
+    def dial(self, hosts: Folders, slot: int) -> Transport:
+        if self.is_down or slot in self.cut:
             raise OSError("the network is down")
-        return self._dial(hosts, rank)
+        return self._dial(hosts, slot)
 
     def cut_at_end(self, driven: Driven) -> None:
         """Cut it when the end of a node is known, before its outputs are here."""
@@ -333,11 +341,19 @@ class Network:
         for owner in driven.session._contacts.values():
             owner.contact._fail("the network is down")
 
+    def cut_one_at_end(self, driven: Driven) -> int:
+        """Cut the way to the host of the only node that has ended. Returns its slot."""
+        driven.until(lambda: bool(driven.session._output._collections))
+        (slot,) = driven.session._output._collections
+        self.cut = {slot}
+        driven.session._contacts[slot].contact._fail("the network is down")
+        return slot
+
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     network = Network(Folders._dial)
-    monkeypatch.setattr(Folders, "_dial", lambda hosts, rank: network.dial(hosts, rank))  # noqa: PLW0108  to be bound
+    monkeypatch.setattr(Folders, "_dial", lambda hosts, slot: network.dial(hosts, slot))  # noqa: PLW0108  to be bound
     return network
 
 
@@ -392,6 +408,52 @@ def test_a_success_waits_for_outputs_of_a_host_that_cannot_be_reached(
     assert isinstance(ended, NodeEnded) and ended.exit_code == 0
     assert output(one).read_text() == "x\n"
     close(one)
+
+
+class TestReplicas:
+    @pytest.fixture
+    def plan(self, plan_of: Callable[..., RunPlan]) -> RunPlan:
+        script = "cd $MUSTER_OUTPUTS && echo $$ > own; echo $$ > only-$$; exit 3"
+        group = {"name": "workers", "nodes": 1, "replicas": 3, "parallelism": 2}
+        return plan_of(command=["sh", "-c", script], node_groups=[group], grace_period=0.2)
+
+    def test_outputs_that_come_late_do_not_replace_those_of_a_later_incarnation(
+        self, open_session: Open, network: Network
+    ) -> None:
+        one = open_session()
+        one.session.start(0, [NodeRef(0, 0)])
+        first = network.cut_one_at_end(one)
+        one.until(lambda: isinstance(one.events[-1], NodeEnded))
+        assert not output(one).exists()
+        one.events.clear()
+        one.session.start(1, [NodeRef(0, 1)])
+        one.until(lambda: bool(one.events) and isinstance(one.events[-1], NodeEnded))
+        newest = output(one).read_text()
+        network.cut.clear()
+        before = (one.folder.path / f"hosts/{first}/run/outputs/rank-0/own").read_text()
+        only_there = output(one).parent / f"only-{before.strip()}"
+        one.until(only_there.exists)
+        assert newest != before
+        assert output(one).read_text() == newest
+        close(one)
+        assert output(one).read_text() == newest
+
+    def test_urls_are_not_waited_for_by_the_slot_of_a_replica_that_is_killed(
+        self, open_session: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = open_session()
+        for rank in (0, 1):
+            one.session.start(0, [NodeRef(rank, 0)])
+            one.until(lambda: bool(one.events) and isinstance(one.events[-1], NodeEnded))
+            one.events.clear()
+        one.session.start(0, [NodeRef(2, 0)])
+        one.until(lambda: bool(one.events))
+        canceled: list[Sequence[int]] = []
+        monkeypatch.setattr(one.session._mounts, "canceled", canceled.append)
+        one.session.kill([NodeRef(1, 0), NodeRef(2, 0)])
+        slots = {owner.node.rank: slot for slot, owner in one.session._contacts.items()}
+        assert canceled == [[slots[rank] for rank in (1, 2) if rank in slots]]
+        close(one)
 
 
 @succeeds

@@ -265,9 +265,9 @@ class AgentSession:
             elif event.rank not in self._unreached and self._contacts.reachable(event.rank):
                 heard.append(event)
         self._send(heard)
-        for rank in [event.rank for event in heard if isinstance(event, NodeEnded)]:
-            for command, ref in self._commands.pop(rank, []):
-                self._command(command, [ref])
+        for event in heard:
+            if isinstance(event, NodeEnded):  # a new agent, if the node was lost
+                self._resume(event.rank)
 
     def _news(self, events: Sequence[NodeEvent]) -> list[NodeEvent]:
         """Those that were not reported yet, of incarnations that the session was given."""
@@ -394,6 +394,7 @@ class AgentSession:
             self._over = True
             if self._contacts.infrastructure is not None:
                 self._contacts.infrastructure.release_all()
+            self._wire.cut()  # nobody is there to obey commands that arrive later
             self._world.lose_all()
             self._queue.after(self._closing, self._report, [SessionClosed()])
 

@@ -31,6 +31,8 @@ from muster.node.streams import Stream, Streams
 PATIENCE = 30.0
 #: Unpacks a file into a folder. Raises OSError.
 Receive = Callable[[IO[bytes], Path], None]
+#: Whether a file that has arrived is to be written: (folder that it is unpacked into, path in it).
+Wanted = Callable[[Path, str], bool]
 
 
 class Unpacker:
@@ -70,12 +72,12 @@ class Unpacker:
             self._threads.shutdown(wait=False)
 
 
-def receive_tree(spool: IO[bytes], target: Path) -> None:
+def receive_tree(spool: IO[bytes], target: Path, wanted: Wanted) -> None:
     """Unpack what has arrived into a folder, which is created. Raises OSError."""
     from muster.node.transfer import receive  # few supervisors have nodes elsewhere
 
     target.mkdir(parents=True, exist_ok=True)
-    receive(str(target), spool, report_left_out)
+    receive(str(target), spool, report_left_out, lambda name, _: wanted(target, name))
 
 
 def report_left_out(text: str) -> None:

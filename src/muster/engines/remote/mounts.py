@@ -10,7 +10,7 @@ The folder `RunDir.sent` has
 
     SHA256        the archive of a directory as nodes were given it
     SHA256.json   the versions of the files in it
-    RANK.json     which of them a node has, by source, and what it has brought back since
+    SLOT.json     which of them a node has, by source, and what it has brought back since
 """
 
 from __future__ import annotations
@@ -310,37 +310,37 @@ class RemoteMounts:
         run_dir = context.home.run_dir(context.plan.run_id)
         self._urls = UrlFolders(context.plan, run_dir, context.environ, LIMIT)
         self._unsent: set[str] = set()  # URLs that lack what a node has brought back
-        self._found: dict[int, dict[str, str]] = {}  # by rank: source -> where its host has it
+        self._found: dict[int, dict[str, str]] = {}  # by slot: source -> where its host has it
         self._folder = run_dir.sent
         self._packed: dict[str, Packed] = {}
         self._outdated: set[str] = set()  # sources that may have changed since
         self._packing: set[str] = set()
         self._failures: dict[str, str] = {}
-        self._given: dict[int, dict[str, _Given]] = {}  # by rank and source
-        self._kept: set[int] = set()  # ranks whose nodes were kept with what they have
+        self._given: dict[int, dict[str, _Given]] = {}  # by slot and source
+        self._kept: set[int] = set()  # slots whose nodes were kept with what they have
 
-    def _of(self, rank: int) -> tuple[MountPlan, ...]:
-        return self._plan.group(self._plan.nodes[rank].group).mounts
+    def _of(self, slot: int) -> tuple[MountPlan, ...]:
+        return self._plan.group(self._plan.nodes[slot].group).mounts
 
     # --- before a launch
 
-    def request(self, rank: int) -> messages.FindFolders | None:
+    def request(self, slot: int) -> messages.FindFolders | None:
         """What to ask the host of a node for; None: nothing."""
-        mounts = self._of(rank)
+        mounts = self._of(slot)
         paths, exports = _sources(mounts, "directory"), _sources(mounts, "nfs")
         if not (paths or exports):
-            self._found[rank] = {}
+            self._found[slot] = {}
             return None
         return messages.FindFolders(paths, [nfs_export(source) for source in exports])
 
-    def answered(self, rank: int, answer: messages.FoldersFound) -> None:
+    def answered(self, slot: int, answer: messages.FoldersFound) -> None:
         """The host of a node has answered."""
         exports = {
             source: answer.exports[nfs_export(source)]
-            for source in _sources(self._of(rank), "nfs")
+            for source in _sources(self._of(slot), "nfs")
             if nfs_export(source) in answer.exports
         }
-        self._found[rank] = {**{path: path for path in answer.paths}, **exports}
+        self._found[slot] = {**{path: path for path in answer.paths}, **exports}
 
     def starting(self) -> None:
         """Nodes are about to start: they get directories as they are now."""
@@ -348,22 +348,22 @@ class RemoteMounts:
         self._failures.clear()
         self._urls.starting()
 
-    def ask(self, rank: int) -> bool:
+    def ask(self, slot: int) -> bool:
         """Have packed what a node needs. Returns whether it is. Raises OSError with why it cannot
         be."""
-        mounts = self._of(rank)
+        mounts = self._of(slot)
         sources = copied_sources(mounts)
-        if mounts and rank not in self._found:
+        if mounts and slot not in self._found:
             return False
         for source in _sources(mounts, "nfs"):
-            if source not in self._found[rank]:
+            if source not in self._found[slot]:
                 raise OSError(
-                    f"the machine of node {rank} has not mounted {nfs_export(source)}: have it "
-                    "mounted there, at any path, or mount a directory or a URL instead"
+                    f"its machine has not mounted {nfs_export(source)}: have it mounted there, at "
+                    "any path, or mount a directory or a URL instead"
                 )
         ready = True
         for source in sources:
-            if source in self._found[rank]:
+            if source in self._found[slot]:
                 continue
             if source in self._failures:
                 shown, why = without_credentials(source), self._failures[source]
@@ -412,28 +412,28 @@ class RemoteMounts:
         if self._packing:
             return
         used = {one.sha256 for one in self._packed.values()}
-        for node in self._plan.nodes:
-            used.update(one.sha256 for one in self._read(node.rank).values())
+        for slot in range(len(self._plan.nodes)):
+            used.update(one.sha256 for one in self._read(slot).values())
         for path in self._folder.iterdir():
             if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in used:
                 path.unlink()
 
-    def launch(self, rank: int, folder: str) -> NodeMounts:
+    def launch(self, slot: int, folder: str) -> NodeMounts:
         """What a node gets whose needs are packed. folder: the node server's. Raises OSError."""
-        mounts, found = self._of(rank), self._found.get(rank, {})
+        mounts, found = self._of(slot), self._found.get(slot, {})
         copied = [source for source in copied_sources(mounts) if source not in found]
         packed = {source: self._packed[source] for source in copied}
-        if packed and rank not in self._kept:
-            self._give(rank, packed)
+        if packed and slot not in self._kept:
+            self._give(slot, packed)
         return NodeMounts(mounts, folder, found, packed)
 
-    def _give(self, rank: int, packed: Mapping[str, Packed]) -> None:
+    def _give(self, slot: int, packed: Mapping[str, Packed]) -> None:
         """A node gets these directories. Raises OSError."""
-        before = {one.sha256 for one in self._read(rank).values()}
-        self._given[rank] = {
+        before = {one.sha256 for one in self._read(slot).values()}
+        self._given[slot] = {
             source: _Given(one.sha256, {}, one.versions) for source, one in packed.items()
         }
-        self._write(rank)
+        self._write(slot)
         if before.difference(one.sha256 for one in packed.values()):
             self._remove_unused()
 
@@ -445,12 +445,12 @@ class RemoteMounts:
     # --- after the end
 
     def copies(
-        self, rank: int, folder: str, changed: Callable[[], None], *, kept: bool
+        self, slot: int, rank: int, folder: str, changed: Callable[[], None], *, kept: bool
     ) -> list[TreeCopy]:
         """What comes back from a node that has ended. folder: the node server's; changed: see
         `TreeCopy`; kept: whether it may be restarted in place."""
-        self._kept.add(rank) if kept else self._kept.discard(rank)
-        there = NodeMounts(self._of(rank), folder)
+        self._kept.add(slot) if kept else self._kept.discard(slot)
+        there = NodeMounts(self._of(slot), folder)
         writable = {one.source for one in there.mounts if not one.read_only}
         return [
             TreeCopy(
@@ -458,15 +458,15 @@ class RemoteMounts:
                 self._place(source),
                 self._unpacker,
                 changed,
-                self._receiver(rank, source),
+                self._receiver(slot, rank, source),
                 self._folder.parent,
             )
             for source in copied_sources(there.mounts)
             if source in writable  # where there is no copy, nothing comes back
         ]
 
-    def _receiver(self, rank: int, source: str) -> Receive:
-        given = self._read(rank).setdefault(source, _Given("", {}, {}))
+    def _receiver(self, slot: int, rank: int, source: str) -> Receive:
+        given = self._read(slot).setdefault(source, _Given("", {}, {}))
 
         def receive(spool: IO[bytes], target: Path) -> None:
             is_url = self._urls.folder(source) is not None
@@ -474,48 +474,48 @@ class RemoteMounts:
                 if take_back(spool, str(target), given, rank) and is_url:
                     self._unsent.add(source)
             finally:
-                self._write(rank)
+                self._write(slot)
             if source in self._unsent:
-                self._send(source, rank)
+                self._send(source, slot)
 
         return receive
 
-    def _send(self, source: str, rank: int) -> None:
+    def _send(self, source: str, slot: int) -> None:
         """Copy what has come back to its URL. Raises OSError."""
         shown = without_credentials(source)
         try:
-            self._urls.send(source, rank)
+            self._urls.send(source, slot)
         except OSError as error:
             raise OSError(errno.EIO, f"it cannot be written: {error}", shown) from None
         self._unsent.discard(source)
 
-    def canceled(self, ranks: Collection[int]) -> None:
-        """The ends of these nodes are not to wait for URLs."""
-        self._urls.cancel(ranks)
+    def canceled(self, slots: Collection[int]) -> None:
+        """The ends of the nodes in these slots are not to wait for URLs."""
+        self._urls.cancel(slots)
 
-    def _read(self, rank: int) -> dict[str, _Given]:
+    def _read(self, slot: int) -> dict[str, _Given]:
         """What a node was given, also by an earlier supervisor."""
-        if rank not in self._given:
-            self._given[rank] = {}
-            for source, (digest, own) in _read_json(self._folder / f"{rank}.json").items():
+        if slot not in self._given:
+            self._given[slot] = {}
+            for source, (digest, own) in _read_json(self._folder / f"{slot}.json").items():
                 versions = _read_json(self._folder / f"{digest}.json")
-                self._given[rank][source] = _Given(digest, own, versions)
-        return self._given[rank]
+                self._given[slot][source] = _Given(digest, own, versions)
+        return self._given[slot]
 
-    def _write(self, rank: int) -> None:
+    def _write(self, slot: int) -> None:
         """Raises OSError."""
-        data = {source: [one.sha256, one.own] for source, one in self._given[rank].items()}
+        data = {source: [one.sha256, one.own] for source, one in self._given[slot].items()}
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        replace_file(self._folder / f"{rank}.json", json.dumps(data).encode(), 0o600)
+        replace_file(self._folder / f"{slot}.json", json.dumps(data).encode(), 0o600)
 
-    def released(self, rank: int) -> None:
+    def released(self, slot: int) -> None:
         """A node that was kept is given up."""
-        self._kept.discard(rank)
+        self._kept.discard(slot)
 
-    def gone(self, rank: int) -> None:
+    def gone(self, slot: int) -> None:
         """A node's host is gone: the next one may have other directories."""
-        self._found.pop(rank, None)
-        self._kept.discard(rank)
+        self._found.pop(slot, None)
+        self._kept.discard(slot)
 
     def close(self, *, remove: bool) -> None:
         """remove: whether no node needs the archives any more."""

@@ -32,7 +32,7 @@ from msgspec import Struct
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.remote.code import RUN, write_archive
-from muster.engines.remote.collection import Receive, report_left_out
+from muster.engines.remote.collection import Receive, Wanted, receive_tree
 from muster.node import messages
 from muster.node.files import read_regular, replace_file
 from muster.node.folder_access import Listing, in_folder, is_part, open_below, walk
@@ -243,23 +243,22 @@ class SentOutputs:
 
     # --- after the end
 
-    def receiver(self, slot: int, rank: int) -> Receive:
+    def receiver(self, slot: int, rank: int, wanted: Wanted) -> Receive:
         """Unpacks, in another thread, what comes back from a node that has ended."""
 
         held = self._read_for(slot, rank)
 
         def receive(spool: IO[bytes], target: Path) -> None:
-            from muster.node.transfer import receive  # few supervisors have nodes elsewhere
-
             places: list[str] = []
 
-            def wanted(name: str, _modified: float) -> bool:
-                places.append(os.path.normpath(name))
-                return True
+            def wanted_and_noted(folder: Path, name: str) -> bool:
+                is_wanted = wanted(folder, name)
+                if is_wanted:
+                    places.append(os.path.normpath(name))
+                return is_wanted
 
-            target.mkdir(parents=True, exist_ok=True)
             try:
-                receive(str(target), spool, report_left_out, wanted)
+                receive_tree(spool, target, wanted_and_noted)
             finally:  # also of what was unpacked before a disk was full
                 found = {place: version_at(str(target), place) for place in places}
                 if files := {place: now for place, now in found.items() if now is not None}:

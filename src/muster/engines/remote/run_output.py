@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from muster.engines.base import RunContext
@@ -27,6 +28,7 @@ from muster.engines.remote.outputs import SentOutputs
 from muster.lifecycle.events import EngineEvent, NodeEnded
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
+from muster.node.tree_streams import version_at
 from muster.plan.model import NodePlan
 
 #: Why outputs are not here, for people.
@@ -38,7 +40,8 @@ class RunOutput:
 
     unheard: ranks of nodes of an earlier session, whose attempts are not known. report: adds events
     to those of the next report. changed: something is new of the node in a slot, which is its rank
-    unless there are arrays.
+    unless there are arrays. is_newest: whether no later incarnation of a node has another slot;
+    called in any thread.
     """
 
     def __init__(
@@ -50,11 +53,12 @@ class RunOutput:
         unpacker: Unpacker,
         report: Callable[[Iterable[EngineEvent]], None],
         changed: Callable[[int], None],
+        is_newest: Callable[[RemoteNode], bool],
     ) -> None:
         self._plan = context.plan
         self._run_dir = context.home.run_dir(context.plan.run_id)
         self._mounts, self._sent, self._unpacker = mounts, sent, unpacker
-        self._report, self._changed = report, changed
+        self._report, self._changed, self._is_newest = report, changed, is_newest
         self._logs = RunLogs(context.plan, self._run_dir)
         #: Of the newest incarnations, by rank.
         self.attempts: dict[int, int] = {}
@@ -190,17 +194,19 @@ class RunOutput:
         def changed() -> None:
             self._changed(slot)
 
+        def wanted(target: Path, name: str) -> bool:
+            """What a later incarnation has left is not replaced: its host may have been reached
+            first."""
+            return self._is_newest(node) or version_at(str(target), name) is None
+
         def copy(target: Path, receive: Receive) -> TreeCopy:
             path = f"{folder}/{RUN}/{target.name}"
             return TreeCopy(path, target, self._unpacker, changed, receive)
 
-        receiver = self._sent.receiver(slot, node.rank)
-        outputs = self._run_dir.outputs
-        trees = [
-            copy(one, receiver if one == outputs else receive_tree)
-            for one in self._copied_folders()
-        ]
-        return trees + self._mounts.copies(slot, folder, changed, kept=node.kept)
+        receivers = {self._run_dir.outputs: self._sent.receiver(slot, node.rank, wanted)}
+        receive_other = partial(receive_tree, wanted=wanted)
+        trees = [copy(one, receivers.get(one, receive_other)) for one in self._copied_folders()]
+        return trees + self._mounts.copies(slot, node.rank, folder, changed, kept=node.kept)
 
     def is_collecting(self, slot: int) -> bool:
         """Whether files are on the way that the newest incarnation in a slot has left."""

@@ -107,7 +107,7 @@ class RemoteSession:
         self._code = CodeSource(context, loop, self._packed, self._archive)
         self._output = RunOutput(
             *(context, found, self._mounts, self._sent, self._unpacker),
-            *(self._add_events, self._note_slot),
+            *(self._add_events, self._note_slot, self._is_newest),
         )
         self._launcher = Launcher(
             context,
@@ -150,6 +150,11 @@ class RemoteSession:
 
     def _in_array(self, rank: int) -> bool:
         return self._plan.has_arrays and self._plan.group_of(rank).is_array
+
+    def _is_newest(self, node: RemoteNode) -> bool:
+        """Whether no later incarnation of a node was asked for that may have another slot. Of one
+        in which this session had no node, that is not known."""
+        return not node.takes_turns or self._by_rank.get(node.rank) is node
 
     # --- what the controller wants
 
@@ -198,7 +203,8 @@ class RemoteSession:
     def kill(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.kill`."""
         self._wants_end(nodes)
-        self._mounts.canceled([ref.rank for ref in nodes])
+        current = [node for ref in nodes if (node := self._current(ref)) is not None]
+        self._mounts.canceled([node.slot for node in current if node.slot is not None])
         self._call(nodes, RemoteNode.kill)
 
     def release(self, nodes: Sequence[NodeRef]) -> None:
@@ -233,16 +239,20 @@ class RemoteSession:
 
     def _call(self, nodes: Sequence[NodeRef], call: Callable[[RemoteNode], None]) -> None:
         for ref in nodes:
-            node = self._by_rank.get(ref.rank)
-            if node is not None and node.ref == ref:
+            if (node := self._current(ref)) is not None:
                 call(node)
                 self._note(node)
+
+    def _current(self, ref: NodeRef) -> RemoteNode | None:
+        """The node of an incarnation; None if it has a newer one, or its slot has another node."""
+        node = self._by_rank.get(ref.rank)
+        return node if node is not None and node.ref == ref else None
 
     def _wants_end(self, nodes: Iterable[NodeRef]) -> None:
         """These are to end."""
         for ref in nodes:
-            node = self._by_rank.get(ref.rank)
-            if node is not None and node.ref == ref and self._output.wants_end(node.slot):
+            node = self._current(ref)
+            if node is not None and self._output.wants_end(node.slot):
                 self._has_new_deadlines = True
 
     # --- slots of arrays
@@ -620,13 +630,13 @@ class RemoteSession:
             if owner is None or self._may_run(owner):
                 continue
             given_up_at = self._given_up_at(owner)
-            if given_up_at is not None and self._loop.now() >= given_up_at:
-                self._leave_unreachable(owner)
-            elif self._has_everything(owner) and owner.leave():
+            if self._has_everything(owner) and owner.leave():
                 self._end_contact(owner)
                 if not owner.keeps_folder:  # a run that is resumed finds its files there
                     self._hosts.give_up(slot)
                 del self._contacts[slot]
+            elif given_up_at is not None and self._loop.now() >= given_up_at:
+                self._leave_unreachable(owner)
         if not self._contacts and not any(node.running for node in self._by_rank.values()):
             self._take(self._nodes)
             self._close()

@@ -54,12 +54,12 @@ class UrlFolders:
         self._run("in" if source in self._writable else "need", source, None)
         self._fetched.add(source)
 
-    def send(self, source: str, rank: int) -> None:
-        """Copy what has changed in the folder to the URL. rank: the node whose end waits for it.
+    def send(self, source: str, slot: int) -> None:
+        """Copy what has changed in the folder to the URL. slot: the node whose end waits for it.
         Raises OSError."""
-        self._run("out", source, rank)
+        self._run("out", source, slot)
 
-    def _run(self, verb: Verb, source: str, rank: int | None) -> None:
+    def _run(self, verb: Verb, source: str, slot: int | None) -> None:
         limit = None if verb == "out" else self._limit
         argv, environ = sync_process(verb, self._folders[source], source, self._environ, limit)
         with self._lock:
@@ -68,7 +68,7 @@ class UrlFolders:
             process = subprocess.Popen(
                 argv, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
             )
-            self._processes[process] = (source, rank)
+            self._processes[process] = (source, slot)
         try:
             _, errors = process.communicate()
         finally:
@@ -84,12 +84,12 @@ class UrlFolders:
         more = f" (and {len(lines) - 1} more lines in supervisor.log)" if len(lines) > 1 else ""
         raise OSError(f"{why}{more}")
 
-    def cancel(self, ranks: Collection[int]) -> None:
+    def cancel(self, slots: Collection[int]) -> None:
         """The ends of these nodes are not to wait any longer: URLs that do not get what the nodes
         have brought back are not written again before `starting`."""
         with self._lock:
-            for process, (source, rank) in self._processes.items():
-                if rank in ranks:
+            for process, (source, slot) in self._processes.items():
+                if slot in slots:
                     self._canceled.add(source)
                     process.kill()
 

@@ -79,8 +79,8 @@ def _hears_of_nodes_first(view: View, step: Step) -> bool:
 def a_run_is_not_worse_off(view: View) -> Iterator[str]:
     """A run that the engine restarts by itself fails for that only if there were more restarts that
     count than `max_restarts` allows; a restart of the policy's that had started nothing when the
-    engine restarted the run, and counted that, is none. And it has not failed if an attempt of the
-    engine has completed it."""
+    engine restarted the run, and counted that, is none, unless all that it restarts was scaled down
+    before. And it has not failed if an attempt of the engine has completed it."""
     launched = {ref.incarnation for ref in view.incarnations}
     counted, known, last = 0, 0, 0
     for step, _ in adoptions(view):
@@ -89,7 +89,9 @@ def a_run_is_not_worse_off(view: View) -> Iterator[str]:
         native = of_native_restart(step.after.native_restarts)
         # the nodes of a restart that was suspended before it started any have a later number
         unstarted = sum(
-            not any(restart.number <= one < native for one in launched) for restart in own
+            not any(restart.number <= one < native for one in launched)
+            and not all(step.before.nodes[rank].scaled_down for rank in restart.ranks)
+            for restart in own
         )
         counted += len(own) + new - min(new, unstarted)
         last = step.number

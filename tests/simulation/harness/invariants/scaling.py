@@ -132,7 +132,8 @@ def _check_removed(
 
 def scaled_down_nodes_have_no_processes(view: View) -> Iterator[str]:
     """A removed replica is stopped. When it is recorded as scaled down, it has no process, and
-    none starts, unless the engine has restarted the run, and nobody has heard of that."""
+    none starts, unless the engine has restarted the run, and nobody has heard of that. What the
+    engine has started again of a run that is ending ends with the session."""
     alive: dict[int, int] = {}
     unheard = of_native_restart(1)
     nodes: Sequence[NodeStatus] = ()
@@ -140,8 +141,15 @@ def scaled_down_nodes_have_no_processes(view: View) -> Iterator[str]:
         if isinstance(line, Step):
             nodes = line.after.nodes
             unheard = of_native_restart(line.after.native_restarts + 1)
+            restarts = line.after.native_restarts
+            ends_later = of_native_restart(restarts) if restarts and line.after.stopping else -1
             for rank, node in enumerate(nodes):
-                if node.state is NodeState.SCALED_DOWN and alive.get(rank, unheard) < unheard:
+                incarnation = alive.get(rank, unheard)
+                if (
+                    node.state is NodeState.SCALED_DOWN
+                    and incarnation < unheard
+                    and incarnation != ends_later
+                ):
                     yield f"step {line.number}: node-{rank} is scaled down, and alive"
                 if node.scaling_down and not node.leaving:
                     yield f"step {line.number}: node-{rank} is not stopped"
