@@ -118,7 +118,7 @@ def _check_removed(
         for kept in after:
             old = _of(step.before.nodes, group)[kept * group.nodes : (kept + 1) * group.nodes]
             new = _of(step.after.nodes, group)[kept * group.nodes : (kept + 1) * group.nodes]
-            failed = any(node.state is NodeState.FAILED for node in old)
+            failed = not restarted and any(node.state is NodeState.FAILED for node in old)
             removed_later = failed or (removed < kept and all(node.alive for node in (*old, *new)))
             # it may succeed in this step, or have succeeded and restart with all others
             ranks = group.replica_ranks(kept)
