@@ -152,6 +152,28 @@ def test_two_nodes_of_a_gang(folder: Path) -> None:
     assert look(folder).free == 0
 
 
+def test_one_that_returns_goes_before_one_that_waits_in_another_queue(folder: Path) -> None:
+    """Run y has the other machine of the gang that run x waits for, and has lost its node here."""
+    first = Opened(folder, 0, "x", slots=1)
+    first.said()
+    first.tell("enter 1")
+    assert first.said() == {"has": ["slot0"]}
+    last = Opened(folder, 1, "z", slots=1)
+    last.said()
+    last.tell("enter 1")
+    assert "waits" in last.said()
+    again = Opened(folder, 0, "y", slots=1, returns=True)
+    again.said()
+    again.tell("enter 1")
+    assert "waits" in again.said()
+    assert again.said() == {"has": ["slot0"]}
+    text = "muster-node: ana@a's run y, which has lost a node there, gets it first\n"
+    assert first.end() == (1, text)
+    again.tell("start")
+    assert again.hello()
+    assert again.end() == last.end() == (0, "")
+
+
 def test_what_it_lacks(folder: Path) -> None:
     one = Opened(folder, gpus=1)
     assert one.said() == {"lacks": "it has no GPUs, and 1 are needed"}

@@ -294,8 +294,10 @@ def test_a_node_that_has_lost_its_machine_goes_before_all_who_wait(tmp_path: Pat
     assert len(queue.advance(again).before) == 1 and not again.ticket.units
     again.leave()
     again = queue.draw(owner("run", 1), 1, returns=True)
+    assert gang.returning() == owner("run", 1)
     queue.advance(again)
     assert again.ticket.units
+    assert gang.returning() is None
 
 
 def test_what_a_machine_has() -> None:

@@ -13,6 +13,9 @@ line with a JSON object, and the bytes of the connection follow the last one:
                       already, which talks then
     start             the server starts, and has them from now on
     {"lacks": ...}    why the machine cannot be used for the node: text, the last that it says
+
+Until the server starts, it gives up what it has if somebody returns to the machine
+(`Demand.returns`), who may hold what the rest of the caller's gang waits for.
 """
 
 from __future__ import annotations
@@ -34,10 +37,12 @@ from muster.node.reservation import (
     set_visible,
     units_of,
 )
-from muster.node.serve import Settings, connect, connect_if_running, run_command
+from muster.node.serve import CannotServe, Settings, connect, connect_if_running, run_command
 
 #: Bytes of a read; of a line of the caller.
 _CHUNK, _MAX_LINE = 1 << 18, 64
+#: Seconds between two looks at who has entered the queue.
+_LOOK_PAUSE = 1.0
 
 
 class Offer(NamedTuple):
@@ -112,8 +117,14 @@ def check_folder(folder: str) -> None:
 
 def _starts(place: Place) -> bool:
     """Tell the caller what it has. Returns whether the server is to start; False if the caller has
-    gone. Raises CannotReserve, OSError."""
+    gone. Raises CannotReserve, OSError, and CannotServe if another run gets it first."""
     _say("has", list(place.ticket.units))
+    while not select.select([0], [], [], _LOOK_PAUSE)[0]:
+        owner = place.returning()
+        if owner is not None:
+            place.leave()
+            names = (owner.user, owner.run)
+            raise CannotServe("%s's run %s, which has lost a node there, gets it first" % names)
     line = _read_line()
     if line and line != b"start\n":
         raise CannotReserve("unknown request %r" % line)

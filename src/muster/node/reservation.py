@@ -67,7 +67,7 @@ class Demand(NamedTuple):
     #: Whether fewer GPUs will do if the machine has fewer.
     reduced: bool = False
     #: Whether the node has lost its machine while others of its run have theirs. It goes before
-    #: all who wait: they may wait for what the others have.
+    #: all whose gangs are not complete: they may wait for what the others have.
     returns: bool = False
 
     def wanted(self, units: Sequence[str]) -> int:
@@ -92,6 +92,8 @@ class Ticket(NamedTuple):
     units: Sequence[str] = ()
     #: How many all nodes of its gang need here, until the gang is complete; then `wanted`, or 0.
     share: int = 0
+    #: See `Demand`.
+    returns: bool = False
 
 
 class Situation(NamedTuple):
@@ -150,9 +152,9 @@ class Queue:
         if max(wanted, share) > len(self._units):
             numbers = (len(self._units), max(wanted, share))
             raise CannotReserve("it has room for %d, and nodes of the run need %d of it" % numbers)
-        ticket = Ticket(owner, time.time(), wanted, (), max(wanted, share))
+        ticket = Ticket(owner, time.time(), wanted, (), max(wanted, share), returns)
         with self._mutex():
-            return Place(self, *self._add(ticket), ticket, returns=returns)
+            return Place(self, *self._add(ticket), ticket)
 
     def _add(self, ticket: Ticket) -> tuple[str, int]:
         """A new ticket's name, and the descriptor that keeps it locked. With the mutex."""
@@ -200,7 +202,7 @@ class Queue:
             own = any(_is_incomplete(one) and one.owner.run_id == run_id for one in before)
             situation = self._situation(before, run_id)
             needed = place.ticket.wanted if own else place.ticket.share
-            if (own or place.returns or not situation.before) and situation.free >= needed:
+            if (own or place.ticket.returns or not situation.before) and situation.free >= needed:
                 taken = {unit for one in situation.holders for unit in one.units}
                 free = [unit for unit in self._units if unit not in taken]
                 units = free[: place.ticket.wanted]
@@ -278,14 +280,11 @@ class Queue:
 class Place:
     """A ticket of this process. Those that it forks keep it as well, with `descriptor`.
 
-    descriptor: keeps the ticket locked while it is open in any process. returns: see `Demand`.
+    descriptor: keeps the ticket locked while it is open in any process.
     """
 
-    def __init__(
-        self, queue: Queue, name: str, descriptor: int, ticket: Ticket, *, returns: bool
-    ) -> None:
+    def __init__(self, queue: Queue, name: str, descriptor: int, ticket: Ticket) -> None:
         self._queue = queue
-        self.returns = returns
         self.name, self.descriptor, self.ticket = name, descriptor, ticket
         #: The paths of tickets for whose end it may have to wait.
         self.blockers: Sequence[str] = ()
@@ -307,6 +306,12 @@ class Place:
                     self.leave()
                     return False
                 ends.clear()
+
+    def returning(self) -> Owner | None:
+        """Who waits to return (`Demand.returns`) to what this place has, or another one."""
+        run_id = self.ticket.owner.run_id
+        waiting = (one for one in self._queue.look().before if one.owner.run_id != run_id)
+        return next((one.owner for one in waiting if one.returns), None)
 
     def settle(self) -> None:
         """See `Queue.settle`. `descriptor` may be another one afterwards. Raises OSError."""
