@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from muster.cli.top import Row, _cells, _sort_key
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from support.command import MUSTER, json_of, muster, output_of
+from support.faults import until
+from support.remote_engine import CUT
 from support.runs import until_ready
 from support.terminals import Terminal
 
@@ -44,6 +49,34 @@ def test_a_snapshot_of_runs_and_of_nodes(client: Client, engine: str) -> None:
     lines = output_of("top", run.name, "--once", "--sort", "memory").splitlines()
     assert lines[0].split()[:5] == ["RANK", "GROUP", "PROCS", "CPUS", "MEMORY"]
     assert len(lines) == 3
+
+
+def test_nodes_that_cannot_be_reached_are_named(
+    client: Client, servers: str, own_home: Path
+) -> None:
+    run = start(client, servers, 2, BUSY)
+    until_ready(run)
+    (own_home / CUT).touch()
+    os.kill(bridge_to_node_1(run), signal.SIGKILL)
+
+    def is_lost() -> bool:
+        return json_of("status", run.name, "--json")["nodes"][1]["unreachable_since"] is not None
+
+    until(is_lost, "contact is lost")
+    shown = muster("top", run.name, "--once")
+    assert [line.split()[:2] for line in shown.stdout.splitlines()[1:]] == [["0", "workers"]]
+    assert shown.stderr == "node 1 is not shown: it cannot be reached\n"
+    (own_home / CUT).unlink()
+
+
+def bridge_to_node_1(run: JobRun) -> int:
+    """The process that carries what the supervisor and the server of node 1 say."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"open" in words and words[-2].endswith(f"{run.id}/hosts/1".encode()):
+                return int(folder.name)
+    raise AssertionError("there is none")
 
 
 def test_on_a_terminal_it_is_drawn_again_until_q(client: Client, engine: str) -> None:

@@ -138,8 +138,8 @@ class _View:
         self._run = None if run_name is None else client.api.find_run(run_name)
         self._names: dict[str, str] = {}
         self._groups: dict[int, str] = {}  # by rank, of the nodes that were shown
-        #: Name -> why the newest sample lacks it, of the runs in progress.
-        self.unread: dict[str, str] = {}
+        #: Sentences about the runs in progress, or the nodes, that the newest sample lacks.
+        self.unread: list[str] = []
 
     def sample(self, *, ended_is_empty: bool = False) -> Sample:
         """The counters now. Raises InvalidInput if the run is not in progress."""
@@ -159,7 +159,21 @@ class _View:
                     self._note_unread(run.id, error)
                 elif not ended_is_empty:
                     raise
+        if self._run is not None:
+            self._note_unreachable(self._run.id)
         return found
+
+    def _note_unreachable(self, run_id: str) -> None:
+        """Note which nodes are not shown because they cannot be reached."""
+        from muster.lifecycle.ranks import format_ranks
+        from muster.lifecycle.states import ALIVE
+        from muster.store.records import NodeFilter
+
+        nodes = self._client.api.nodes(run_id, NodeFilter(states=ALIVE))
+        if lost := [node.rank for node in nodes if node.unreachable_since is not None]:
+            several = len(lost) > 1
+            text = "nodes {} are not shown: they" if several else "node {} is not shown: it"
+            self.unread.append(f"{text.format(format_ranks(lost))} cannot be reached")
 
     def _note_unread(self, run_id: str, error: InvalidInput | EngineError) -> None:
         """Note why a run is not shown, unless it has ended meanwhile."""
@@ -169,12 +183,12 @@ class _View:
         with contextlib.suppress(NotFound):  # it was deleted
             run = self._client.api.find_run(run_id)
             if run.state in _IN_PROGRESS:
-                self.unread[run.name] = why
+                self.unread.append(f"{run.name} is not shown: {why}")
 
     def print_unread(self, *, err: bool = True) -> None:
-        """Name the runs in progress that are not shown."""
-        for name, why in self.unread.items():
-            echo(f"{name} is not shown: {why}", err=err)
+        """Name the runs in progress, or the nodes, that are not shown."""
+        for text in self.unread:
+            echo(text, err=err)
 
     def end(self) -> str | None:
         """How the run ended; None while it is in progress, or if all runs are shown."""

@@ -74,7 +74,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     #: restarts the whole run by itself (`RunRestarted`), as often as `failure.max_restarts` allows.
     #: Only of an engine that is `detached`.
     native_restarts: bool = False
-    #: A run waits (QUEUED) for resources that other runs hold.
+    #: A run, or its nodes, wait (QUEUED) for resources that other runs hold.
     queueing: bool = False
     #: Nodes see other directories (`mounts`).
     mounts: bool = False

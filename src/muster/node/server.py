@@ -24,20 +24,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple
 
 from muster.node import clock, machine, messages, processes
 from muster.node.agent_process import AgentProcess, prepare, write_files
-from muster.node.code import (
-    Archives,
-    CannotFetch,
-    CodeFetch,
-    archives_of,
-    described,
-    output_archives,
-    wait_for_other,
-)
+from muster.node.code import Archives, output_archives
 from muster.node.command_streams import Program
 from muster.node.connection import Connection, Transport
 from muster.node.control_groups import Amounts, NodeGroups
 from muster.node.counters import read_idle_node
-from muster.node.environments import CannotInstall, Environments, Installation
+from muster.node.environments import Environments
 from muster.node.free_ports import PortKeeper
 from muster.node.greeting import (
     PROTOCOL,
@@ -53,6 +45,7 @@ from muster.node.leftovers import mark
 from muster.node.link import Link
 from muster.node.messages import ExitReport, Message
 from muster.node.mounts import find_folders
+from muster.node.provisions import CannotProvide, Provisions
 from muster.node.stream_services import StreamServices
 from muster.node.streams import Streams
 from muster.node.tree_streams import SENT
@@ -124,14 +117,13 @@ class NodeServer:
         self._dialed: Connection | None = None  # the last connection that the dialer has made
         self._identity = identity
         self._folder = folder
-        self._archives = archives
         self._listener = listener
         self._journal = journal
         self._wake = wake
         self._limits = limits
         self._held = held
         self._modules, self._short = modules, short
-        self._environments = environments
+        self._provisions = Provisions(archives, environments, self._tell_installing)
         self._groups, self._amounts = groups, amounts
         self._oom_kills = 0  # processes that were killed at its memory limit before
         self._ports = PortKeeper(os.path.join(folder, "ports"))
@@ -155,10 +147,6 @@ class NodeServer:
         self._killed = False  # whether processes were killed that have not ended yet
         self._restarting: messages.Launch | None = None  # not yet answered by the kept agent
         self._stopping = False  # whether that incarnation was to end
-        self._waiting: messages.Launch | None = None  # for its archives
-        self._fetch: CodeFetch | None = None  # of that; None without a connection
-        self._other_fetch: int | None = None  # a process that waits for another server's fetch
-        self._installation: Installation | None = None  # of packages that the launch requires
         self._ended = clock.now()  # when the newest incarnation ended
         self._terminated = False
         self._code = 0  # the exit code
@@ -287,7 +275,7 @@ class NodeServer:
         if self._agent is not None and self._agent.listens:
             self._agent.channel.flush()
             self._hear(self._agent)
-        self._fetch_archives()
+        self._provide()
         if self._terminated:
             self._terminated = False
             self._end_gently()
@@ -308,11 +296,8 @@ class NodeServer:
         for pid, status in processes.ended_children():
             if self._agent is not None and pid == self._agent.pid:
                 self._agent_ended(self._agent, status)
-            elif pid == self._other_fetch:
-                self._other_fetch = None
-                self._fetch_archives()
-            elif self._installation is not None and pid == self._installation.pid:
-                self._installed(self._installation)
+            elif self._provisions.reaped(pid):
+                self._provide()
             elif self._services is not None:
                 self._services.reaped(pid, status)
         wanted = self._why_lost or self._next is not None or self._leave_at is not None
@@ -336,8 +321,8 @@ class NodeServer:
 
     def _end_node(self, why: str) -> None:
         """End the node at once."""
-        if self._waiting is not None:
-            self._give_up_archives(ExitReport(None, 0, "node_lost", why))
+        if self._provisions.waiting is not None:
+            self._give_up_launch(ExitReport(None, 0, "node_lost", why))
         if self._agent is not None:
             self._agent.close(why)
 
@@ -449,9 +434,8 @@ class NodeServer:
             self._connection.close()
         if self._services is not None:
             self._services.close()
-        if self._fetch is not None:
-            self._fetch.close()
-        self._connection = self._services = self._streams = self._fetch = None
+        self._provisions.disconnect()
+        self._connection = self._services = self._streams = None
 
     def _handle(self, message: Message) -> None:
         """Do what the supervisor requests."""
@@ -460,18 +444,16 @@ class NodeServer:
         elif isinstance(message, messages.WriteFiles):
             self._write_files(message)
         elif isinstance(message, messages.ReservePorts):
-            if self._link is not None:
-                self._link.send(self._ports.reserve(message))
+            self._tell(self._ports.reserve(message))
         elif isinstance(message, messages.FindFolders):
-            if self._link is not None:
-                self._link.send(find_folders(message))
+            self._tell(find_folders(message))
         elif isinstance(message, messages.Release):
             if self._agent is not None and self._agent.kept:
                 self._agent.close("the node was given up")
         elif isinstance(message, messages.Leave):
             self.given_up = not message.keep
             self._leave("the run has left the node")
-        elif self._waiting is not None or self._next is not None:
+        elif self._provisions.waiting is not None or self._next is not None:
             if isinstance(message, (messages.Stop, messages.Kill)):
                 self._end_before_start(message.incarnation)
         elif self._agent is not None and not self._agent.closed:
@@ -482,9 +464,9 @@ class NodeServer:
         number = int(signal.SIGTERM)
         report = ExitReport(128 + number, number, "exit")
         launch = self._next
-        if self._waiting is not None:
+        if self._provisions.waiting is not None:
             if incarnation == self._journal.incarnation:
-                self._give_up_archives(report)
+                self._give_up_launch(report)
         elif launch is not None and launch.incarnation == incarnation:
             self._next = None
             if incarnation == self._journal.incarnation or self._begin(launch):
@@ -512,15 +494,22 @@ class NodeServer:
         elif isinstance(message, messages.Ended):
             self._ended = clock.now()
             self._leave_program(kept=message.kept)
+        self._tell(message)
+
+    def _tell(self, message: Message) -> None:
+        """Tell the supervisor, if there is a conversation with one."""
         if self._link is not None:
             self._link.send(message)
+
+    def _tell_installing(self, incarnation: int) -> None:
+        self._tell(messages.Installing(incarnation))
 
     def _drop_outputs(self, message: Message) -> None:
         """Do not keep the archives of a node's outputs that it has unpacked."""
         if self._launched is None or not output_archives(self._launched):
             return
         if isinstance(message, (messages.Joined, messages.Started, messages.Ended)):
-            self._archives.keep_only(archives_of(self._launched))
+            self._provisions.keep_archives_of(self._launched, outputs=False)
 
     def _started_program(self) -> Program | None:
         if self._agent is None or self._launched is None:
@@ -556,11 +545,11 @@ class NodeServer:
         """Whether the agent of another node can run this one: it has all that is unpacked for it.
         What is not needed any more is removed."""
         try:
-            is_there = not self._missing(launch)
-            self._archives.keep_only([*archives_of(launch), *output_archives(launch)])
-        except (CannotFetch, OSError):  # a new agent says what is wrong
+            lacks = self._provisions.lacks(launch, has_code=False)
+            self._provisions.keep_archives_of(launch, outputs=True)
+        except (CannotProvide, OSError):  # a new agent says what is wrong
             return False
-        return is_there
+        return not lacks
 
     def _start(self, launch: messages.Launch) -> None:
         """Start a new node."""
@@ -569,14 +558,14 @@ class NodeServer:
         if not begun and not self._begin(launch):
             return
         try:
-            wanted = self._missing(launch)
-            self._archives.keep_only([*archives_of(launch), *output_archives(launch)])
-        except (CannotFetch, OSError) as error:
+            lacks = self._provisions.lacks(launch, has_code=False)
+            self._provisions.keep_archives_of(launch, outputs=True)
+        except (CannotProvide, OSError) as error:
             self._say_ended("not_started", "the code: %s" % error)
             return
-        if wanted or launch.environment is not None:
-            self._waiting = launch
-            self._fetch_archives()
+        if lacks or launch.environment is not None:
+            self._provisions.wait(launch, has_code=False)
+            self._provide()
         else:
             self._start_agent(launch)
 
@@ -586,102 +575,27 @@ class NodeServer:
             self._restart_agent(self._agent, launch)
             return
         try:
-            place = self._archives.place
-            held = (*self._held, *self._environments.held)
+            place = self._provisions.archives
+            held = (*self._held, *self._provisions.held)
             self._agent = AgentProcess.start(self._folder, place, launch, self._groups, held)
         except OSError as error:
             self._say_ended("not_started", "cannot start an agent: %s" % error.strerror)
 
-    def _fetch_archives(self) -> None:
-        """Go on with the archives that a launch waits for."""
-        launch = self._waiting
-        if launch is None or self._other_fetch is not None or self._installation is not None:
-            return
-        wanted = ""
+    def _provide(self) -> None:
+        """Go on with what a launch waits for."""
         try:
-            while wanted := self._missing(launch):
-                if not self._has_fetched(wanted):
-                    return
-                self._fetch = None
-        except (OSError, CannotFetch) as error:
-            text = "%s: %s" % (described(launch, wanted), error)
-            self._give_up_archives(ExitReport(None, 0, "not_started", text))
+            launch = self._provisions.step(self._streams)
+        except CannotProvide as error:
+            self._give_up_launch(ExitReport(None, 0, "not_started", str(error)))
             return
-        if launch.environment is not None and not self._environments.held:
-            self._install(launch, launch.environment)
-            return
-        self._waiting = None
-        self._start_agent(launch)
+        if launch is not None:
+            self._start_agent(launch)
 
-    def _install(self, launch: messages.Launch, wanted: messages.Environment) -> None:
-        """Have the packages installed that a launch requires, unless they are."""
-        output = launch.launch.processes[0].stderr
-        variables = launch.launch.environment_of(0)
-        try:
-            prepare(launch)
-            place = self._environments.place
-            self._installation = Installation(place, wanted, output, variables)
-        except (OSError, ValueError) as error:
-            text = "the job's requirements cannot be installed: %s" % error
-            self._give_up_archives(ExitReport(None, 0, "not_started", text))
-            return
-        if self._link is not None:
-            self._link.send(messages.Installing(launch.incarnation))
-
-    def _installed(self, installation: Installation) -> None:
-        """The process that installs packages has ended."""
-        launch, self._installation = self._waiting, None
-        try:
-            key = installation.key()
-            if launch is not None and launch.environment is not None:
-                self._environments.use(key, launch.environment.link)  # else it is made again
-        except (CannotInstall, OSError) as error:
-            self._give_up_archives(ExitReport(None, 0, "not_started", str(error)))
-            return
-        self._fetch_archives()
-
-    def _missing(self, launch: messages.Launch) -> str:
-        """The SHA-256 of an archive that the node needs and that is not there; "" if there is none.
-        Raises OSError, CannotFetch."""
-        wanted = output_archives(launch)
-        if self._agent is None or launch.launch.reuses_slot:  # else it has the others unpacked
-            wanted = [*archives_of(launch), *wanted]
-        return next((one for one in wanted if not self._archives.hold(one)), "")
-
-    def _has_fetched(self, sha256: str) -> bool:
-        """Go on with an archive. Returns whether it is there. Raises OSError, CannotFetch."""
-        if self._fetch is None:
-            if self._archives.hold(sha256):
-                return True  # another server has fetched it
-            if self._streams is None:
-                return False
-            begun = self._archives.begin(sha256)
-            if begun is None:
-                return True
-            descriptor, is_mine = begun
-            if not is_mine:
-                self._other_fetch = wait_for_other(descriptor)
-                return False
-            self._fetch = CodeFetch(self._archives, sha256, descriptor, self._streams)
-        return self._fetch.step()
-
-    def _give_up_archives(self, report: ExitReport) -> None:
-        """The launch that waits for its archives ends."""
-        self._stop_waiting()
+    def _give_up_launch(self, report: ExitReport) -> None:
+        """The launch that waits for what it needs ends."""
+        self._provisions.stop()
         kept = self._agent is not None and self._agent.kept
         self._say(messages.Ended(self._journal.incarnation, report, kept=kept))
-
-    def _stop_waiting(self) -> messages.Launch | None:
-        """Fetch no more archives. Returns the launch that has waited for them."""
-        if self._fetch is not None:
-            self._fetch.close()
-        if self._other_fetch is not None:
-            os.kill(self._other_fetch, signal.SIGKILL)  # not reaped yet: the pid is its own
-        if self._installation is not None:
-            self._installation.kill()
-        launch, self._waiting = self._waiting, None
-        self._fetch = self._installation = None
-        return launch
 
     def _restart(self, agent: AgentProcess, launch: messages.Launch) -> None:
         """Start another incarnation of a node that was kept, or a node that takes over its slot."""
@@ -692,14 +606,15 @@ class NodeServer:
         launch = self._marked(launch)
         if not self._begin(launch):
             return
+        has_code = not launch.launch.reuses_slot
         try:
-            wanted = self._missing(launch)
-        except (CannotFetch, OSError) as error:
+            lacks = self._provisions.lacks(launch, has_code=has_code)
+        except CannotProvide as error:
             report = ExitReport(None, 0, "not_started", "its outputs: %s" % error)
             self._say(messages.Ended(launch.incarnation, report, kept=True))
             return
-        if wanted:
-            self._waiting = launch
+        if lacks:
+            self._provisions.wait(launch, has_code=has_code)
         else:
             self._restart_agent(agent, launch)
 
@@ -731,8 +646,7 @@ class NodeServer:
             self._journal.said = [said]
             self._say_ended("not_started", "its journal cannot be written: %s" % error.strerror)
             return False
-        if self._link is not None:
-            self._link.send(launched)
+        self._tell(launched)
         return True
 
     def _write_files(self, message: messages.WriteFiles) -> None:
@@ -774,8 +688,8 @@ class NodeServer:
         self._leave_program(kept=False)
         if self._leave_at is not None:
             self._leave_at = clock.now() + _FAREWELL_TIMEOUT
-        if self._waiting is not None:
-            self._next = self._stop_waiting()  # the node that was kept is gone: as below
+        if self._provisions.waiting is not None:
+            self._next = self._provisions.stop()  # the node that was kept is gone: as below
         elif self._restarting is not None and not agent.closed and self._leave_at is None:
             self._next = self._restarting  # it had ended before: a new node takes its place
             if self._stopping:
@@ -790,8 +704,8 @@ class NodeServer:
 
     def _end_gently(self) -> None:
         """After SIGTERM: let the programs end, then leave."""
-        agent = self._agent
-        if agent is None or agent.closed or self._journal.ended or self._waiting is not None:
+        agent, waiting = self._agent, self._provisions.waiting
+        if agent is None or agent.closed or self._journal.ended or waiting is not None:
             self._leave("its node server was ended")
         else:
             self._leave_at = self._leave_at or float("inf")

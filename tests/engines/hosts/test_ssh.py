@@ -323,6 +323,13 @@ INSTALL = "install Python 3.9 or newer there, or name its path in the profile (`
             "`ssh-keygen -R '[gpu1]:2222'`, then `ssh -p 2222 ana@gpu1` once",
         ),
         (
+            Machine("gpu1"),
+            255,
+            CHANGED.replace("Host key for", "Offending RSA key in /a b/known:3\r\nHost key for"),
+            "its host key has changed, so it may be another machine; if that is expected: "
+            "`ssh-keygen -f '/a b/known' -R 'gpu1'`, then `ssh gpu1` once",
+        ),
+        (
             Machine("gpu1", "ana", 22),
             255,
             CHANGED,

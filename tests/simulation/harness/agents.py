@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a new session takes to reach an agent.
 _REACHING = (0.0, 0.0, 0.0, 0.2, 3.0, 20.0)
-_NOT_YET = "it has not been reached yet"
+_NOT_YET = "the new supervisor has no contact yet"
 _LOST = "its agent does not answer"
 
 _Command = Callable[[Sequence[NodeRef]], None]

@@ -44,6 +44,7 @@ class HostsEngine(RemoteEngine):
         limits=True,
         gpus=True,
         arrays=True,
+        queueing=True,
     )
 
     def __init__(self, profile: Profile, home: Home) -> None:

@@ -371,9 +371,11 @@ def why(ssh: SshSettings, machine: Machine, code: int | None, text: str) -> str:
         if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
             own = machine.port not in (None, _SSH_PORT)
             known = f"[{machine.host}]:{machine.port}" if own else machine.host
+            found = re.search(r"^Offending .* key in (.*):\d+\r?$", text, re.MULTILINE)
+            file = "" if found is None else f"-f {_shown(shlex.quote(found[1]))} "
             return (
                 "its host key has changed, so it may be another machine; if that is expected: "
-                f"`ssh-keygen -R '{known}'`, then `{login}` once"
+                f"`ssh-keygen {file}-R '{known}'`, then `{login}` once"
             )
         if "Host key verification failed" in text:
             return f"its host key is not known here: `{login}` once, and compare the key"

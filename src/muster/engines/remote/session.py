@@ -132,7 +132,7 @@ class RemoteSession:
             if rank in self._unfound:
                 self._by_rank[rank] = RemoteNode(rank, (ref, status))
                 self._next[rank] = ref.incarnation + 1
-            self._by_rank[rank].lost("it has not been reached yet")
+            self._by_rank[rank].lost("the new supervisor has no contact yet")
             if status.state is NodeState.QUEUED:  # `start` is not called again
                 self._output.go_on(rank, attempt)
                 if rank in self._unfound:
