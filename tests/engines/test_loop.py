@@ -168,6 +168,21 @@ def test_an_error_of_a_run_does_not_affect_other_participants(loop: EventLoop) -
     assert steps == [{}]
 
 
+def test_what_a_thread_has_done_is_passed_on_in_the_loop(loop: EventLoop) -> None:
+    errors: list[Exception] = []
+    run, results = RunLoop(loop, errors.append), list[tuple[bool, bool]]()
+    here = threading.get_ident()
+    run.in_thread(
+        lambda: threading.get_ident() == here,
+        lambda result: results.append((result, threading.get_ident() == here)),
+    )
+    run.in_thread(lambda: 1 / 0, lambda _: pytest.fail())
+    while not (results and errors):
+        loop.run_once()
+    assert results == [(False, True)]
+    assert isinstance(errors[0], ZeroDivisionError)
+
+
 def test_an_error_of_nobody_ends_the_loop(loop: EventLoop) -> None:
     def fail(_: Mapping[int, int]) -> None:
         raise ValueError("broken")

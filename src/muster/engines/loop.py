@@ -19,8 +19,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+T = TypeVar("T")
 #: Gets the ready descriptors, with their events as in poll(2); empty at the deadline, or after
 #: `notify`.
 OnReady = Callable[[Mapping[int, int]], None]
@@ -260,11 +261,31 @@ class RunLoop:
         any thread."""
         self._loop.post(lambda: None if self._closed else call(), self._failed)
 
+    def in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do something in a thread, and pass what it returns on in the loop's thread. What it
+        raises is raised there, and reaches whoever drives the run."""
+        import threading  # few runs need threads
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  raised where it ends the run
+                bug = error
+                self.post(lambda: _raise(bug))
+                return
+            self.post(lambda: done(result))
+
+        threading.Thread(target=run, daemon=True).start()
+
     def close(self) -> None:
         """Call nothing of the run any more."""
         self._closed = True
         for participant in self._participants:
             participant.close()
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class _Poll(Protocol):

@@ -17,17 +17,11 @@ import pytest
 from muster.control import run_lock
 from muster.engines.base import RunContext
 from muster.engines.loop import EventLoop, RunLoop
-from muster.engines.remote import mounts
+from muster.engines.remote import mount_copies
 from muster.engines.remote.code import write_archive
 from muster.engines.remote.collection import Unpacker
-from muster.engines.remote.mounts import (
-    LIMIT,
-    NodeMounts,
-    RemoteMounts,
-    _Given,
-    pack,
-    take_back,
-)
+from muster.engines.remote.mount_copies import LIMIT, Given, pack, take_back
+from muster.engines.remote.mounts import NodeMounts, RemoteMounts
 from muster.engines.remote.plan_checks import notes, problems
 from muster.node.folder_access import Listing, Walk
 from muster.node.messages import FoldersFound
@@ -567,7 +561,7 @@ def test_names_that_lead_outside_are_refused(
         for name, content in members
     ]
     with pytest.raises(OSError, match=r"outside the copy|is a link there"):
-        take_back(archive_of(*filled), str(data), _Given("", {}, {}), 0)
+        take_back(archive_of(*filled), str(data), Given("", {}, {}), 0)
     assert not (outside / "out").exists()
     assert not (data.parent / "out").exists()
 
@@ -575,13 +569,13 @@ def test_names_that_lead_outside_are_refused(
 def test_a_fifo_in_the_way_blocks_nothing(data: Path) -> None:
     os.mkfifo(data / "way")
     with pytest.raises(OSError, match="Is neither a file nor a link here"):
-        take_back(archive_of(("way", b"x")), str(data), _Given("", {}, {}), 0)
+        take_back(archive_of(("way", b"x")), str(data), Given("", {}, {}), 0)
 
 
 def test_what_came_back_before_a_failure_is_remembered(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = _Given("", {}, {})
+    given = Given("", {}, {})
     with pytest.raises(OSError, match="Not a directory"):
         take_back(archive_of(("first", b"x"), ("given/in", b"x")), str(data), given, 0)
     (data / "given").unlink()
@@ -603,7 +597,7 @@ def test_a_directory_that_has_not_changed_is_not_packed_again(
     first = pack(str(data), sent)
     assert sorted(path.name for path in sent.iterdir()) == [first.sha256, f"{first.sha256}.json"]
     with monkeypatch.context() as patched:
-        patched.setattr(mounts, "write_archive", pytest.fail)
+        patched.setattr(mount_copies, "write_archive", pytest.fail)
         assert pack(str(data), sent, first) == first
     (data / "given").write_text("given!")
     assert pack(str(data), sent, first).sha256 != first.sha256
@@ -639,7 +633,7 @@ def test_files_that_are_removed_while_they_are_read(
 
         return write_archive(descriptor, target, removing)
 
-    monkeypatch.setattr(mounts, "write_archive", write)
+    monkeypatch.setattr(mount_copies, "write_archive", write)
     if times == 1:
         assert "part" in pack(str(data), sent).versions
     else:

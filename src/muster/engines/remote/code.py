@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import threading
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -201,23 +200,22 @@ class CodeSource:
             raise OSError(failure)
         if self.packed is None and self.needed and not self._packing:
             self._packing = True
-            threading.Thread(target=self._pack, daemon=True).start()
+            self._loop.in_thread(self._pack, self._take)
         return self.packed is not None or not self.needed
 
-    def _pack(self) -> None:
-        packed, failure = None, ""
+    def _pack(self) -> PackedCode | str:
+        """In a thread. Returns why it cannot be packed otherwise."""
         try:
-            packed = pack(self._context, self._path)
+            return pack(self._context, self._path)
         except (MusterError, OSError) as error:
-            failure = str(error)
-        except Exception as error:  # noqa: BLE001  a bug, raised where it ends the run
-            bug = error
-            self._loop.post(lambda: _raise(bug))
-            return
-        self._loop.post(lambda: self._take(packed, failure))
+            return str(error)
 
-    def _take(self, packed: PackedCode | None, failure: str) -> None:
-        self.packed, self._failure, self._packing = packed, failure, False
+    def _take(self, result: PackedCode | str) -> None:
+        self._packing = False
+        if isinstance(result, str):
+            self._failure = result
+        else:
+            self.packed = result
         self._changed()
 
     def step(self, contact: Contact) -> None:
@@ -324,7 +322,3 @@ class _Sending:
         if not self.done:
             self.done = True
             os.close(self._descriptor)
-
-
-def _raise(bug: Exception) -> None:
-    raise bug

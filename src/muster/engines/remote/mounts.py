@@ -19,9 +19,7 @@ import errno
 import json
 import os
 import re
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -30,29 +28,20 @@ from msgspec import Struct
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.remote.code import RUN, write_archive
+from muster.engines.remote.code import RUN
 from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
+from muster.engines.remote.mount_copies import LIMIT, Given, Packed, pack, take_back
 from muster.engines.remote.url_folders import UrlFolders
 from muster.node import messages
 from muster.node.agent_process import NODE
 from muster.node.files import read_regular, remove_tree, replace_file
-from muster.node.folder_access import Listing, in_folder, walk
-from muster.node.tree_streams import Version, version
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
 from muster.spec.kinds import MountKind, classify_source
-from muster.spec.quantities import format_size
 from muster.storage.mount_sources import named_source, nfs_export
 
-#: The most bytes of a directory that is copied to hosts.
-LIMIT = 1 << 30
 #: Kinds of mounts of which nodes get copies.
 _COPIED = ("directory", "url")
-#: How often a directory is read in which files are removed meanwhile, such as those that are about
-#: to replace others.
-_TRIES = 5
-#: What a file that is not there has for a version.
-_ABSENT: Version = []
 #: Owner of a scratch folder -> the folder it is in, below the node server's, and its mode.
 _SCRATCH = {
     "node": (f"{NODE}/scratch", 0o700),
@@ -144,157 +133,6 @@ class NodeMounts(Struct, frozen=True):
         return 0 if mount.source in self.found else 0o700
 
 
-# --- what nodes are given
-
-
-class Packed(Struct, frozen=True):
-    """A directory as nodes are given it."""
-
-    #: Of the archive; "" if there is nothing in it.
-    sha256: str
-    #: Path in it -> version; of folders, `[]`.
-    versions: dict[str, Version]
-
-
-class _Content:
-    """Lists a directory, and keeps the versions of what it lists. Files that are neither regular
-    nor links, such as sockets, are left out. source: its path."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._size = 0
-        self.versions: dict[str, Version] = {}
-
-    def walk(self, descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
-        """As `folder_access.walk`. Raises OSError if the files are too large for copies."""
-        import stat
-
-        for here, names, opened in walk(descriptor, on_error):
-            kept = []
-            for name in names:
-                place = os.path.normpath(os.path.join(here, name))
-                try:
-                    mode = os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode
-                except FileNotFoundError:  # it was deleted just now
-                    continue
-                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-                    _log(f"{self._source}/{place} is not copied to hosts: it is no file")
-                    continue
-                found = version(name, opened)
-                self.versions[place] = found or []
-                self._size += found[1] if found else 0
-                kept.append(name)
-            if self._size > LIMIT:
-                raise OSError(
-                    errno.EFBIG,
-                    f"it has more than {format_size(LIMIT)}, and its node's machine does not have "
-                    "it: put it on a file system that the machines share, or on each of them at "
-                    "this path, or have the program read it from a URL",
-                )
-            yield here, kept, opened
-
-
-def pack(source: str, folder: Path, before: Packed | None = None) -> Packed:
-    """Put a directory into an archive in a folder. before: as it was packed last, which is returned
-    if nothing has changed. Raises OSError."""
-    listed = _Content(source)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with in_folder(source) as descriptor:
-        for _ in listed.walk(descriptor, _fail):
-            pass
-        if before is not None and before.versions == listed.versions:
-            return before
-        if not listed.versions:
-            return Packed("", {})
-        part = folder / f"part-{os.urandom(8).hex()}"
-        try:
-            content, digest = _write(source, descriptor, part)
-            versions = json.dumps(content.versions).encode()
-            replace_file(folder / f"{digest}.json", versions, 0o600)
-            part.rename(folder / digest)
-        finally:
-            part.unlink(missing_ok=True)
-    return Packed(digest, content.versions)
-
-
-def _write(source: str, descriptor: int, target: Path) -> tuple[_Content, str]:
-    """Write an archive. Returns what is in it, and its SHA-256. Raises OSError."""
-    left_out: list[str] = []
-    for _ in range(_TRIES):
-        content = _Content(source)
-        digest, left_out = write_archive(descriptor, target, content.walk)
-        if not left_out:
-            return content, digest
-    raise OSError(errno.EIO, left_out[0])
-
-
-def _fail(error: OSError) -> None:
-    raise error
-
-
-def _log(text: str) -> None:
-    sys.stderr.write(f"muster: {text}\n")
-
-
-# --- what comes back
-
-
-class _Given(Struct):
-    """What a node has of a directory."""
-
-    sha256: str
-    #: Path of a file that it has brought back -> the version that it has here since.
-    own: dict[str, Version]
-    #: Of the files that it was given.
-    versions: dict[str, Version]
-
-    def is_changed(self, place: str, now: Version) -> bool:
-        """Whether a file is here another one than the node had."""
-        return now not in (_ABSENT, self.own.get(place, self.versions.get(place, _ABSENT)))
-
-
-def take_back(spool: IO[bytes], target: str, given: _Given, rank: int) -> bool:
-    """Unpack what has changed in a node's copy into the submitter's directory. Its files replace
-    those here; the log says of which ones that have changed here as well. Returns whether there
-    were any. Raises OSError."""
-    from muster.node.transfer import receive  # few supervisors have nodes elsewhere
-
-    written: list[str] = []
-
-    def wanted(name: str, _modified: float) -> bool:
-        place = os.path.normpath(name)
-        now = _version_at(target, place)
-        if now is None:
-            raise OSError(errno.EEXIST, "Is neither a file nor a link here", place)
-        if given.is_changed(place, now):
-            _log(f"{target}/{place} has changed here, too; now it is that of node {rank}")
-        written.append(place)
-        return True
-
-    os.makedirs(target, exist_ok=True)
-    try:
-        receive(target, spool, _log, wanted)
-    finally:  # what follows may fail, as on a full disk
-        for place in written:
-            given.own[place] = _version_at(target, place) or _ABSENT
-    return bool(written)
-
-
-def _version_at(folder: str, place: str) -> Version | None:
-    """The version of a file; `_ABSENT` if there is none; None if it is no file."""
-    import stat
-
-    if place.startswith(("/", "../")) or place == "..":
-        return _ABSENT  # it will be refused
-    try:
-        found = os.lstat(os.path.join(folder, place))
-    except OSError:
-        return _ABSENT
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        return None
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
 # --- the run's
 
 
@@ -316,7 +154,7 @@ class RemoteMounts:
         self._outdated: set[str] = set()  # sources that may have changed since
         self._packing: set[str] = set()
         self._failures: dict[str, str] = {}
-        self._given: dict[int, dict[str, _Given]] = {}  # by slot and source
+        self._given: dict[int, dict[str, Given]] = {}  # by slot and source
         self._kept: set[int] = set()  # slots whose nodes were kept with what they have
 
     def _of(self, slot: int) -> tuple[MountPlan, ...]:
@@ -374,36 +212,31 @@ class RemoteMounts:
                 ready = False
                 self._packing.add(source)
                 self._outdated.discard(source)
-                threading.Thread(target=self._pack, args=(source,), daemon=True).start()
+                self._loop.in_thread(partial(self._pack, source), partial(self._take, source))
         return ready
 
-    def _pack(self, source: str) -> None:
-        packed, failure = None, ""
+    def _pack(self, source: str) -> Packed | str:
+        """In a thread. Returns why it cannot be packed otherwise."""
         folder = str(self._place(source))
         try:
             if self._urls.folder(source) is not None:
                 self._urls.fetch(source)
-            packed = pack(folder, self._folder, self._packed.get(source))
+            return pack(folder, self._folder, self._packed.get(source))
         except OSError as error:
             failure = error.strerror or str(error)
-            if error.filename not in (None, ".", folder):
-                failure = f"{error.filename}: {failure}"
-        except Exception as error:  # noqa: BLE001  a bug, raised where it ends the run
-            bug = error
-            self._loop.post(partial(_raise, bug))
-            return
-        self._loop.post(partial(self._take, source, packed, failure))
+            shows_path = error.filename not in (None, ".", folder)
+            return f"{error.filename}: {failure}" if shows_path else failure
 
     def _place(self, source: str) -> Path:
         """The folder here of which nodes get copies."""
         return self._urls.folder(source) or Path(source)
 
-    def _take(self, source: str, packed: Packed | None, failure: str) -> None:
+    def _take(self, source: str, result: Packed | str) -> None:
         self._packing.discard(source)
-        if packed is None:
-            self._failures[source] = failure
+        if isinstance(result, str):
+            self._failures[source] = result
         else:
-            self._packed[source] = packed
+            self._packed[source] = result
         self._changed()
 
     def _remove_unused(self) -> None:
@@ -431,7 +264,7 @@ class RemoteMounts:
         """A node gets these directories. Raises OSError."""
         before = {one.sha256 for one in self._read(slot).values()}
         self._given[slot] = {
-            source: _Given(one.sha256, {}, one.versions) for source, one in packed.items()
+            source: Given(one.sha256, {}, one.versions) for source, one in packed.items()
         }
         self._write(slot)
         if before.difference(one.sha256 for one in packed.values()):
@@ -466,7 +299,7 @@ class RemoteMounts:
         ]
 
     def _receiver(self, slot: int, rank: int, source: str) -> Receive:
-        given = self._read(slot).setdefault(source, _Given("", {}, {}))
+        given = self._read(slot).setdefault(source, Given("", {}, {}))
 
         def receive(spool: IO[bytes], target: Path) -> None:
             is_url = self._urls.folder(source) is not None
@@ -493,13 +326,13 @@ class RemoteMounts:
         """The ends of the nodes in these slots are not to wait for URLs."""
         self._urls.cancel(slots)
 
-    def _read(self, slot: int) -> dict[str, _Given]:
+    def _read(self, slot: int) -> dict[str, Given]:
         """What a node was given, also by an earlier supervisor."""
         if slot not in self._given:
             self._given[slot] = {}
             for source, (digest, own) in _read_json(self._folder / f"{slot}.json").items():
                 versions = _read_json(self._folder / f"{digest}.json")
-                self._given[slot][source] = _Given(digest, own, versions)
+                self._given[slot][source] = Given(digest, own, versions)
         return self._given[slot]
 
     def _write(self, slot: int) -> None:
@@ -530,7 +363,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # of a supervisor that was killed
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _raise(bug: Exception) -> None:
-    raise bug

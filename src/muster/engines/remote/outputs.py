@@ -20,7 +20,6 @@ import errno
 import json
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -177,16 +176,7 @@ class SentOutputs:
             return
         self._packing = True
         wanted, self._asked = self._asked, {}
-        threading.Thread(target=self._pack_in_thread, args=(wanted,), daemon=True).start()
-
-    def _pack_in_thread(self, wanted: Mapping[int, tuple[_Held, int]]) -> None:
-        try:
-            found = dict(self._packer.pack(wanted))
-        except Exception as error:  # noqa: BLE001  a bug, raised where it ends the run
-            bug = error
-            self._loop.post(partial(_raise, bug))
-            return
-        self._loop.post(partial(self._take, found))
+        self._loop.in_thread(lambda: dict(self._packer.pack(wanted)), self._take)
 
     def _take(self, found: Mapping[int, _Lacking]) -> None:
         for slot, lacking in found.items():
@@ -429,7 +419,3 @@ def _why(error: OSError) -> str:
 
 def _fail(error: OSError) -> None:
     raise error
-
-
-def _raise(bug: Exception) -> None:
-    raise bug
