@@ -3,6 +3,9 @@
 `python bench/contacts.py 5000` for more. The agents are links in two processes, over
 TCP on loopback. The floor is the same loop with the bare socket: connections, and a line each way.
 "contacts over TLS" are those of a supervisor: the agents dial its listener, and prove themselves.
+
+Then the supervisor "dies", and another one is reached by all of them; and what contacts cost that
+have nothing to say: memory of this process, and its CPU within a minute.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from common import Measure, compare
@@ -84,8 +88,8 @@ class Bare:
 class Joining:
     """A supervisor's contact with an agent that dials."""
 
-    def __init__(self, loop: RunLoop, listener: RunListener, rank: int) -> None:
-        self.contact = Contact(loop, listener.of(rank), SupervisorId("r1", 1), self)
+    def __init__(self, loop: RunLoop, listener: RunListener, rank: int, turn: int = 1) -> None:
+        self.contact = Contact(loop, listener.of(rank), SupervisorId("r1", turn), self)
         self.started = False
 
     @property
@@ -106,9 +110,16 @@ class Joining:
         self.started = True
 
 
-def agents(port: int, count: int, number: int = 0, secrets: ContactSecrets | None = None) -> None:
+def agents(
+    port: int,
+    count: int,
+    number: int = 0,
+    secrets: ContactSecrets | None = None,
+    next_port: Synchronized[int] | None = None,
+) -> None:
     """Agents that join, and acknowledge that they are started. secrets: of the run, for TLS. One
-    that is given up before it has joined dials again."""
+    that is given up before it has joined dials again. next_port: that of the next supervisor, when
+    there is one; 0: there is none."""
     context = None if secrets is None else client_context(secrets.authority)
     first = number * count  # of the ranks of this process
     made: dict[int, tuple[Connection, AgentHello]] = {}
@@ -116,7 +127,8 @@ def agents(port: int, count: int, number: int = 0, secrets: ContactSecrets | Non
 
     def dial(rank: int) -> None:
         hello = AgentHello(PROTOCOL, "0", "there", "r1", rank, "p", 0, "", 0)
-        sock = socket.create_connection(("127.0.0.1", port))
+        current = 0 if next_port is None else next_port.value
+        sock = socket.create_connection(("127.0.0.1", current or port))
         proof = {}
         if context is not None and secrets is not None:
             sock = wrap(context, sock, server=False, name=supervisor_name("r1"))
@@ -145,7 +157,7 @@ def agents(port: int, count: int, number: int = 0, secrets: ContactSecrets | Non
             if connection.ended:
                 poll.unregister(descriptor)
                 del made[descriptor]
-                if descriptor not in greeted:
+                if descriptor not in greeted or (next_port is not None and next_port.value):
                     dial(own.rank)
                 greeted.discard(descriptor)
 
@@ -176,28 +188,97 @@ def joined(
 
 def over_tls(count: int, secrets: ContactSecrets) -> float:
     """Seconds until all agents have dialed, joined and are started."""
-    loop = EventLoop()
-    errors: list[Exception] = []
-    run = RunLoop(loop, errors.append)
-    listener = RunListener(run, "r1", secrets)
-    made = [Joining(run, listener, rank) for rank in range(count // PROCESSES * PROCESSES)]
-    others = partial(agents, secrets=secrets)
-    with running(others, listener.port, count // PROCESSES):
-        loop.run_once()  # what the contacts do at first
-        start, first = 0.0, 0
-        while first < len(made):
-            loop.run_once()  # waits for the first agent at first
-            start = start or time.perf_counter()
-            while first < len(made) and made[first].done:
-                first += 1
-            assert not errors, errors
+    one = Supervising(secrets, count // PROCESSES * PROCESSES)
+    with running(partial(agents, secrets=secrets), one.port, count // PROCESSES):
+        one.wait_for_first()
+        start = time.perf_counter()
+        one.until_joined()
         took = time.perf_counter() - start
-        for one in made:
-            one.contact.close()
-    listener.close()
-    run.close()
-    loop.close()
+        one.end()
     return took
+
+
+class Supervising:
+    """A supervisor to which so many agents are to dial."""
+
+    def __init__(self, secrets: ContactSecrets, count: int, turn: int = 1) -> None:
+        self._loop, self._errors = EventLoop(), list[Exception]()
+        self._run = RunLoop(self._loop, self._errors.append)
+        self._listener = RunListener(self._run, "r1", secrets)
+        self.port = self._listener.port
+        self._made = [Joining(self._run, self._listener, rank, turn) for rank in range(count)]
+        self._loop.run_once()  # what the contacts do at first
+
+    def wait_for_first(self) -> None:
+        """Until the first agent dials."""
+        self._loop.run_once()
+
+    def until_joined(self) -> None:
+        """Until all have joined and are started."""
+        first = 0
+        while first < len(self._made):
+            self._loop.run_once()
+            while first < len(self._made) and self._made[first].done:
+                first += 1
+            assert not self._errors, self._errors
+
+    def idle(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        ticks = self._loop.add(lambda _: None)
+        while time.monotonic() < end:
+            ticks.wake_at(self._loop.now() + 1)
+            self._loop.run_once()
+        assert not self._errors, self._errors
+
+    def end(self) -> None:
+        """Close all connections."""
+        for one in self._made:
+            one.contact.close()
+        self._listener.close()
+        self._run.close()
+        self._loop.close()
+
+
+def reconnected(count: int, secrets: ContactSecrets) -> float:
+    """Seconds from the death of a supervisor, with the next one ready, until all agents have joined
+    that one."""
+    count = count // PROCESSES * PROCESSES
+    next_port: Synchronized[int] = multiprocessing.Value("i", 0)
+    first = Supervising(secrets, count)
+    others = partial(agents, secrets=secrets, next_port=next_port)
+    with running(others, first.port, count // PROCESSES):
+        first.until_joined()
+        second = Supervising(secrets, count, turn=2)
+        next_port.value = second.port
+        start = time.perf_counter()
+        first.end()
+        second.until_joined()
+        took = time.perf_counter() - start
+        next_port.value = 0
+        second.end()
+    return took
+
+
+def print_idle(count: int, secrets: ContactSecrets, seconds: float = 60.0) -> None:
+    """Print what idle contacts cost this process."""
+    count = count // PROCESSES * PROCESSES
+    before = memory()
+    one = Supervising(secrets, count)
+    with running(partial(agents, secrets=secrets), one.port, count // PROCESSES):
+        one.until_joined()
+        used = time.process_time()
+        one.idle(seconds)
+        share = (time.process_time() - used) / seconds
+        grown = memory() - before
+        one.end()
+    text = f"{grown:.0f} MiB ({grown / count * 1024:.0f} KiB each), {share:.1%} of a CPU"
+    print(f"\n{count:,} idle contacts over TLS: {text}")
+
+
+def memory() -> float:
+    """What this process has in memory, in MiB."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
@@ -253,6 +334,18 @@ def main() -> None:
                 rounds=5,
                 count=count,
             )
+            compare(
+                f"{count:,} agents have another supervisor",
+                {"reconnected over TLS": partial(reconnected, count, secrets)},
+                rounds=3,
+                count=count,
+            )
+            # in a fresh process: this one has memory that it does not use any more
+            idle = multiprocessing.get_context("spawn").Process(
+                target=print_idle, args=(count, secrets)
+            )
+            idle.start()
+            idle.join()
 
 
 if __name__ == "__main__":

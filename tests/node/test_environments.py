@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.node.environments import CannotInstall, Environments, ensure
+from muster.node.environments import Environments
+from muster.node.installation import CannotInstall, ensure
 from muster.node.messages import (
     Ended,
     Environment,

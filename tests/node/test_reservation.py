@@ -300,6 +300,17 @@ def test_a_node_that_has_lost_its_machine_goes_before_all_who_wait(tmp_path: Pat
     assert gang.returning() is None
 
 
+def test_nobody_takes_what_a_node_waits_for_that_returns(tmp_path: Path) -> None:
+    queue = Queue(["slot0"], str(tmp_path / "queue"))
+    gang = take(queue, "gang", 1)
+    waits = queue.draw(owner("other"), 1)
+    again = queue.draw(owner("run", 1), 1, returns=True)
+    gang.leave()
+    assert queue.advance(waits).free == 1 and not waits.ticket.units
+    queue.advance(again)
+    assert again.ticket.units
+
+
 def test_what_a_machine_has() -> None:
     person = owner("run")
     assert units_of(Demand(person, has_gpus=0)) == ["slot0"]

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.node_program import node_program
+from muster.engines.node_program import node_program, program_key
 from muster.node import starter
 from support.interpreters import python
 
 CODE = Path(starter.__file__).read_text()
 PROGRAM = node_program()
-DIGEST = hashlib.sha256(PROGRAM).hexdigest()
+HEADER = f"{len(PROGRAM)} {hashlib.sha256(PROGRAM).hexdigest()}\n".encode()
+UPLOADED = HEADER + PROGRAM
+KEY = program_key()
 STARTS, UPLOAD = b"muster-node\n", b"muster-node upload\n"
 
 
 class Starter:
     """A starter that runs `muster-node --version`."""
 
-    def __init__(
-        self, cache: Path, interpreter: str = sys.executable, digest: str = DIGEST
-    ) -> None:
-        argv = [interpreter, "-ISc", CODE, digest, str(len(PROGRAM)), "--version"]
+    def __init__(self, cache: Path, interpreter: str = sys.executable) -> None:
+        argv = [interpreter, "-ISc", CODE, KEY, "--version"]
         pipe = subprocess.PIPE
         environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cache), "HOME": "/nonexistent"}
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)
@@ -44,24 +44,24 @@ class Starter:
 def test_it_is_uploaded_once(tmp_path: Path) -> None:
     first = Starter(tmp_path)
     assert first.said() == UPLOAD
-    code, out, errors = first.end(PROGRAM)
+    code, out, errors = first.end(UPLOADED)
     assert (code, errors) == (0, "")
     assert out.startswith(b"muster-node ")
     second = Starter(tmp_path)
     assert second.said() == STARTS
     assert second.end() == (0, out, "")
     (folder,) = (tmp_path / "muster").iterdir()
-    assert folder.name == f"node-{DIGEST[:32]}"
+    assert folder.name == f"node-{KEY}"
     assert list(folder.glob("muster/node/__pycache__/starter.*.pyc")), "it starts sooner"
 
 
 def test_what_follows_the_upload_is_for_the_program(tmp_path: Path) -> None:
     """Not a byte more is read than the program has."""
     folder = tmp_path / "n"
-    argv = [sys.executable, "-ISc", CODE, DIGEST, str(len(PROGRAM)), "open", str(folder)]
+    argv = [sys.executable, "-ISc", CODE, KEY, "open", str(folder)]
     environ = {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
-        argv, input=PROGRAM + b"{}\n1", capture_output=True, env=environ, check=False, timeout=120
+        argv, input=UPLOADED + b"{}\n1", capture_output=True, env=environ, check=False, timeout=120
     )
     assert done.stdout == UPLOAD
     assert done.stderr.startswith(b"muster-node: the settings are invalid: "), done.stderr
@@ -70,7 +70,7 @@ def test_what_follows_the_upload_is_for_the_program(tmp_path: Path) -> None:
 def test_the_oldest_python(tmp_path: Path) -> None:
     one = Starter(tmp_path, python("3.9"))
     assert one.said() == UPLOAD
-    code, out, errors = one.end(PROGRAM)
+    code, out, errors = one.end(UPLOADED)
     assert (code, errors) == (0, "")
     assert out.startswith(b"muster-node ")
 
@@ -94,12 +94,12 @@ def test_two_at_once(tmp_path: Path) -> None:
     both = [Starter(tmp_path) for _ in range(2)]
     assert [one.said() for one in both] == [UPLOAD, UPLOAD]
     for one in both:
-        code, out, errors = one.end(PROGRAM)
+        code, out, errors = one.end(UPLOADED)
         assert (code, out[:12], errors) == (0, b"muster-node ", "")
     assert len(list((tmp_path / "muster").iterdir())) == 1, "nothing is left of the second one"
 
 
-@pytest.mark.parametrize("part", [b"", PROGRAM[:-1]])
+@pytest.mark.parametrize("part", [b"", HEADER[:-1], HEADER, UPLOADED[:-1]])
 def test_an_upload_that_breaks_off(tmp_path: Path, part: bytes) -> None:
     one = Starter(tmp_path)
     assert one.said() == UPLOAD
@@ -110,7 +110,7 @@ def test_an_upload_that_breaks_off(tmp_path: Path, part: bytes) -> None:
 def test_an_upload_of_something_else(tmp_path: Path) -> None:
     one = Starter(tmp_path)
     assert one.said() == UPLOAD
-    code, out, errors = one.end(PROGRAM[:-1] + b"x")
+    code, out, errors = one.end(UPLOADED[:-1] + b"x")
     assert (code, out) == (1, b"")
     assert errors == "the node program cannot be stored: it has another digest\n"
     assert list(tmp_path.iterdir()) == []
@@ -120,7 +120,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "muster").touch()
     one = Starter(tmp_path)
     assert one.said() == UPLOAD
-    code, out, errors = one.end(PROGRAM)
+    code, out, errors = one.end(UPLOADED)
     assert (code, out) == (1, b"")
     text = f"the node program cannot be stored: [Errno 17] File exists: '{tmp_path}/muster'\n"
     assert errors == text
@@ -134,6 +134,6 @@ def test_what_an_upload_left_that_was_killed_is_removed(tmp_path: Path) -> None:
     newer.mkdir()
     one = Starter(tmp_path)
     assert one.said() == UPLOAD
-    assert one.end(PROGRAM)[0] == 0
+    assert one.end(UPLOADED)[0] == 0
     assert not left.exists()
     assert newer.exists(), "it may be that of another process"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.node.environments import reason_in
+from muster.node.installation import reason_in
 
 PIP_MISSING = """\
 Looking in indexes: https://pypi.org/simple

@@ -11,8 +11,7 @@ zlib, as some systems have, or with a Python whose `zipfile` writes other header
 
 from __future__ import annotations
 
-import io
-import zipfile
+import hashlib
 from pathlib import Path
 
 import muster
@@ -26,6 +25,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _FILE_MODE = 0o100644
 _LEVEL = 9
+_KEY = 32  # hexadecimal digits
 #: Runs the program. It is read by the oldest of interpreters, so that they can say what is wrong.
 _MAIN = """\
 import sys
@@ -51,12 +51,10 @@ def node_program(package: Path | None = None) -> bytes:
 
     package: the folder of `muster.node`. Default: that of the running Muster.
     """
-    folder = Path(node.__file__).parent if package is None else package
-    files = {
-        "__main__.py": _MAIN.encode(),
-        "muster/__init__.py": _PACKAGE.format(version=muster.__version__).encode(),
-        **{f"muster/node/{name}": content for name, content in _modules(folder).items()},
-    }
+    import io
+    import zipfile  # most runs do not upload it
+
+    files = _files(package)
     packed = io.BytesIO()
     packed.write(_INTERPRETER)
     with zipfile.ZipFile(packed, "w") as archive:
@@ -65,6 +63,26 @@ def node_program(package: Path | None = None) -> bytes:
             entry.create_system, entry.external_attr = _UNIX, _FILE_MODE << 16
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, _LEVEL)
     return packed.getvalue()
+
+
+def program_key() -> str:
+    """A name for the content of the file, of the running Muster: another one has another name.
+    Raises OSError."""
+    digest = hashlib.sha256()
+    for name, content in sorted(_files().items()):
+        digest.update(b"%s\0%d\0" % (name.encode(), len(content)))
+        digest.update(content)
+    return digest.hexdigest()[:_KEY]
+
+
+def _files(package: Path | None = None) -> dict[str, bytes]:
+    """What is in the file, by name."""
+    folder = Path(node.__file__).parent if package is None else package
+    return {
+        "__main__.py": _MAIN.encode(),
+        "muster/__init__.py": _PACKAGE.format(version=muster.__version__).encode(),
+        **{f"muster/node/{name}": content for name, content in _modules(folder).items()},
+    }
 
 
 def _modules(folder: Path) -> dict[str, bytes]:

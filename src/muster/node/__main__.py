@@ -52,8 +52,13 @@ def _serve(words: Sequence[str]) -> int:
 
 
 def _open(words: Sequence[str]) -> int:
+    import gc
+
+    gc.disable()  # what is imported stays
     from muster.node.bridge import open_command
 
+    gc.freeze()  # so that processes that are forked share it
+    gc.enable()
     return open_command(words, __version__)
 
 

@@ -24,7 +24,6 @@ import json
 import os
 import select
 import socket
-import tempfile
 from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
 from muster.node.control_groups import CannotLimit, check
@@ -109,7 +108,9 @@ def check_folder(folder: str) -> None:
     could have one there."""
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
-        os.rmdir(tempfile.mkdtemp(prefix=".muster-", dir=folder))
+        tried = os.path.join(folder, ".muster-" + os.urandom(8).hex())
+        os.mkdir(tried, 0o700)
+        os.rmdir(tried)
     except OSError as error:
         text = "no folder can be made in %s: %s" % (folder, error.strerror)
         raise CannotReserve("%s (`folder` of the profile names another one)" % text) from None

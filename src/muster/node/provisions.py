@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Sequence
+from typing import TYPE_CHECKING, Callable, Sequence
 
 from muster.node import messages
 from muster.node.agent_process import prepare
@@ -18,8 +18,11 @@ from muster.node.code import (
     output_archives,
     wait_for_other,
 )
-from muster.node.environments import CannotInstall, Environments, Installation
+from muster.node.environments import Environments
 from muster.node.streams import Streams
+
+if TYPE_CHECKING:
+    from muster.node.installation import Installation
 
 
 class CannotProvide(Exception):  # noqa: N818
@@ -160,6 +163,8 @@ class Provisions:
     def _install(self, launch: messages.Launch, wanted: messages.Environment) -> None:
         """Have the packages installed that a launch requires, unless they are. Raises
         CannotProvide."""
+        from muster.node.installation import Installation  # few jobs require packages
+
         output = launch.launch.processes[0].stderr
         variables = launch.launch.environment_of(0)
         try:
@@ -174,6 +179,8 @@ class Provisions:
 
     def _use(self, installation: Installation, launch: messages.Launch) -> None:
         """The process that installs packages has ended. Raises CannotProvide."""
+        from muster.node.installation import CannotInstall
+
         self._installation = None
         try:
             key = installation.key()

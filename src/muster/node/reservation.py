@@ -193,7 +193,11 @@ class Queue:
         Raises CannotReserve if it would wait for other nodes of its run."""
         with self._mutex():
             others = [(name, one) for name, one in self._tickets() if name != place.name]
-            blockers = [(name, one) for name, one in others if name < place.name or one.units]
+            blockers = [
+                (name, one)
+                for name, one in others
+                if name < place.name or one.units or (one.returns and not place.ticket.returns)
+            ]
             # together with what it finds: the end of one that ends from now on is noticed
             place.blockers = [os.path.join(self._folder, name) for name, _ in blockers]
             before = [one for _, one in blockers]

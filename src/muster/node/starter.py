@@ -3,21 +3,21 @@
 Whoever has a connection to the machine, such as by ssh, has its Python run the text of this module
 (`python -c`), which has to be understood by versions that are too old, too:
 
-    DIGEST SIZE WORDS...
+    KEY WORDS...
 
-The program is a zip file with this SHA-256 and of this size. It is unpacked in the user's cache,
-once, and run with these words. Standard input and output are those of the program, but for what
-comes first:
+The program is a zip file. It is unpacked in the user's cache, once for each key, and run with these
+words. Standard input and output are those of the program, but for what comes first:
 
     muster-node         the program starts
-    muster-node upload  the program is missing: its bytes have to be written first
+    muster-node upload  the program is missing, and has to be written first: a line with the number
+                        of its bytes and their SHA-256, and the bytes
 """
 
 import os
 import sys
 
 
-def main(digest: str, size: int, words: "list[str]") -> None:
+def main(key: str, words: "list[str]") -> None:
     """Run the program, and exit with its exit code."""
     if sys.version_info < (3, 9):
         version = "%d.%d" % (sys.version_info[0], sys.version_info[1])
@@ -25,19 +25,21 @@ def main(digest: str, size: int, words: "list[str]") -> None:
         sys.stderr.write(text)
         sys.exit(1)
     try:
-        folder = program(digest, size)
+        folder = program(key)
     except (OSError, ValueError) as error:
         sys.exit("the node program cannot be stored: %s" % error)
     sys.path.insert(0, folder)
     from muster.node.__main__ import main as run
 
-    sys.exit(run(words))
+    code = run(words)
+    sys.stderr.flush()
+    os._exit(code)  # Python would take its time to free what it has
 
 
-def program(digest: str, size: int) -> str:
+def program(key: str) -> str:
     """The folder of the program. Raises OSError, ValueError."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(cache, "muster", "node-" + digest[:32])
+    folder = os.path.join(cache, "muster", "node-" + key)
     if os.path.isdir(folder):
         os.write(1, b"muster-node\n")
         return folder
@@ -49,12 +51,13 @@ def program(digest: str, size: int) -> str:
     import tempfile
     import zipfile
 
+    line = b""
+    while not line.endswith(b"\n"):
+        line += _read(1)
+    size, digest = line.decode().split()
     data = b""
-    while len(data) < size:
-        part = os.read(0, size - len(data))
-        if not part:
-            sys.exit("the connection was closed")
-        data += part
+    while len(data) < int(size):
+        data += _read(int(size) - len(data))
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("it has another digest")
     parent = os.path.dirname(folder)
@@ -76,6 +79,14 @@ def program(digest: str, size: int) -> str:
     return folder
 
 
+def _read(size: int) -> bytes:
+    """Bytes that were written, up to so many."""
+    data = os.read(0, size)
+    if not data:
+        sys.exit("the connection was closed")
+    return data
+
+
 def _is_old(path: str) -> bool:
     """Whether it has not changed for a day."""
     import time
@@ -87,4 +98,4 @@ def _is_old(path: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], sys.argv[2:])

@@ -4,10 +4,12 @@ What a stream is about:
 
     kind "tree"
     path    the folder
+    own     the name of the folder in it that the node has made itself; "" if there is none
 
 The other end gets a tar stream (`node.transfer`) of the folder as ".", without files that it has
 had before: it says its result once it has kept what it got. This end's result has `left_out`,
-sentences about what could not be read. A folder that does not exist is sent as no bytes.
+sentences about what could not be read. A folder that does not exist is sent as no bytes, and one
+that has nothing but an empty `own`.
 
 A child process reads the folder, as a disk may be slow.
 """
@@ -52,6 +54,9 @@ class TreeStreams:
         if not isinstance(path, str):
             stream.cancel("a folder is sent from a path")
             return
+        if _is_empty(path, stream.about.get("own")):  # most nodes leave nothing
+            stream.finish({"left_out": [], "error": ""})
+            return
         try:
             with contextlib.suppress(OSError):  # a full disk: nothing is noted then
                 os.makedirs(self._place, 0o700, exist_ok=True)
@@ -86,6 +91,18 @@ class TreeStreams:
         for tree in self._trees.values():
             tree.close()
         self._trees.clear()
+
+
+def _is_empty(path: str, own: object) -> bool:
+    """Whether there is nothing to send of a folder. own: see above."""
+    try:
+        return all(
+            name == own and not os.listdir(os.path.join(path, name)) for name in os.listdir(path)
+        )
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):  # the child says why
+        return False
 
 
 def read_notes(place: str, path: str) -> Dict[str, Version]:

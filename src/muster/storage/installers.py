@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from muster.errors import EngineError, Problem
-from muster.node.environments import reason_in, run_installer, show_parent
+from muster.node.installation import reason_in, run_installer, show_parent
 from muster.plan.model import EnvironmentPlan
 from muster.spec.wording import alternatives
 

@@ -13,7 +13,7 @@ from muster.engines.hosts import clean_up
 from muster.engines.hosts.clean_up import end_nodes
 from muster.engines.hosts.profile import Machine
 from muster.engines.hosts.record import Record, read_record, write_record
-from muster.engines.hosts.ssh import SshSettings, packed_program, socket_folder
+from muster.engines.hosts.ssh import SshSettings, socket_folder, upload
 from muster.errors import EngineError
 from muster.node.serve import Settings, connect
 from muster.storage.home import RunDir
@@ -109,14 +109,14 @@ def test_a_machine_that_hangs(
 
 
 def test_noise_before_the_program_starts(folder: RunDir, fake_ssh: Path, tmp_path: Path) -> None:
-    size = len(packed_program().data)
+    size = len(upload())
     fake_ssh.write_text(
         f"#!/bin/sh\necho Welcome; printf 'to all: muster-node upload\\n'; exec head -c {size} "
         f"> {tmp_path}/program\n"
     )
     write_record(folder.hosts, Record("/nodes", {0: machine("gpu1")}))
     end_nodes(folder, "r1", SshSettings(Path("/s")))
-    assert (tmp_path / "program").read_bytes() == packed_program().data
+    assert (tmp_path / "program").read_bytes() == upload()
 
 
 def test_nothing_to_end(folder: RunDir, fake_ssh: Path) -> None:

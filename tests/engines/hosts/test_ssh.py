@@ -23,8 +23,8 @@ from muster.engines.hosts.ssh import (
     Lacks,
     Opening,
     SshSettings,
-    packed_program,
     socket_folder,
+    upload,
     why,
 )
 from muster.errors import EngineError
@@ -84,7 +84,7 @@ def test_the_steps_of_a_conversation() -> None:
 def test_a_server_is_started_again_on_a_free_machine() -> None:
     one = opening(restarts=True, absent=pytest.fail)
     one.receive(UPLOAD + FREE + HAS)
-    assert one.unsent == packed_program().data + LINE + b"enter 2\n" + b"start\n"
+    assert one.unsent == upload() + LINE + b"enter 2\n" + b"start\n"
     assert one.done
 
 
@@ -455,7 +455,7 @@ def received(one: HostPipes) -> bytes:
 
 
 def test_the_program_is_uploaded_and_the_server_talks(fake_ssh: Path, tmp_path: Path) -> None:
-    size = len(packed_program().data)
+    size = len(upload())
     fake_ssh.write_text(f"""#!/bin/sh
 echo noise; printf {shlex.quote(UPLOAD.decode())}
 head -c {size} > {tmp_path}/program
@@ -471,7 +471,7 @@ echo why >&2; exit 3
         assert received(one) == b"hellowhy"
     finally:
         one.close()
-    assert (tmp_path / "program").read_bytes() == packed_program().data
+    assert (tmp_path / "program").read_bytes() == upload()
     assert (tmp_path / "settings").read_bytes() == LINE
     assert (tmp_path / "told").read_text() == "enter 2,start\n"
 

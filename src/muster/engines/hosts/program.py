@@ -11,8 +11,8 @@ from muster.engines.hosts.ssh import (
     GREETING,
     UPLOAD,
     SshSettings,
-    packed_program,
     start_program,
+    upload,
     why,
 )
 
@@ -47,7 +47,7 @@ def _talk(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     for line in process.stdout:
         with contextlib.suppress(BrokenPipeError):  # its end says why
             if line.endswith(UPLOAD):
-                process.stdin.write(packed_program().data)
+                process.stdin.write(upload())
                 process.stdin.flush()
         if line.endswith((UPLOAD, GREETING)):
             break

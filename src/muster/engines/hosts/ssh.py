@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.engines.hosts.profile import Machine
-from muster.engines.node_program import node_program
+from muster.engines.node_program import node_program, program_key
 from muster.errors import EngineError
 from muster.node import starter
 from muster.node.bridge import Offer
@@ -197,7 +197,7 @@ class Opening:
 
     def _start(self, line: bytes) -> None:
         if line.endswith(UPLOAD):
-            self.unsent += packed_program().data
+            self.unsent += upload()
         elif not line.endswith(GREETING):
             self._noise += len(line)  # of the shell's start-up files
             return
@@ -330,9 +330,8 @@ class HostPipes(Pipes):
 def start_program(ssh: SshSettings, machine: Machine, *words: str) -> subprocess.Popen[bytes]:
     """Start the node program on a machine, as `node.starter` does. Its standard streams are pipes.
     Raises OSError."""
-    packed = packed_program()
     python = (machine.python, "-ISc", _starter())
-    command = ssh.command(machine, (*python, packed.digest, str(len(packed.data)), *words))
+    command = ssh.command(machine, (*python, _key(), *words))
     pipe = subprocess.PIPE
     try:  # in a process group of its own, so that keys pressed on a terminal do not end it
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0)
@@ -340,18 +339,17 @@ def start_program(ssh: SshSettings, machine: Machine, *words: str) -> subprocess
         raise OSError("ssh is not installed on this machine") from None
 
 
-class PackedProgram(Struct, frozen=True):
-    """The node program as a zip file."""
-
-    data: bytes
-    digest: str
+@cache
+def upload() -> bytes:
+    """What is written to where the program is missing. Raises OSError."""
+    program = node_program()
+    return b"%d %s\n" % (len(program), hashlib.sha256(program).hexdigest().encode()) + program
 
 
 @cache
-def packed_program() -> PackedProgram:
-    """The program of this version. Raises OSError."""
-    data = node_program()
-    return PackedProgram(data, hashlib.sha256(data).hexdigest())
+def _key() -> str:
+    """The program's key. Raises OSError."""
+    return program_key()
 
 
 @cache

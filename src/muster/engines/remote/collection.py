@@ -57,9 +57,8 @@ class Unpacker:
         why = ""
         try:
             with spool:
-                if spool.tell():  # else the folder does not exist there
-                    spool.seek(0)
-                    receive(spool, target)
+                spool.seek(0)
+                receive(spool, target)
         except OSError as error:
             why = f"{error.filename or target}: {error.strerror or error}"
         except Exception as error:  # noqa: BLE001  a bug, which must not hold the node's end back
@@ -95,7 +94,7 @@ class TreeResult(NamedTuple):
 class TreeCopy:
     """One folder on its way here. path: on the host. target: here. changed: called when it was
     unpacked. receive: unpacks what has arrived. spool: the folder with what has, until then; None:
-    that of the target."""
+    that of the target. own: see `node.tree_streams`."""
 
     def __init__(
         self,
@@ -105,8 +104,10 @@ class TreeCopy:
         changed: Callable[[], None],
         receive: Receive,
         spool: Path | None = None,
+        own: str = "",
     ) -> None:
-        self._path, self._target, self._unpacker = path, target, unpacker
+        self._about = {"kind": "tree", "path": path, "own": own}
+        self._target, self._unpacker = target, unpacker
         self._changed = changed
         self._unpack, self._place = receive, spool or target.parent
         self._stream: Stream | None = None
@@ -132,7 +133,7 @@ class TreeCopy:
         if contact.up:
             self._spool = tempfile.TemporaryFile(dir=self._place)  # noqa: SIM115
             self._streams = contact.streams
-            self._stream = self._streams.open({"kind": "tree", "path": self._path})
+            self._stream = self._streams.open(self._about)
             contact.wake()
 
     def _receive(self, contact: Contact, stream: Stream, spool: IO[bytes]) -> None:
@@ -141,6 +142,9 @@ class TreeCopy:
             contact.wake()  # to make room for more
         if stream.result is not None:
             self._log_left_out(stream.result)
+            if not spool.tell():  # the folder does not exist there, or is empty
+                self._end(contact, "")
+                return
             self._spool = None
             unpack = self._unpacker.unpack
             unpack(spool, self._target, self._unpack, lambda why: self._unpacked(contact, why))

@@ -201,7 +201,8 @@ class RunOutput:
 
         def copy(target: Path, receive: Receive) -> TreeCopy:
             path = f"{folder}/{RUN}/{target.name}"
-            return TreeCopy(path, target, self._unpacker, changed, receive)
+            own = f"rank-{node.rank}" if target == self._run_dir.outputs else ""
+            return TreeCopy(path, target, self._unpacker, changed, receive, own=own)
 
         receivers = {self._run_dir.outputs: self._sent.receiver(slot, node.rank, wanted)}
         receive_other = partial(receive_tree, wanted=wanted)
