@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from muster.node.bridge import Offer, bridge
-from muster.node.reservation import Owner, Place, Queue, Situation, Ticket
+from muster.node.bridge import bridge
+from muster.node.reservation import Offer, Owner, Place, Queue, Situation, Ticket
 from support.faults import until
 from support.node_servers import PROGRAM, kill, server_pid_if_any
 

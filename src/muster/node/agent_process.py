@@ -12,7 +12,7 @@ from typing import List, Mapping, Sequence, Union
 from muster.node import clock, messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
-from muster.node.code import unpack
+from muster.node.code import NODE, unpack
 from muster.node.control_groups import NodeGroups
 from muster.node.files import empty_folder, remove_tree, replace_file
 from muster.node.incarnation_files import open_rank_output
@@ -20,8 +20,6 @@ from muster.node.leftovers import hold_agent_lock
 from muster.node.processes import close_others
 from muster.node.tree_streams import SENT
 
-#: The part of a server's folder that belongs to its node: each new node begins with an empty one.
-NODE = "node"
 #: Seconds that an agent gets to end its node.
 _END_TIMEOUT = 10.0
 

@@ -24,15 +24,15 @@ import json
 import os
 import select
 import socket
-from typing import Any, Dict, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, Mapping, Sequence
 
 from muster.node.control_groups import CannotLimit, check
 from muster.node.reservation import (
     CannotReserve,
     Demand,
+    Offer,
     Place,
     Queue,
-    Situation,
     set_visible,
     units_of,
 )
@@ -42,22 +42,6 @@ from muster.node.serve import CannotServe, Settings, connect, connect_if_running
 _CHUNK, _MAX_LINE = 1 << 18, 64
 #: Seconds between two looks at who has entered the queue.
 _LOOK_PAUSE = 1.0
-
-
-class Offer(NamedTuple):
-    """A machine that can be waited for."""
-
-    #: Names its queue: who needs several machines enters their queues in the order of the names,
-    #: so that no two wait for each other.
-    queue: str
-    #: How many of the units are needed here.
-    wanted: int
-    situation: Situation
-
-    @property
-    def free(self) -> bool:
-        """Whether there is no need to wait, as things are."""
-        return self.situation.free >= self.wanted and not self.situation.before
 
 
 def open_command(words: Sequence[str], version: str) -> int:

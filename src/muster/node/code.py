@@ -25,6 +25,8 @@ from muster.node.messages import Code, Launch
 from muster.node.processes import close_others
 from muster.node.streams import Stream, Streams
 
+#: The part of a server's folder that belongs to its node: each new node begins with an empty one.
+NODE = "node"
 _PART = ".part"
 
 

@@ -42,12 +42,12 @@ def provide_modules(folder: str, version: str) -> str:
 
     version: Muster's.
     """
-    from importlib.resources import files  # needed once
+    top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.isfile(os.path.join(top, "__main__.py")):  # its folder; none is in a zip archive
+        return top
+    from importlib.resources import files  # it takes its time
 
     package = files("muster.node")
-    top = os.path.dirname(os.path.dirname(str(package)))
-    if os.path.isfile(os.path.join(top, "__main__.py")):
-        return top
     place = os.path.join(folder, _MODULES)
     copies = os.path.join(place, "muster", "node")
     os.makedirs(copies, exist_ok=True)

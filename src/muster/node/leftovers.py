@@ -51,7 +51,7 @@ def hold_agent_lock(folder: str) -> int:
 
 def has_leftovers(folder: str) -> bool:
     """Whether something may be left: a server has been in this folder, and did not leave."""
-    return os.path.exists(os.path.join(folder, _LOCK))
+    return any(os.path.exists(os.path.join(folder, name)) for name in (_LOCK, _GROUPS))
 
 
 def end_leftovers(folder: str) -> None:

@@ -107,6 +107,22 @@ class Situation(NamedTuple):
     before: Sequence[Ticket] = ()
 
 
+class Offer(NamedTuple):
+    """A machine that can be waited for."""
+
+    #: Names its queue: who needs several machines enters their queues in the order of the names,
+    #: so that no two wait for each other.
+    queue: str
+    #: How many of the units are needed here.
+    wanted: int
+    situation: Situation
+
+    @property
+    def free(self) -> bool:
+        """Whether there is no need to wait, as things are."""
+        return self.situation.free >= self.wanted and not self.situation.before
+
+
 def units_of(demand: Demand) -> list[str]:
     """The names of this machine's units. Raises CannotReserve if it lacks what is needed."""
     numbers = machine.gpu_numbers()

@@ -53,7 +53,7 @@ from muster.node.files import (
 )
 from muster.node.host_programs import provide_modules, provide_short, remove_short
 from muster.node.journal import Journal
-from muster.node.leftovers import CannotEnd, end_leftovers, record_groups
+from muster.node.leftovers import CannotEnd, end_leftovers, has_leftovers, record_groups
 from muster.node.messages import Ended, ExitReport
 from muster.node.reservation import Demand
 from muster.node.server import Identity, Limits, NodeServer
@@ -207,6 +207,8 @@ def _take_lock(path: str, lock: int) -> int | None:
 
 def _end_leftovers(folder: str) -> None:
     """See `leftovers`. Raises CannotServe, OSError."""
+    if not has_leftovers(folder):  # as in most folders: to look at all processes takes time
+        return
     try:
         end_leftovers(folder)
     except CannotEnd as error:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from muster.engines.hosts.allocation import Choice, Gang, describe
 from muster.engines.hosts.profile import Machine
-from muster.node.bridge import Offer
-from muster.node.reservation import CannotReserve, Owner, Place, Queue, Situation, Ticket
+from muster.node.reservation import CannotReserve, Offer, Owner, Place, Queue, Situation, Ticket
 
 A, B, C, D = (Machine(name) for name in "abcd")
 

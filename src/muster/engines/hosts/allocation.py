@@ -23,8 +23,7 @@ from msgspec import Struct
 
 from muster.engines.hosts.profile import Machine
 from muster.escapes import visible_line
-from muster.node.bridge import Offer
-from muster.node.reservation import Situation, Ticket
+from muster.node.reservation import Offer, Situation, Ticket
 
 #: Machines of which a refusal says why they cannot be used.
 _MAX_REASONS = 5

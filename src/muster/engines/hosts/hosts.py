@@ -18,9 +18,8 @@ from muster.engines.loop import RunLoop
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
 from muster.engines.remote.resources import amounts_of
 from muster.engines.reservations.demands import demand_of
-from muster.node.bridge import Offer
 from muster.node.connection import Transport
-from muster.node.reservation import Situation
+from muster.node.reservation import Offer, Situation
 
 #: Seconds until machines are asked again, when a connection was lost while the run waited for them;
 #: it doubles with each time in a row.

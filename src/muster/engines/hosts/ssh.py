@@ -23,10 +23,9 @@ from muster.engines.hosts.profile import Machine
 from muster.engines.node_program import node_program, program_key
 from muster.errors import EngineError
 from muster.node import starter
-from muster.node.bridge import Offer
 from muster.node.connection import Pipes
 from muster.node.records import InvalidRecord, read
-from muster.node.reservation import Situation
+from muster.node.reservation import Offer, Situation
 
 #: Settings of ssh that do not depend on the machine. It asks for nothing; connections to a machine
 #: share one to its sshd, which is given up when it is silent, as after a change of networks.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -21,7 +20,7 @@ from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.remote.contact import Contact
 from muster.errors import MusterError
-from muster.node.agent_process import NODE
+from muster.node.code import NODE
 from muster.node.files import remove_tree
 from muster.node.folder_access import Walk, in_folder, walk
 from muster.node.streams import Stream
@@ -90,7 +89,7 @@ def pack(context: RunContext, target: Path) -> PackedCode:
         commands = _place(context, work)
         arguments = context.home.run_dir(context.plan.run_id).arguments
         if arguments.exists():
-            shutil.copyfile(arguments, run / arguments.name)
+            (run / arguments.name).write_bytes(arguments.read_bytes())
         _set_times(tree)
         return PackedCode(target, _write(tree, target), commands)
     finally:

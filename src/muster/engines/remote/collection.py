@@ -12,9 +12,8 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +25,9 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import Reason
 from muster.node.records import InvalidRecord, read
 from muster.node.streams import Stream, Streams
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: Seconds without contact after which outputs are not waited for, where something else waits.
 PATIENCE = 30.0
@@ -48,6 +50,8 @@ class Unpacker:
         """Unpack a file into a folder, with a function. done: gets why it failed, or "", in the
         loop's thread."""
         if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # few nodes leave files
+
             self._threads = ThreadPoolExecutor(1)
         self._threads.submit(self._run, spool, target, receive, done)
 

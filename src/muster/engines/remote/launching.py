@@ -25,7 +25,7 @@ from muster.engines.remote.run_secrets import certificates, run_token
 from muster.engines.remote.slots import clusters
 from muster.lifecycle.events import EngineEvent, NodeLocated
 from muster.node import messages
-from muster.node.agent_process import NODE
+from muster.node.code import NODE
 from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
 from muster.plan.environment import EngineValues
 from muster.plan.model import GroupPlan, NodePlan, RunPlan

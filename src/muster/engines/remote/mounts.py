@@ -33,7 +33,7 @@ from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
 from muster.engines.remote.mount_copies import LIMIT, Given, Packed, pack, take_back
 from muster.engines.remote.url_folders import UrlFolders
 from muster.node import messages
-from muster.node.agent_process import NODE
+from muster.node.code import NODE
 from muster.node.files import read_regular, remove_tree, replace_file
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
