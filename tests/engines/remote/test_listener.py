@@ -331,6 +331,17 @@ def test_many_who_say_something_are_closed_too(
     assert [is_closed(one) for one in made[2:]] == [False, False, False]
 
 
+def test_many_nodes_at_once_wait_for_each_other(
+    run: Run, dial: Dial, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is given up while it proves itself, though others have connected after it."""
+    monkeypatch.setattr(module, "_MOST", 2)
+    monkeypatch.setattr(module, "_MOST_WAIT", 1000.0)
+    nodes = [dial() for _ in range(6)]
+    loop.until(lambda: all(node.talks or node.ended for node in nodes))
+    assert not any("closed" in node.ended for node in nodes)
+
+
 def newest() -> list[module._Unproven]:
     """The newest connection that waits."""
     (listener,) = module._listeners.values()

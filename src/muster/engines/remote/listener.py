@@ -8,6 +8,7 @@ connections wait at a time, and none for long.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import traceback
@@ -25,8 +26,9 @@ from muster.node.tls import server_context, supervisor_name, wrap
 #: Seconds for a connection to prove itself; and for one that was refused to learn that.
 _TIMEOUT, _REFUSED_TIMEOUT = 10.0, 2.0
 #: The most connections at a time that have not proven themselves: each takes a descriptor. Others
-#: take their places, the first of which are those of connections that say nothing.
-_MOST, _BACKLOG = 256, 4096
+#: take the places of those that say nothing, or wait; after these seconds they take the place of
+#: the oldest.
+_MOST, _BACKLOG, _MOST_WAIT = 256, 4096, 0.5
 #: Connections that are accepted at once: others of the process wait meanwhile.
 _AT_ONCE = 16
 #: Seconds without another try when a connection cannot be accepted.
@@ -130,6 +132,8 @@ class Listener:
     def left(self, one: _Unproven) -> None:
         """A connection has proven itself, or is gone."""
         self._unproven.pop(one, None)
+        if len(self._unproven) == _MOST - 1 and not self._participant.closed:
+            self._participant.notify()  # others may wait
 
     def take(self, connection: Connection) -> None:
         """Pass on a connection whose other end has said hello. Raises Refusal."""
@@ -153,6 +157,12 @@ class Listener:
     def _accept(self, _ready: Mapping[int, int]) -> None:
         """Accept connections."""
         for _ in range(_AT_ONCE):
+            if len(self._unproven) >= _MOST and not self._has_arrivals():
+                break
+            if (room_at := self._make_room()) is not None:
+                self._participant.unwatch(self._socket.fileno())
+                self._participant.wake_at(room_at)
+                return
             try:
                 sock, _ = self._socket.accept()
             except BlockingIOError:
@@ -164,12 +174,25 @@ class Listener:
             self._add(sock)
         self._participant.watch(self._socket.fileno())
 
-    def _make_room(self) -> None:
+    def _has_arrivals(self) -> bool:
+        """Whether connections wait that were not accepted."""
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _make_room(self) -> float | None:
         """Close a connection if there are too many: the oldest of those that have said nothing, or
-        of all. So a node, which speaks at once, gets in however many others connect."""
-        if len(self._unproven) >= _MOST:
-            silent = (one for one in self._unproven if not one.has_spoken)
-            next(silent, next(iter(self._unproven))).close()
+        of all. So a node, which speaks at once, gets in however many others connect. Returns when
+        there is room if many nodes connect at once, which need some time; None: now."""
+        if len(self._unproven) < _MOST:
+            return None
+        silent = next((one for one in self._unproven if not one.has_spoken), None)
+        oldest = next(iter(self._unproven))
+        room_at = oldest.since + _MOST_WAIT
+        if silent is None and self._loop.now() < room_at:
+            return room_at
+        (silent or oldest).close()
+        return None
 
     def _add(self, sock: socket.socket) -> None:
         try:
@@ -179,7 +202,6 @@ class Listener:
         except OSError:  # it is gone already
             sock.close()
             return
-        self._make_room()
         self._unproven[_Unproven(self, self._loop, transport)] = None
 
 
@@ -188,7 +210,8 @@ class _Unproven:
 
     def __init__(self, listener: Listener, loop: EventLoop, sock: ssl.SSLSocket) -> None:
         self._spoke = False
-        self._due = loop.now() + _TIMEOUT
+        self.since = loop.now()
+        self._due = self.since + _TIMEOUT
         self._listener, self._loop = listener, loop
         self._socket, self._connection = sock, Connection(sock)
         self._decided = False
