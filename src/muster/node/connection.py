@@ -37,6 +37,8 @@ _HELLO, _REFUSED, _MESSAGE, _RECEIVED, _PING, _PONG = range(1, 7)
 _MAX_CONTROL = 8192
 #: Bytes that are read or written at once.
 _CHUNK = 1 << 16
+#: Bytes of a read after which another one is tried only when a poll says that there is more.
+_SHORT = 1024
 #: Bytes after which a step reads or writes no more, since other connections of the process wait.
 _MOST_IN_STEP = 1 << 20
 #: Characters of a text of the other end that are shown to people.
@@ -207,7 +209,7 @@ class Connection:
         """After an error, what the other end has said before it is still to be read."""
         try:
             with contextlib.suppress(OSError):  # it is over, for the first reason
-                self._read(found)
+                self._read(found, to_end=True)
         except LinkError as said:
             self._end(str(said))
         self._end(_text_of(error))
@@ -219,8 +221,8 @@ class Connection:
 
     # --- reading
 
-    def _read(self, found: List[Message]) -> None:
-        """Add the messages that have arrived. Raises OSError, LinkError."""
+    def _read(self, found: List[Message], *, to_end: bool = False) -> None:
+        """Add the messages that have arrived. to_end: all of them. Raises OSError, LinkError."""
         size = 0
         self._take_frames(found)  # which may have waited for `talk`
         while self._wants_more() and (size < _MOST_IN_STEP or self._has_pending()):
@@ -234,6 +236,8 @@ class Connection:
             self.answered = self.answered or self._link is not None
             self._incoming += data
             self._take_frames(found)
+            if len(data) < _SHORT and not to_end and not self._has_pending():
+                return  # that was all, most likely; if not, the next poll tells
 
     def _wants_more(self) -> bool:
         """Whether to read: not much that follows a hello, before this end has decided to talk."""

@@ -170,9 +170,12 @@ class Contact:
         self._due = self._loop.now() + _GREETING_TIMEOUT
 
     def _advance(self, connection: Connection) -> None:
+        now = self._loop.now()
+        if self._talking and connection.answered and now >= self._due:
+            connection.ping()  # nothing has arrived for a while
+            self._due = now + _GIVE_UP_AFTER - _PING_AFTER
         answered = connection.answered
         messages = connection.step()
-        now = self._loop.now()
         if not self._talking and connection.hello is not None and not connection.ended:
             self._greet(connection)
             return
@@ -192,14 +195,6 @@ class Contact:
         elif connection.ended:
             self._fail(connection.ended)
         elif now >= self._due:
-            self._expire(connection)
-
-    def _expire(self, connection: Connection) -> None:
-        """Nothing has arrived for a while."""
-        if self._talking and connection.answered:
-            connection.ping()
-            self._due = self._loop.now() + _GIVE_UP_AFTER - _PING_AFTER
-        else:
             self._fail("it does not answer")
 
     def _greet(self, connection: Connection) -> None:
