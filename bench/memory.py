@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from common import MUSTER, fresh_home
-from restart_local import count
+from restart import count
 
 import muster
 

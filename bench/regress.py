@@ -37,7 +37,7 @@ with ThreadPoolExecutor(8) as pool:
     list(pool.map(one, range(100)))
     print(time.perf_counter() - start)
 """
-RESTART = "from restart_local import restart; print(restart({}, 'in_place'))"
+RESTART = "from restart import restart; print(restart({}, 'in_place'))"
 MEMORY = "from memory import measure; print(measure({})[{}])"
 #: From the commit's own folder, since it uses what is internal.
 RECOVERY = "from recovery import recover; print(recover(15_000, 'in_place'))"

@@ -3,7 +3,8 @@
 Measured from the message that makes one node's program fail until the run's event log shows every
 node running again, including agents, controller and store. `recreate` gives each replica new nodes
 as soon as its old ones are removed, and there is one replica; in place, only processes are new. The
-floor is the time a shell needs to end and restart the same number of processes.
+floor is the time a shell needs to end and restart the same number of processes. At last in place
+over ssh, with sshd on loopback.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ import json
 import os
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common import fresh_home
 
 import muster
+
+if TYPE_CHECKING:
+    from support.ssh_hosts import Sshd
 
 ROUNDS = 5
 #: The last node fails on request, in its first incarnation.
@@ -44,9 +52,13 @@ def floor(nodes: int) -> float:
         return time.perf_counter() - start
 
 
-def restart(nodes: int, strategy: str) -> float:
-    """Seconds from the failure to all running again."""
+def restart(nodes: int, strategy: str, sshd: Sshd | None = None) -> float:
+    """Seconds from the failure to all running again. sshd: None: on the local engine."""
     with fresh_home() as home:
+        if sshd is not None:
+            from support.ssh_hosts import add_engine
+
+            add_engine(home, sshd, slots=nodes)
         fifo, spec = home / "fifo", home / "job.json"
         os.mkfifo(fifo)
         job = {
@@ -54,6 +66,7 @@ def restart(nodes: int, strategy: str) -> float:
             "command": ["sh", "-c", PROGRAM],
             "env": {"FIFO": str(fifo)},
             "nodes": nodes,
+            "engine": "local" if sshd is None else "hosts",
             "failure": {"max_restarts": 1, "strategy": strategy},
         }
         spec.write_text(json.dumps(job))
@@ -95,6 +108,20 @@ def main() -> None:
             f"{middle['recreate'] / middle['in_place']:.1f} x faster than recreate",
             flush=True,
         )
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from support.ssh_hosts import Sshd
+
+    with tempfile.TemporaryDirectory(prefix="sshd-") as folder:
+        sshd = Sshd(Path(folder))
+        try:
+            here, there = [], []
+            for _ in range(ROUNDS):
+                here.append(restart(4, "in_place"))
+                there.append(restart(4, "in_place", sshd))
+        finally:
+            sshd.stop()
+    local, hosts = statistics.median(here), statistics.median(there)
+    print(f"4 nodes in place over ssh: {hosts * 1000:.1f}ms, {hosts / local:.1f} x local")
 
 
 if __name__ == "__main__":
