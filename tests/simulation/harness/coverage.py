@@ -24,7 +24,11 @@ EXPECTED: tuple[str, ...] = (
     *(f"restart of a {scope}" for scope in _SCOPES),
     *(f"restart with {strategy}" for strategy in Strategy),
     *(f"failure: {reason}" for reason in Reason),
-    *(f"controller dies {moment}, nodes {after}" for moment in Moment for after in _AFTERMATHS),
+    *(
+        f"controller dies {moment}, nodes {after}"
+        for moment in Moment
+        for after in (_AFTERMATHS if moment is not Moment.CLOSING else ("live",))
+    ),
     *(f"node {state}" for state in NodeState),
     "restart by a rule",
     "restart by a rule before retries",

@@ -116,6 +116,7 @@ class Moment(StrEnum):
     AFTER_EFFECTS = "after_effects"
     WAITING = "waiting"
     SAVING = "saving"  # before it sends the checkpoint signal
+    CLOSING = "closing"  # while the session closes
 
 
 #: What happens to the nodes: they stay alive, as those that outlive their controller do in any case

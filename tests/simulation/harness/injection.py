@@ -150,6 +150,7 @@ class FaultySession:
         self._ledger = ledger
         self._report = report
         self._received: list[EngineEvent] = []
+        self._closes = False
         ledger.before_step = self._trace_received
         self._session = open_session(self._receive)
 
@@ -162,6 +163,8 @@ class FaultySession:
         """The driver has done everything. Raises ControllerCrash, NeverEnds."""
         if self._ledger.commands:
             self._ledger.crash_at(Moment.AFTER_EFFECTS)
+        if self._closes:
+            self._ledger.crash_at(Moment.CLOSING)
         self._simulation.check_bounds()
 
     def after_wait(self) -> None:
@@ -210,6 +213,7 @@ class FaultySession:
 
     def close(self) -> None:
         """See `Session.close`."""
+        self._closes = True
         self._session.close()
 
     def leave(self) -> None:

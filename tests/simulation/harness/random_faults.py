@@ -38,7 +38,7 @@ from simulation.harness.faults import (
 SPAN = 90.0
 _STEPS = 25
 _AFTERMATHS: tuple[Aftermath, ...] = (*("live",) * 3, *("die",) * 3, "die_unknown", "broken")
-_MOMENTS = tuple(moment for moment in Moment if moment is not Moment.SAVING)
+_MOMENTS = tuple(one for one in Moment if one not in (Moment.SAVING, Moment.CLOSING))
 _LOST = Exit(None, 0, Reason.NODE_LOST, "its agent stopped responding")
 _EXIT_KINDS = (
     _LOST,
@@ -108,6 +108,8 @@ def draw_contacts(rng: Random, nodes: int) -> FaultPlan:
     if rng.random() < 0.4:
         for rank in rng.sample(range(nodes), rng.randint(1, nodes)):
             plan.append(NodeWaits(rank, rng.randint(1, 2), rng.choice((1.0, 15.0, 100.0))))
+    if rng.random() < 0.5:  # what has started its nodes has forgotten them
+        plan.append(ControllerDies(0, Moment.CLOSING, "live", rng.choice((0.0, 15.0))))
     return tuple(plan)
 
 
