@@ -60,6 +60,17 @@ def test_one_that_is_gone_cannot_be_used(tmp_path: Path) -> None:
     assert one.held == []
 
 
+def test_one_whose_link_cannot_be_made_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "about").touch()
+    one = Environments(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        one.use("key", str(tmp_path / "missing" / "link"))
+    assert one.held == []
+    assert one.use("key", str(tmp_path / "link"))
+    assert len(one.held) == 1
+
+
 def launch_of(
     supervisor: Supervisor, incarnation: int, python: str, code: str, environment: Environment
 ) -> Launch:

@@ -2,8 +2,8 @@
 
 The first line of its input has the settings of the server (`node.serve.Settings`), which is started
 unless it runs. If it is started, and needs something of the machine (`Settings.reserve`), the
-command first says what there is, and its caller decides whether to wait for it. Each of these is a
-line with a JSON object, and the bytes of the connection follow the last one:
+command first says what there is, and its caller decides whether to wait for it. The command writes
+lines of JSON, its caller plain words. Once the server runs, the bytes of the connection follow:
 
     {"offer": ...}    what the caller would find in the queue (`Offer`)
     enter SHARE       the caller enters the queue. SHARE: how many units all nodes of its gang need

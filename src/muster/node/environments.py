@@ -43,8 +43,12 @@ class Environments:
         except (BlockingIOError, FileNotFoundError):
             os.close(descriptor)
             return False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(link)
+            os.symlink(os.path.join(folder, "env"), link)
+        except OSError:  # such as a full disk
+            os.close(descriptor)
+            raise
         self.held.append(descriptor)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(link)
-        os.symlink(os.path.join(folder, "env"), link)
         return True

@@ -19,6 +19,8 @@ from muster.node.link import Link, LinkError
 #: To be raised with every change of messages (`node.messages`), of their fields, or of frames
 #: (`node.connection`): an end refuses what it does not know.
 PROTOCOL = 3
+#: Seconds of silence after which a node server gives a connection up.
+SERVER_TIMEOUT = 60.0
 
 
 class Refusal(Exception):  # noqa: N818

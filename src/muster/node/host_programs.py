@@ -60,8 +60,8 @@ def provide_modules(folder: str, version: str) -> str:
 
 
 def provide_short(folder: str) -> str:
-    """A path of a node server's folder that is short enough for sockets below it: a link for
-    temporary files, which `remove_short` removes, if its own is not. Raises OSError."""
+    """A path of a node server's folder that is short enough for Unix sockets below it: its own, or
+    a link to it in /tmp, which `remove_short` removes. Raises OSError."""
     if len(os.fsencode(folder)) <= _MAX_SHORT:
         return folder
     note = os.path.join(folder, _SHORT)

@@ -163,8 +163,10 @@ class Provisions:
     def _install(self, launch: messages.Launch, wanted: messages.Environment) -> None:
         """Have the packages installed that a launch requires, unless they are. Raises
         CannotProvide."""
-        from muster.node.installation import Installation  # few jobs require packages
-
+        try:
+            from muster.node.installation import Installation  # few jobs require packages
+        except ImportError:  # of a node program that was removed from the user's cache
+            raise CannotProvide("the node program was removed from its machine") from None
         output = launch.launch.processes[0].stderr
         variables = launch.launch.environment_of(0)
         try:

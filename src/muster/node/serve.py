@@ -29,7 +29,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence, Tuple
 
 from muster.node import processes, records, unix_sockets
 from muster.node.code import Archives
@@ -274,7 +274,9 @@ def _serve_in_background(folder: str, settings: Settings, held: Sequence[int], w
         return 1
 
 
-def _serve(folder: str, settings: Settings, ready: Any, held: Sequence[int] = ()) -> int:
+def _serve(
+    folder: str, settings: Settings, ready: Callable[[], object], held: Sequence[int] = ()
+) -> int:
     """Serve while this process holds the lock. ready: called when connections are accepted. held:
     descriptors that agents keep open."""
     os.chdir("/")
@@ -301,7 +303,7 @@ def _serve(folder: str, settings: Settings, ready: Any, held: Sequence[int] = ()
     groups.end()
     archives.close()
     remove_short(folder)  # another server makes one
-    if server.given_up:
+    if server.removes_folder:
         _remove(folder)
     server.close()
     return code

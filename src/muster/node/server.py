@@ -33,6 +33,7 @@ from muster.node.environments import Environments
 from muster.node.free_ports import PortKeeper
 from muster.node.greeting import (
     PROTOCOL,
+    SERVER_TIMEOUT,
     AgentHello,
     Refusal,
     attach,
@@ -57,12 +58,13 @@ if TYPE_CHECKING:
 _GREETING_TIMEOUT = 30.0
 #: Seconds that a server which leaves waits for the supervisor to acknowledge what it has said.
 _FAREWELL_TIMEOUT = 5.0
-#: Seconds after which a connection on which nothing has arrived is asked for a sign of life, and
-#: after which it is given up without one. Supervisors ask earlier, so that one end does.
-_PING_AFTER, _GIVE_UP_AFTER = 30.0, 60.0
-#: Milliseconds of a wait, at most; and of a server without contact that may have to end its node.
+#: Seconds of silence after which a connection is pinged; after SERVER_TIMEOUT it is closed.
+#: Supervisors ping and close earlier, so that normally only one end does.
+_PING_AFTER = 30.0
+#: The longest poll, in milliseconds; and while the isolation timeout runs, as poll does not count
+#: the time for which the machine is suspended.
 _LONGEST_WAIT, _LOOK_EVERY = 86_400_000, 1000
-#: Seconds without another try when a connection cannot be accepted.
+#: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
 
@@ -81,8 +83,8 @@ class Limits(NamedTuple):
     #: After this time without contact, it kills its processes and leaves: a supervisor that cannot
     #: reach it may start another node in its place then.
     isolation: float | None = None
-    #: So long after its node's end, if there is no contact, it exits with the program's exit code:
-    #: the infrastructure that started it may then restart it.
+    #: This long after its node's end, if there is no contact, it exits with the program's exit
+    #: code, so that the infrastructure that started it may restart it.
     decision: float | None = None
 
 
@@ -150,8 +152,8 @@ class NodeServer:
         self._ended = clock.now()  # when the newest incarnation ended
         self._terminated = False
         self._code = 0  # the exit code
-        #: Whether the supervisor has had it leave: its folder is not needed any more.
-        self.given_up = False
+        #: Whether its folder is not needed any more: the supervisor has had it leave.
+        self.removes_folder = False
         self._leave_at: float | None = None  # when to leave even if nobody has heard of the end
 
     def run(self) -> int:
@@ -176,13 +178,14 @@ class NodeServer:
         self._terminated = True
 
     def _has_left(self) -> bool:
-        """Whether it was to leave, and may."""
+        """Whether it can exit: it was told to leave, no process is left, and the supervisor knows
+        of the end, or has had enough time."""
         if self._leave_at is None or not self._is_empty():
             return False
         told = self._connection is None or self._link is None or not self._link.unacknowledged
         return told or clock.now() >= self._leave_at
 
-    def _is_given_up(self) -> bool:
+    def _decision_is_overdue(self) -> bool:
         """Whether the node has ended, and no supervisor decides what follows."""
         limit = self._limits.decision
         if limit is None or self._connection is not None or not self._is_idle():
@@ -253,7 +256,7 @@ class NodeServer:
             yield clock.now() + left
         if self._connection is not None:
             answered = self._connection.answered
-            yield self._heard + (_PING_AFTER if answered else _GIVE_UP_AFTER)
+            yield self._heard + (_PING_AFTER if answered else SERVER_TIMEOUT)
             return
         if self._limits.isolation is not None and self._leave_at is None:
             yield self._heard + self._limits.isolation
@@ -280,7 +283,7 @@ class NodeServer:
             self._terminated = False
             self._end_gently()
         self._end_if_isolated()
-        if self._is_given_up():
+        if self._decision_is_overdue():
             self._code = self._exit_code()
             self._leave("no supervisor has decided what follows")
         if self._agent is not None:
@@ -412,7 +415,7 @@ class NodeServer:
         received = connection.step()
         now = clock.now()
         # what arrives now may have been sent long ago, if this machine was suspended
-        late = now >= self._heard + _GIVE_UP_AFTER
+        late = now >= self._heard + SERVER_TIMEOUT
         if received and not late:
             self._heard = now
         elif connection.answered and not answered:
@@ -451,7 +454,7 @@ class NodeServer:
             if self._agent is not None and self._agent.kept:
                 self._agent.close("the node was given up")
         elif isinstance(message, messages.Leave):
-            self.given_up = not message.keep
+            self.removes_folder = not message.keep
             self._leave("the run has left the node")
         elif self._provisions.waiting is not None or self._next is not None:
             if isinstance(message, (messages.Stop, messages.Kill)):
@@ -722,7 +725,6 @@ class NodeServer:
 
 def _with_usage(message: Message, agent: AgentProcess) -> Message:
     """What an agent has said, with what its programs have used if it says that they have ended."""
-    reading = None
     if isinstance(message, messages.Ended):
         reading = read_idle_node(agent.pid)  # not reaped yet: the pid is its own
         if reading is not None:

@@ -80,7 +80,7 @@ def program(key: str) -> str:
 
 
 def _read(size: int) -> bytes:
-    """Bytes that were written, up to so many."""
+    """Up to `size` bytes of standard input. Exits at its end."""
     data = os.read(0, size)
     if not data:
         sys.exit("the connection was closed")

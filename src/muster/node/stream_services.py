@@ -82,8 +82,11 @@ class StreamServices:
 
     def _ask(self, stream: Stream, program: Program | None) -> None:
         if self._queries is None:
-            from muster.node.query_streams import QueryStreams  # few nodes are asked
-
+            try:
+                from muster.node.query_streams import QueryStreams  # few nodes are asked
+            except ImportError:  # of a node program that was removed from the user's cache
+                stream.cancel("the node program was removed from that machine")
+                return
             self._queries = QueryStreams()
         self._queries.add(stream, program)
 

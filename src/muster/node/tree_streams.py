@@ -8,8 +8,8 @@ What a stream is about:
 
 The other end gets a tar stream (`node.transfer`) of the folder as ".", without files that it has
 had before: it says its result once it has kept what it got. This end's result has `left_out`,
-sentences about what could not be read. A folder that does not exist is sent as no bytes, and one
-that has nothing but an empty `own`.
+sentences about what could not be read. A folder that does not exist, or has nothing but an empty
+`own`, is sent as no bytes.
 
 A child process reads the folder, as a disk may be slow.
 """
@@ -153,6 +153,8 @@ class _Tree:
         self._report, reporting = os.pipe()
         self._text = b""
         self._status: int | None = None
+        self._closed = False
+        self._new = ""  # the path of the child's notes
         try:
             self.pid: int | None = os.fork()
         except OSError:
@@ -211,16 +213,24 @@ class _Tree:
 
     def reaped(self, status: int) -> None:
         self.pid, self._status = None, status
+        if self._closed:
+            self._remove_new()
 
     def close(self) -> None:
         for descriptor in (self._data, self._report):
             if descriptor >= 0:
                 os.close(descriptor)
         self._data = self._report = -1
+        self._closed = True
         if self.pid is not None:  # not reaped yet: the pid is its own
             os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError, AttributeError):
-            os.unlink(self._new)
+        self._remove_new()
+
+    def _remove_new(self) -> None:
+        """The child may have written it just before it was killed."""
+        if self._new:
+            with contextlib.suppress(OSError):
+                os.unlink(self._new)
 
 
 def _read(descriptor: int, size: int) -> bytes | None:

@@ -12,6 +12,7 @@ import pytest
 from muster.engines.hosts import clean_up
 from muster.engines.hosts.clean_up import end_nodes
 from muster.engines.hosts.profile import Machine
+from muster.engines.hosts.program import run_program
 from muster.engines.hosts.record import Record, read_record, write_record
 from muster.engines.hosts.ssh import SshSettings, socket_folder, upload
 from muster.errors import EngineError
@@ -117,6 +118,12 @@ def test_noise_before_the_program_starts(folder: RunDir, fake_ssh: Path, tmp_pat
     write_record(folder.hosts, Record("/nodes", {0: machine("gpu1")}))
     end_nodes(folder, "r1", SshSettings(Path("/s")))
     assert (tmp_path / "program").read_bytes() == upload()
+
+
+def test_what_comes_with_the_greeting_is_not_lost(fake_ssh: Path) -> None:
+    fake_ssh.write_text("#!/bin/sh\nprintf 'Welcome\\nmuster-node\\n{}\\n'\n")
+    ssh = SshSettings(Path("/s"))
+    assert run_program(ssh, machine("gpu1"), "facts", timeout=60.0) == "{}\n"
 
 
 def test_nothing_to_end(folder: RunDir, fake_ssh: Path) -> None:

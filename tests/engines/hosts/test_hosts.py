@@ -310,6 +310,16 @@ def test_a_gang_that_waits_holds_nothing_when_it_is_given_up(world: World) -> No
     assert read_record(world.home.run_dir(run.plan.run_id).hosts) is None
 
 
+def test_what_was_dropped_is_not_forgotten_when_a_slot_is_given_up(world: World) -> None:
+    other = world.hold(2)
+    run = world.run([ONE], 3, slots=2)
+    run.hosts.allocate_parts([[0], [1], [2]])
+    world.until(run.waits)
+    run.hosts.give_up(0)
+    other.leave()
+    world.until(lambda: set(run.placed_on) == {1, 2})
+
+
 def test_closing_gives_back_what_was_not_used_yet(world: World) -> None:
     run = world.run([ONE])
     run.allocate()

@@ -609,7 +609,7 @@ def test_what_is_no_file_is_left_out(
     os.mkfifo(data / "sub" / "pipe")
     packed = pack(str(data), sent)
     assert "sub/pipe" not in packed.versions
-    text = f"muster: {data}/sub/pipe is not copied to hosts: it is no file\n"
+    text = f"muster: {data}/sub/pipe is not copied to hosts: it is not a regular file, "
     assert text in capsys.readouterr().err
 
 

@@ -317,6 +317,22 @@ def test_a_step_is_about_what_has_changed(
     close(one)
 
 
+def test_a_node_that_is_given_up_waits_for_no_host(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[int] = []
+    monkeypatch.setattr(Folders, "allocate", lambda hosts, ranks: None)
+    monkeypatch.setattr(Folders, "give_up", lambda hosts, rank: given_up.append(rank))
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    one.session.stop([NodeRef(0, 0)])
+    one.expect(NodeEnded)
+    one.session.release([NodeRef(0, 1)])
+    assert given_up == [0]
+    close(one)
+    assert given_up == [0]
+
+
 # --- nodes that have ended, on hosts that cannot be reached then
 
 
@@ -360,7 +376,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (collection, session):
-        monkeypatch.setattr(module, "PATIENCE", 0.0)
+        monkeypatch.setattr(module, "OUTPUT_TIMEOUT", 0.0)
 
 
 def output(driven: Driven) -> Path:
@@ -559,7 +575,7 @@ def test_a_node_that_breaks_the_rules_cannot_be_reached(
         return decode({**data, field: value} if data["type"] == kind else data)
 
     monkeypatch.setattr(link, "decode", wrong)
-    monkeypatch.setattr(session, "PATIENCE", 1.0)
+    monkeypatch.setattr(session, "OUTPUT_TIMEOUT", 1.0)
     driven = open_session()
     driven.session.start(0, [NodeRef(0, 0)])
     driven.until(lambda: any(isinstance(event, NodeUnreachable) for event in driven.events))

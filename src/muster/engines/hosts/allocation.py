@@ -4,8 +4,8 @@ A gang of nodes gets a machine for each, all or none. Machines are asked what th
 order of the profile, until enough of them are free. If there are not enough, those with the
 shortest queues are waited for, one after the other: everybody enters queues in the same order, and
 gets all that it needs of a machine at once, so that no two runs wait for each other. A connection
-that is lost gives up what it had; if another machine takes its place whose turn was before, those
-that were entered after that are entered again.
+that is lost gives up its machine. If the machine that replaces it comes before others that were
+entered already, these are entered again, to keep the order.
 
 The replicas of an array run a few at a time, so a gang for their slots makes do with the machines
 that are free, if these are enough for one replica.

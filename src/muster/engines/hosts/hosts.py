@@ -164,9 +164,11 @@ class RunHosts:
         if self._machines.pop(slot, None) is not None:
             self._write()
         for request in self._requests:
-            if slot in request.gang.ranks:
+            dropped = (one for part in request.gang.dropped for one in part)
+            slots = [*request.gang.ranks, *dropped]
+            if slot in slots:
                 self._forget(request)
-                left = [one for one in request.gang.ranks if one != slot]
+                left = [one for one in slots if one != slot]
                 parts = [[one for one in part if one in left] for part in request.parts]
                 request.parts = [part for part in parts if part]
                 request.gang = self._new_gang(left, request.parts)

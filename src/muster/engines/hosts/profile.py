@@ -39,7 +39,7 @@ class Machine(Struct, frozen=True):
     port: int | None = None
     #: How many GPUs runs may use. None: all that are found there.
     gpus: int | None = None
-    #: How many nodes without GPUs it runs at a time.
+    #: How many nodes of one run it runs at a time; without GPUs, of all runs.
     slots: int = 1
     #: The interpreter of Muster's program there, and of `python` jobs: a path, or a name on PATH.
     python: str = "python3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import threading
 
@@ -44,7 +45,7 @@ def _talk(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     """Upload the program if it is missing, and wait for the end of ssh. Returns what the program
     has printed, and what was written to standard error."""
     assert process.stdin is not None and process.stdout is not None
-    for line in process.stdout:
+    while line := _read_line(process.stdout.fileno()):
         with contextlib.suppress(BrokenPipeError):  # its end says why
             if line.endswith(UPLOAD):
                 process.stdin.write(upload())
@@ -53,3 +54,11 @@ def _talk(process: subprocess.Popen[bytes]) -> tuple[str, str]:
             break
     output, errors = process.communicate()
     return output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _read_line(descriptor: int) -> bytes:
+    """A line, and nothing after it, which `communicate` reads; less at the end."""
+    line = b""
+    while not line.endswith(b"\n") and (part := os.read(descriptor, 1)):
+        line += part
+    return line

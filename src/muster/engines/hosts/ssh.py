@@ -213,28 +213,28 @@ class Opening:
                 if self._restarts and self.offer.free:
                     self.enter(self.offer.wanted)
                 else:
-                    self._is_in_use(self.offer.situation)
+                    self._refuse_busy(self.offer.situation)
             elif kind == "waits":
                 self.situation = read(Situation, value)
-                self._is_in_use(self.situation)  # since the offer
+                self._refuse_busy(self.situation)  # since the offer
             elif kind == "has":
                 self.has, self.done = True, not value
                 if self._restarts:
                     self.start()
             elif kind == "lacks" and isinstance(value, str):
-                self._is_absent(_shown(value))
+                self._refuse_absent(_shown(value))
                 raise Lacks(_shown(value))
             else:
                 raise InvalidRecord("unknown")
         except (ValueError, AttributeError, RecursionError) as error:
             raise OSError(f"unexpected reply {line[:_SHOWN]!r}: {error}") from None
 
-    def _is_in_use(self, situation: Situation) -> None:
+    def _refuse_busy(self, situation: Situation) -> None:
         """The server does not run, and is not started, unless the caller decides that. Raises
         OSError."""
         if self._absent is not None and self._is_starting(situation):
             raise OSError("its server is starting")
-        self._is_absent("others use it now")
+        self._refuse_absent("others use it now")
 
     def _is_starting(self, situation: Situation) -> bool:
         """Whether an earlier connection starts the server, and may not know that it is lost."""
@@ -245,7 +245,7 @@ class Opening:
             for one in tickets
         )
 
-    def _is_absent(self, why: str) -> None:
+    def _refuse_absent(self, why: str) -> None:
         """The server does not run. why: it is not started. Raises OSError, unless the caller
         decides what follows."""
         if self._absent is not None:

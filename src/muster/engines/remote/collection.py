@@ -29,8 +29,9 @@ from muster.node.streams import Stream, Streams
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-#: Seconds without contact after which outputs are not waited for, where something else waits.
-PATIENCE = 30.0
+#: Seconds for which an end that was requested, or a session that closes, waits for the outputs of a
+#: host that cannot be reached.
+OUTPUT_TIMEOUT = 30.0
 #: Unpacks a file into a folder. Raises OSError.
 Receive = Callable[[IO[bytes], Path], None]
 #: Whether a file that has arrived is to be written: (folder that it is unpacked into, path in it).
@@ -229,7 +230,7 @@ class Collection:
         with the host. None: not before there is contact, or the host is gone."""
         if self._event.exit_code != 0:
             return lost_at
-        return lost_at + PATIENCE if self.wanted else None
+        return lost_at + OUTPUT_TIMEOUT if self.wanted else None
 
     def step(self, contact: Contact) -> None:
         """Receive what has arrived."""

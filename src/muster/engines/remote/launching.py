@@ -322,7 +322,7 @@ class Launcher:
             environment,
             self._sent.launch(slot, node.rank, node.number, folder),
             messages.SlotNode(node.rank, node.incarnation) if node.takes_turns else None,
-            empty=[] if _is_its_own(node) else self._output.copied(slot, folder),
+            empty=[] if _is_its_own(node) else self._output.emptiable_folders(slot, folder),
         )
 
     def _command(self, group: GroupPlan, paths: CommandPaths) -> list[str]:

@@ -25,13 +25,12 @@ from muster.node.tls import server_context, supervisor_name, wrap
 
 #: Seconds for a connection to prove itself; and for one that was refused to learn that.
 _TIMEOUT, _REFUSED_TIMEOUT = 10.0, 2.0
-#: The most connections at a time that have not proven themselves: each takes a descriptor. Others
-#: take the places of those that say nothing, or wait; after these seconds they take the place of
-#: the oldest.
+#: The most connections at a time that have not proven themselves, as each takes a descriptor; the
+#: backlog of others; and for how many seconds the oldest keeps its place when all have spoken.
 _MOST, _BACKLOG, _MOST_WAIT = 256, 4096, 0.5
 #: Connections that are accepted at once: others of the process wait meanwhile.
 _AT_ONCE = 16
-#: Seconds without another try when a connection cannot be accepted.
+#: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
 

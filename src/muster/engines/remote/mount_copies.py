@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,8 +51,6 @@ class _Content:
 
     def walk(self, descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
         """As `folder_access.walk`. Raises OSError if the files are too large for copies."""
-        import stat
-
         for here, names, opened in walk(descriptor, on_error):
             kept = []
             for name in names:
@@ -61,7 +60,8 @@ class _Content:
                 except FileNotFoundError:  # it was deleted just now
                     continue
                 if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-                    _log(f"{self._source}/{place} is not copied to hosts: it is no file")
+                    why = "it is not a regular file, link or folder"
+                    _log(f"{self._source}/{place} is not copied to hosts: {why}")
                     continue
                 found = version(name, opened)
                 self.versions[place] = found or []
@@ -165,8 +165,6 @@ def take_back(spool: IO[bytes], target: str, given: Given, rank: int) -> bool:
 
 def _version_at(folder: str, place: str) -> Version | None:
     """The version of a file; `_ABSENT` if there is none; None if it is no file."""
-    import stat
-
     if place.startswith(("/", "../")) or place == "..":
         return _ABSENT  # it will be refused
     try:

@@ -65,8 +65,8 @@ class RemoteNode:
         self.stage = Stage.ENDED if found is None else Stage.UNKNOWN
         #: Whether the programs of an incarnation that an earlier session started may have run.
         self._has_run = found is not None and found[1].state not in _NOT_RUN
-        #: Whether it is to be launched if it was not: `start` was called for it in this session,
-        #: too, or it waited in a queue, and nobody calls that again.
+        #: Whether to launch it if its server does not know it: `start` was called for it in this
+        #: session, too, or it was queued, and `start` is not called again.
         self._asked_for = found is not None and found[1].state is NodeState.QUEUED
         #: What the server has said of its host; None before it has in this conversation. It is told
         #: to launch nothing until then.

@@ -11,11 +11,9 @@ from muster.engines.remote.contact import Contact, SupervisorId
 from muster.engines.remote.hosts import Host
 from muster.engines.remote.node import RemoteNode
 from muster.node import messages
+from muster.node.greeting import SERVER_TIMEOUT
 from muster.node.messages import Message
 
-#: Seconds within which a node server notices that contact was lost (`node.server`): its timeout
-#: may begin as much later.
-_NOTICED_AFTER = 60.0
 #: Seconds that a host gets to end a node that has no contact, and by which clocks may differ.
 _ISOLATION_MARGIN = 20.0
 
@@ -108,7 +106,8 @@ class NodeContact:
         never."""
         if self.lost_at is None or self.host.isolation is None:
             return None
-        return self.lost_at + self.host.isolation + _NOTICED_AFTER + _ISOLATION_MARGIN
+        # the server may notice the loss of contact as much later
+        return self.lost_at + self.host.isolation + SERVER_TIMEOUT + _ISOLATION_MARGIN
 
     def close(self) -> None:
         """End contact, and copy nothing more."""

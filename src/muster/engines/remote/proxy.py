@@ -36,7 +36,7 @@ _GREETING_TIMEOUT = 30.0
 _MOST_CLIENTS = 200
 #: Streams of a contact that are left to the supervisor itself.
 _RESERVED_STREAMS = 200
-#: Seconds without another try when a connection cannot be accepted.
+#: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
 

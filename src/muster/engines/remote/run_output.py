@@ -120,9 +120,9 @@ class RunOutput:
         """See `NodeOutput.sizes`."""
         return self._outputs[slot].sizes
 
-    def copied(self, slot: int, folder: str) -> list[str]:
-        """The folders on the host of a slot of whose files none is there only, after the end of the
-        node that has used it. folder: the server's."""
+    def emptiable_folders(self, slot: int, folder: str) -> list[str]:
+        """The folders on the host of a slot that the next node may empty, as all of their files
+        were copied; none if a copy has failed. folder: the server's."""
         if slot in self._kept_there:
             return []
         return [f"{folder}/{RUN}/{one.name}" for one in self._copied_folders()]

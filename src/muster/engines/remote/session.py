@@ -15,7 +15,7 @@ from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_ends import not_started
 from muster.engines.remote.code import CodeSource
-from muster.engines.remote.collection import PATIENCE, Unpacker
+from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
 from muster.engines.remote.contact import SupervisorId
 from muster.engines.remote.hosts import Host, Hosts, HostsOwner
 from muster.engines.remote.launching import Launcher
@@ -216,7 +216,15 @@ class RemoteSession:
                 self._mounts.released(node.slot)
                 self._usage.forget(node.slot)
                 self._note(node)
+                if not node.running and node.slot not in self._contacts:
+                    self._stop_to_wait(node.slot)
         self._launcher.released(ref.rank for ref in nodes)
+
+    def _stop_to_wait(self, slot: int) -> None:
+        """A slot needs no host any more, and may wait for one."""
+        if slot in self._allocated:
+            self._hosts.give_up(slot)
+            self._has_no_host(slot)
 
     def notified(self) -> None:
         """See `Session.notified`."""
@@ -650,7 +658,7 @@ class RemoteSession:
         None: never, as there is contact, or its end is not known."""
         if owner.lost_at is None or self._may_run(owner):
             return None
-        return owner.useless_at + PATIENCE
+        return owner.useless_at + OUTPUT_TIMEOUT
 
     def _leave_unreachable(self, owner: NodeContact) -> None:
         """Wait no more for the host of a node that has ended. It is not given up: its server is

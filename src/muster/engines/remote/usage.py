@@ -21,8 +21,8 @@ from muster.node.streams import Stream
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, EndedNodes, NodeUsage, add, read_usage, write_usage
 
-#: Seconds between samples: a tenth of the age of the newest node, within these; and for each node
-#: at least so many, so that many nodes take no more than a few percent of a CPU here.
+#: Seconds between samples: a tenth of the newest node's age, within these bounds, and at least
+#: `_PER_NODE` for each node, so that many nodes take no more than a few percent of a CPU here.
 _SHORTEST, _LONGEST = 1.0, 10.0
 _PER_NODE = 0.02
 #: Seconds between two writes of the files.

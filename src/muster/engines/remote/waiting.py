@@ -20,7 +20,8 @@ class Waits:
         for descriptor in self._watched - interest.keys():
             self._participant.unwatch(descriptor)
         for descriptor, events in interest.items():
-            self._participant.watch(descriptor, write=bool(events & select.POLLOUT))
+            read, write = bool(events & select.POLLIN), bool(events & select.POLLOUT)
+            self._participant.watch(descriptor, read=read, write=write)
         self._watched = set(interest)
 
     def clear(self) -> None:
