@@ -918,7 +918,7 @@ def test_the_isolation_timeout_begins_when_something_was_last_heard(
     script = """
 import sys
 from muster.node import __main__, server
-server._PING_AFTER, server._GIVE_UP_AFTER = 1.0, 5.0
+server._PING_AFTER, server.SERVER_TIMEOUT = 1.0, 5.0
 sys.exit(__main__.main(sys.argv[1:]))
 """
     supervisor = connect(isolation=5.0, program=(sys.executable, "-c", script))
@@ -937,7 +937,7 @@ def test_the_isolation_timeout_goes_on_while_the_server_is_suspended(
     script = """
 import sys
 from muster.node import __main__, server
-server._PING_AFTER, server._GIVE_UP_AFTER = 0.5, 1.0
+server._PING_AFTER, server.SERVER_TIMEOUT = 0.5, 1.0
 sys.exit(__main__.main(sys.argv[1:]))
 """
     supervisor = connect(isolation=4.0, program=(sys.executable, "-c", script))
