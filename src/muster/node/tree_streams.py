@@ -332,6 +332,9 @@ def version(name: str, folder: int | None) -> Version | None:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    if stat.S_ISDIR(info.st_mode):
-        return None
+    return None if stat.S_ISDIR(info.st_mode) else version_of(info)
+
+
+def version_of(info: os.stat_result) -> Version:
+    """The version of a file with this status."""
     return [info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]

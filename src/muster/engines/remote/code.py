@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -146,6 +147,12 @@ def write_archive(descriptor: int, target: Path, each_folder: Walk = walk) -> tu
         hashing = _Hashing(file)
         send(descriptor, ".", cast(IO[bytes], hashing), left_out.append, each_folder)
     return hashing.digest.hexdigest(), left_out
+
+
+def find_archive(folder: Path, sha256: str) -> Path | None:
+    """The archive in a folder that a host asks for; None if there is none."""
+    path = folder / sha256
+    return path if re.fullmatch("[0-9a-f]{64}", sha256) and path.exists() else None
 
 
 class _Hashing(RawIOBase):

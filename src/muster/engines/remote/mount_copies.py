@@ -16,7 +16,7 @@ from msgspec import Struct
 from muster.engines.remote.code import write_archive
 from muster.node.files import replace_file
 from muster.node.folder_access import Listing, in_folder, walk
-from muster.node.tree_streams import Version, version
+from muster.node.tree_streams import Version, version_of
 from muster.spec.quantities import format_size
 
 #: The most bytes of a directory that is copied to hosts.
@@ -56,16 +56,17 @@ class _Content:
             for name in names:
                 place = os.path.normpath(os.path.join(here, name))
                 try:
-                    mode = os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode
+                    info = os.stat(name, dir_fd=opened, follow_symlinks=False)
                 except FileNotFoundError:  # it was deleted just now
                     continue
+                mode = info.st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
                     why = "it is not a regular file, link or folder"
                     _log(f"{self._source}/{place} is not copied to hosts: {why}")
                     continue
-                found = version(name, opened)
-                self.versions[place] = found or []
-                self._size += found[1] if found else 0
+                is_folder = stat.S_ISDIR(mode)
+                self.versions[place] = [] if is_folder else version_of(info)
+                self._size += 0 if is_folder else info.st_size
                 kept.append(name)
             if self._size > LIMIT:
                 raise OSError(
@@ -173,4 +174,4 @@ def _version_at(folder: str, place: str) -> Version | None:
         return _ABSENT
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
         return None
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    return version_of(found)

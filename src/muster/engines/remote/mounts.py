@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.remote.code import RUN
+from muster.engines.remote.code import RUN, find_archive
 from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
 from muster.engines.remote.mount_copies import LIMIT, Given, Packed, pack, take_back
 from muster.engines.remote.url_folders import UrlFolders
@@ -271,9 +271,8 @@ class RemoteMounts:
             self._remove_unused()
 
     def archive(self, sha256: str) -> Path | None:
-        """The archive that a host asks for; None if there is none."""
-        path = self._folder / sha256
-        return path if re.fullmatch("[0-9a-f]{64}", sha256) and path.exists() else None
+        """See `find_archive`."""
+        return find_archive(self._folder, sha256)
 
     # --- after the end
 

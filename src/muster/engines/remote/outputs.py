@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.remote.code import RUN, write_archive
+from muster.engines.remote.code import RUN, find_archive, write_archive
 from muster.engines.remote.collection import Receive, Wanted, receive_tree
 from muster.node import messages
 from muster.node.files import read_regular, replace_file
@@ -208,9 +208,8 @@ class SentOutputs:
         return messages.Outputs(f"{folder}/{RUN}/{self._packer.root.name}", archives)
 
     def archive(self, sha256: str) -> Path | None:
-        """The archive that a host asks for; None if there is none."""
-        path = self._folder / sha256
-        return path if re.fullmatch("[0-9a-f]{64}", sha256) and path.exists() else None
+        """See `find_archive`."""
+        return find_archive(self._folder, sha256)
 
     def _drop(self, slot: int) -> None:
         """A slot does not need the archives any more that were packed for it."""
