@@ -64,7 +64,7 @@ site: $(VENV)/.dev
 # the page with the results of the contract tests of all engines
 contract: $(VENV)/.dev
 	CONTRACT_PAGE=1 $(PYTEST) $(addprefix tests/engines/test_,events.py contract.py restarts.py \
-	  commands.py forwards.py) tests/engines/hosts/test_faults.py tests/engines/remote/test_faults.py \
+	  commands.py forwards.py arrays.py) tests/engines/hosts/test_faults.py tests/engines/remote/test_faults.py \
 	  tests/engines/remote/test_dialed_faults.py tests/store/sqlite/test_full_disk.py
 
 # terminal pictures of the documentation, from real runs

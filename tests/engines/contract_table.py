@@ -22,6 +22,7 @@ MODULES = {
     "test_restarts.py": "Restarts",
     "test_commands.py": "Commands in nodes",
     "test_forwards.py": "Ports of nodes",
+    "test_arrays.py": "Arrays",
 }
 #: The kinds of engines, and their columns.
 KINDS = {
