@@ -33,7 +33,7 @@ def test_machines_are_added_checked_listed_and_removed(own_home: Path) -> None:
     added = call("add", "hosts", "--host", "ana@gpu1", "--host", "gpu2:22", "--gpus", "0")
     file = own_home / "engines" / "hosts.toml"
     assert added.exit_code == 0
-    assert added.stderr == f"engine hosts is described in {file}\n"
+    assert added.stderr == f"wrote engine hosts to {file}\n"
     assert settings_of(own_home) == [
         'kind = "hosts"',
         'hosts = ["ana@gpu1", "gpu2:22"]',

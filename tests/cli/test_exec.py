@@ -123,28 +123,37 @@ def test_a_shell_greets_when_it_has_started(run: JobRun) -> None:
     assert "leaves it" not in terminal.output
 
 
+#: What no other test has run: nodes that share a machine see the processes of others, too.
+LONG = f"sleep 1{os.getpid()}"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> None:
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
         # before the shell has started: keys that were typed early are not lost
-        terminal.type("trap '' TERM; echo $((6 * 7)); sleep 4321\n")
+        terminal.type(f"trap '' TERM; echo $((6 * 7)); {LONG}1\n")
         terminal.wait_for("42")
         terminal.process.send_signal(number)
         assert terminal.end() in (129, 137)
-    until(lambda: "sleep 4321" not in processes_in(run), "it has ended")
+    until(lambda: f"{LONG}1" not in processes_in(run), "it has ended")
     assert "sleep 1000" in processes_in(run), "that of the node"
 
 
-def test_jobs_of_a_shell_end_with_muster_shell(run: JobRun) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_jobs_of_a_shell_end_with_muster_exec(
+    run: JobRun, shell: str, number: signal.Signals
+) -> None:
     """Those in the background do, too, as with ssh; those that ignore SIGHUP stay."""
-    with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
-        terminal.type("sleep 4322 & nohup sleep 4323 >/dev/null & sleep 0.1; echo $((6 * 7))\n")
+    words = [*MUSTER, "exec", "-it", run.name, "--rank", "0", "--", shell, "-i"]
+    with Terminal(words) as terminal:
+        terminal.type(f"{LONG}2 & nohup {LONG}3 >/dev/null & sleep 0.1; echo $((6 * 7))\n")
         terminal.wait_for("42")
-        assert "sleep 4322" in processes_in(run)
-        terminal.process.send_signal(signal.SIGKILL)
+        assert f"{LONG}2" in processes_in(run)
+        terminal.process.send_signal(number)
         terminal.end()
-    until(lambda: "sleep 4322" not in processes_in(run), "it has ended")
-    assert "sleep 4323" in processes_in(run)
+    until(lambda: f"{LONG}2" not in processes_in(run), "it has ended")
+    assert f"{LONG}3" in processes_in(run)
 
 
 def test_a_command_with_a_terminal_that_ignores_signals_is_killed(run: JobRun) -> None:

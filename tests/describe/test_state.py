@@ -47,7 +47,7 @@ QUEUED = NodeStatus(NodeState.QUEUED, waits_for="Resources")
         (
             RunState.IN_PROGRESS,
             (READY, AWAY),
-            "rank 1 cannot be reached; nothing takes the place of nodes that may run",
+            "rank 1 cannot be reached; it is not replaced, since it may still be running",
         ),
         (RunState.IN_PROGRESS, (READY, QUEUED), "rank 1 waits in a queue: Resources"),
         (RunState.ACCEPTED, (QUEUED, QUEUED), "ranks 0-1 wait in a queue: Resources"),

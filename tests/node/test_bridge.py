@@ -176,7 +176,7 @@ def test_one_that_returns_goes_before_one_that_waits_in_another_queue(folder: Pa
 
 def test_what_it_lacks(folder: Path) -> None:
     one = Opened(folder, gpus=1)
-    assert one.said() == {"lacks": "it has no GPUs, and 1 are needed"}
+    assert one.said() == {"lacks": "it has no GPUs, and 1 is needed"}
     assert one.end() == (1, "")
     one = Opened(folder)
     one.said()

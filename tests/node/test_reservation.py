@@ -295,6 +295,9 @@ def test_a_node_that_has_lost_its_machine_goes_before_all_who_wait(tmp_path: Pat
     again.leave()
     again = queue.draw(owner("run", 1), 1, returns=True)
     assert gang.returning() == owner("run", 1)
+    own = queue.draw(owner("run", 2), 1)
+    assert own.returning() is None, "it is of the same run"
+    own.leave()
     queue.advance(again)
     assert again.ticket.units
     assert gang.returning() is None
@@ -322,7 +325,7 @@ def test_what_a_machine_has() -> None:
     assert Demand(person).wanted(["slot0", "slot1"]) == 1
     with pytest.raises(CannotReserve, match="it has 3 GPUs, and 4 are needed"):
         units_of(Demand(person, gpus=4, has_gpus=3))
-    with pytest.raises(CannotReserve, match="it has no GPUs, and 1 are needed"):
+    with pytest.raises(CannotReserve, match="it has no GPUs, and 1 is needed"):
         units_of(Demand(person, gpus=1, has_gpus=0))
 
 

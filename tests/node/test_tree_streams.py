@@ -97,6 +97,38 @@ def test_a_folder_that_does_not_exist_is_empty(node: Supervisor, tmp_path: Path)
     assert (content, stream.result) == (b"", {"left_out": [], "error": ""})
 
 
+def sent_of_outputs(node: Supervisor, folder: Path) -> list[str]:
+    about = {"kind": "tree", "path": str(folder), "own": "rank-0"}
+    content = node.collect(node.streams.open(about))
+    if not content:
+        return []
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return sorted(os.path.normpath(member.name) for member in archive)
+
+
+def test_nothing_is_sent_of_outputs_without_files(node: Supervisor, tmp_path: Path) -> None:
+    folder = tmp_path / "outputs"
+    (folder / "rank-0").mkdir(parents=True)
+    assert sent_of_outputs(node, folder) == []
+    (folder / "other").mkdir()
+    assert sent_of_outputs(node, folder) == [".", "other", "rank-0"]
+
+
+@pytest.mark.parametrize("own", ["a file", "a link to nothing", "a link to an empty folder"])
+def test_what_a_program_has_put_in_place_of_its_folder_is_sent(
+    node: Supervisor, tmp_path: Path, own: str
+) -> None:
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    place = folder / "rank-0"
+    if own == "a file":
+        place.touch()
+    else:
+        (tmp_path / "empty").mkdir()
+        place.symlink_to(tmp_path / ("empty" if "empty" in own else "missing"))
+    assert sent_of_outputs(node, folder) == [".", "rank-0"]
+
+
 def test_what_cannot_be_sent_is_named(node: Supervisor, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     stream, content = send(node, folder)

@@ -117,7 +117,7 @@ def hosts(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
     if (config := given.get("ssh_config")) is not None:
         given["ssh_config"] = os.path.abspath(os.path.expanduser(config))
     file = add_engine(name, "hosts", given, replace=replace)
-    echo(f"engine {name} is described in {file}", err=True)
+    echo(f"wrote engine {name} to {file}", err=True)
     _print_findings(ctx, name)
 
 
@@ -137,7 +137,9 @@ def check(ctx: click.Context, name: str) -> None:
 
 @engines.command()
 @click.argument("name", shell_complete=engine_names)
-@click.option("--force", is_flag=True, help="Also if runs use it, which cannot continue then.")
+@click.option(
+    "--force", is_flag=True, help="Also if runs use it: no command can reach their nodes then."
+)
 def remove(name: str, force: bool) -> None:
     """Remove an engine that was added. Not while runs use it.
 

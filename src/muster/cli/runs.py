@@ -219,9 +219,7 @@ def cancel(
         return run
 
     def wait(run: RunSummary) -> RunSummary:
-        from muster.client.following import wait
-
-        return client.api.find_run(run.id) if no_wait else wait(client.api, run.id)
+        return client.api.find_run(run.id) if no_wait else _wait_for_rest(client, run)
 
     canceled = outcome.attempt(outcome.attempt(found, request), wait)
     if as_json:
@@ -234,6 +232,32 @@ def cancel(
         already = " already" if run.id in ended else ""
         echo(f"{run.name} is{already} {state(run.state)}")
     ctx.exit(outcome.exit_code)
+
+
+def _wait_for_rest(client: Client, run: RunSummary) -> RunSummary:
+    """The run, once it has ended or is suspended. Says after a while, once, if it waits for nodes
+    that cannot be reached."""
+    from muster.client.following import wait
+    from muster.lifecycle.ranks import format_ranks
+    from muster.lifecycle.states import ALIVE
+    from muster.store.records import NodeFilter
+
+    said = False
+
+    def show() -> None:
+        nonlocal said
+        if said:
+            return
+        nodes = client.api.nodes(run.id, NodeFilter(states=ALIVE))
+        lost = [node for node in nodes if node.unreachable_since is not None]
+        if lost:
+            said = True
+            ranks = f"rank{'s' * (len(lost) > 1)} {format_ranks(node.rank for node in lost)}"
+            why = f" ({lost[0].unreachable_why})" if lost[0].unreachable_why else ""
+            rest = "the request is recorded, so Ctrl-C only ends this wait, as --no-wait does"
+            echo(f"{run.name} waits for {ranks}, which cannot be reached{why}; {rest}", err=True)
+
+    return wait(client.api, run.id, every=2.0, show=show)
 
 
 def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
@@ -339,9 +363,13 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     _refuse_if_not_suspendable(found)
     for run in found:
         run.suspend()
+    from muster.client.client import Client
+
+    client = Client()
     for run in found:
         if not no_wait:
-            run.wait()
+            _wait_for_rest(client, client.api.find_run(run.id))
+            run.refresh()
     if as_json:
         print_json([run.to_dict() for run in found])
     else:

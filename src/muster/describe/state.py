@@ -59,6 +59,12 @@ def _awaited(plan: RunPlan, status: RunStatus) -> str:
     return "; ".join(parts) or f"waiting for its mounts; {grace}"
 
 
+def _why(status: RunStatus, lost: list[int]) -> str:
+    """Why the first of some nodes cannot be reached, in brackets."""
+    why = status.nodes[lost[0]].unreachable_why
+    return f" ({why})" if why else ""
+
+
 def _unreachable(status: RunStatus) -> list[int]:
     return [rank for rank, node in enumerate(status.nodes) if node.unreachable_since is not None]
 
@@ -173,9 +179,12 @@ def _surroundings(status: RunStatus) -> Iterator[str]:
     if lost := _unreachable(status):
         subject = _ranks(lost)
         if status.stopping is not None:
-            yield f"waiting for {subject}, which cannot be reached"
+            yield f"waiting for {subject}, which cannot be reached{_why(status, lost)}"
         else:
-            yield f"{subject} cannot be reached; nothing takes the place of nodes that may run"
+            rest = "they are not replaced, since they may still be running"
+            if len(lost) == 1:
+                rest = "it is not replaced, since it may still be running"
+            yield f"{subject} cannot be reached{_why(status, lost)}; {rest}"
     waiting: dict[str, list[int]] = {}
     for rank, node in enumerate(status.nodes):
         if node.state is NodeState.QUEUED:

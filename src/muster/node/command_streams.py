@@ -14,7 +14,8 @@ On the stream of the command, the other end sends lines of JSON: {"signal": N} f
 The result is {"code": N}, as of a shell. Who cancels it, or loses the connection, hangs up: the
 processes of the command are killed, unless they have left its process group. With a terminal, where
 a shell gives each of its jobs a group, they are killed unless they have left its session or ignore
-SIGHUP. They are killed when the node ends, too.
+SIGHUP; also if the command ends by itself when it is hung up, or gets SIGHUP or SIGTERM. They are
+killed when the node ends, too.
 
 Who cancels the output closes it: the command gets SIGPIPE. The end of a terminal's input closes the
 terminal: its processes get SIGHUP.
@@ -114,7 +115,7 @@ class CommandStreams:
         """Handle the end of a child process. Returns whether it was a command's."""
         for command in self._commands.values():
             if command.pid == pid and command.code is None:  # else it is another one's by now
-                command.code = processes.exit_of(status)[0]
+                command.ended(processes.exit_of(status)[0])
                 return True
         return False
 
@@ -175,6 +176,8 @@ class _Command:
         self._line = b""
         #: Its exit code; None while it runs.
         self.code: int | None = None
+        self._has_terminal = request.terminal is not None
+        self._told_to_end = False
         self._terminal = -1
         ours: List[int] = []
         theirs: List[int] = []
@@ -229,6 +232,12 @@ class _Command:
         self._close()
         return True
 
+    def ended(self, code: int) -> None:
+        """It has just been reaped. A shell that was told to end, or hung up, may have left jobs."""
+        self.code = code
+        if self._has_terminal and (self._told_to_end or self._terminal < 0):
+            processes.kill_session(self.pid)
+
     def hang_up(self) -> None:
         """Kill its processes, and close its files."""
         if self.code is None:
@@ -273,6 +282,7 @@ class _Command:
         """Raises ValueError."""
         if number not in signal.valid_signals():
             raise ValueError
+        self._told_to_end = self._told_to_end or number in (signal.SIGTERM, signal.SIGHUP)
         with contextlib.suppress(ProcessLookupError, PermissionError):  # such as sudo's
             os.kill(self.pid, number)  # not reaped yet: the pid is its own
 

@@ -32,6 +32,9 @@ class MachineFacts(NamedTuple):
     time: float
     #: The controllers with which this user can limit nodes (`control_groups`), if that was tried.
     limits: Sequence[str] = ()
+    #: The same for all who ask this machine, and no other, until it is started again; "" if that is
+    #: not known.
+    boot: str = ""
 
 
 def facts() -> MachineFacts:
@@ -41,7 +44,13 @@ def facts() -> MachineFacts:
     except OSError:
         address = ""
     version = "%d.%d.%d" % sys.version_info[:3]
-    return MachineFacts(address, count_cpus(), count_memory(), gpu_numbers(), version, time.time())
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = ""
+    memory, gpus = count_memory(), gpu_numbers()
+    return MachineFacts(address, count_cpus(), memory, gpus, version, time.time(), boot=boot)
 
 
 def count_cpus() -> int:

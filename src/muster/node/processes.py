@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import signal
 import socket
 import sys
@@ -126,8 +127,9 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def kill_session(leader: int) -> None:
-    """Kill the processes of a session that are not in its leader's group, which must have been
-    killed, but not reaped. Those that ignore SIGHUP, as after `nohup`, are left."""
+    """Kill the processes of a session that are not in its leader's group. The leader was killed, or
+    has ended, and was reaped just now at the earliest: the number may be another's later. Those
+    that ignore SIGHUP, as after `nohup`, are left."""
     killed: Set[int] = set()
     while True:  # one may have forked before it was killed
         found = {pid for pid in _session(leader) if not _ignores_hangup(pid)} - killed
@@ -357,6 +359,34 @@ def wait_forwarding_signals(pid: int) -> int:
         elif not _sent_to_group(found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, found.si_signo)
+
+
+def wait_for_leader(pid: int, terminal: int) -> int:
+    """As `wait_forwarding_signals`, for the leader of the session of a terminal, of which a
+    descriptor is given. If it was told to end, or hung up, the rest of its session is killed; all
+    of it if a signal comes when the parent of this process has ended."""
+    told, parent = False, os.getppid()
+    while True:
+        found = signal.sigwaitinfo({*_FORWARDED, signal.SIGCHLD})
+        if found.si_signo == signal.SIGCHLD:
+            # not reaped yet: the number of the session is its own
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                if told or _is_hung_up(terminal):
+                    kill_session(pid)
+                return exit_of(os.waitpid(pid, 0)[1])[0]
+        elif not _sent_to_group(found):
+            told = told or found.si_signo in (signal.SIGTERM, signal.SIGHUP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, found.si_signo)
+                if os.getppid() != parent:
+                    signal_group(pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _is_hung_up(terminal: int) -> bool:
+    poll = select.poll()
+    poll.register(terminal, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def forwarded_signals(*, keys: bool) -> Iterator[int]:

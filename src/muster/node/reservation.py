@@ -130,8 +130,9 @@ def units_of(demand: Demand) -> list[str]:
         count = demand.has_gpus
         numbers = numbers[:count] if len(numbers) >= count else list(range(count))
     if demand.gpus and demand.gpus > len(numbers) and not demand.reduced:
-        has = "no GPUs" if not numbers else "%d GPUs" % len(numbers)
-        raise CannotReserve("it has %s, and %d are needed" % (has, demand.gpus))
+        has = {0: "no GPUs", 1: "1 GPU"}.get(len(numbers), "%d GPUs" % len(numbers))
+        verb = "is" if demand.gpus == 1 else "are"
+        raise CannotReserve("it has %s, and %d %s needed" % (has, demand.gpus, verb))
     names = [_GPU + str(number) for number in numbers]
     return names or ["slot%d" % number for number in range(max(1, demand.slots))]
 

@@ -749,7 +749,7 @@ def host_facts(
     cpus = facts.cpus if amounts.cpus is None else max(1, int(amounts.cpus))
     memory = facts.memory if amounts.memory is None else amounts.memory
     known = facts._replace(cpus=cpus, memory=memory)._asdict()
-    del known["limits"]
+    del known["limits"], known["boot"]
     return messages.HostFacts(
         **known,
         user=_user(),

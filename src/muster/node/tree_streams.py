@@ -96,12 +96,17 @@ class TreeStreams:
 def _is_empty(path: str, own: object) -> bool:
     """Whether there is nothing to send of a folder. own: see above."""
     try:
-        return all(
-            name == own and not os.listdir(os.path.join(path, name)) for name in os.listdir(path)
-        )
+        names = os.listdir(path)
     except FileNotFoundError:
         return True
     except (OSError, ValueError):  # the child says why
+        return False
+    if names != [own]:
+        return not names
+    inner = os.path.join(path, names[0])
+    try:
+        return stat.S_ISDIR(os.lstat(inner).st_mode) and not os.listdir(inner)
+    except OSError:
         return False
 
 

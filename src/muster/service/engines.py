@@ -85,7 +85,8 @@ def remove(name: str, *, force: bool = False) -> Path:
         raise InvalidInput(Problem("", f"no engine {name} was added", f"added: {known}"))
     if not force and (runs := _runs_on(name, home)):
         verb = "use" if len(runs) > 1 else "uses"
-        hint = "end them first, or leave their nodes alone with --force"
+        forced = "--force removes the engine anyway, and then no command can reach their nodes"
+        hint = f"end these runs first; {forced}"
         text = f"{named(sorted(runs), _MOST_RUNS)} {verb} engine {name}"
         raise InvalidInput(Problem("", text, hint))
     file.unlink()

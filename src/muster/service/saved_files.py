@@ -68,8 +68,9 @@ def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRec
             raise InvalidInput(Problem(str(place), text, _hint(run, node))) from None
     text = f"node-{node.rank} of {run.name} is {node.state}"
     if slot is None:
-        reused = "its working directory has been reused by another replica"
-        text += f": {reused}; only its outputs are kept"
+        others = "its working directory has been reused by another replica; "
+        is_array = any(one.name == node.group for one in plan.arrays())
+        text += f": {others if is_array else ''}only its outputs are kept"
     else:
         text += ": of its files, only its outputs and its working directory are kept"
     raise InvalidInput(Problem(str(place), text, _hint(run, node)))

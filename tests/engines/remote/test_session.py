@@ -454,6 +454,27 @@ class TestReplicas:
         close(one)
         assert output(one).read_text() == newest
 
+    def test_outputs_that_come_late_replace_those_of_an_earlier_incarnation(
+        self, open_session: Open, network: Network, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = open_session()
+        for incarnation in (0, 1):
+            one.session.start(incarnation, [NodeRef(0, incarnation)])
+            if incarnation:
+                first = output(one).read_text()
+                network.cut_one_at_end(one)
+            one.until(lambda: bool(one.events) and isinstance(one.events[-1], NodeEnded))
+            one.events.clear()
+        assert output(one).read_text() == first
+        accept = one.session._accept
+        monkeypatch.setattr(one.session, "_is_usable", lambda slot: False)
+        assert accept(NodeRef(0, 2)) is not None, "which leaves nothing"
+        network.cut.clear()
+        one.until(lambda: output(one).read_text() != first)
+        one.session.kill([NodeRef(0, 2)])
+        monkeypatch.undo()
+        close(one)
+
     def test_urls_are_not_waited_for_by_the_slot_of_a_replica_that_is_killed(
         self, open_session: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -297,6 +297,8 @@ class Gang:
     def _refusal(self) -> Choice:
         needed = len(self._demands)
         text = f"{needed} machines are needed at the same time, and fewer can be used"
+        if len({one.machine.name for one in self._slots}) < len(self._slots):
+            text = f"room for {needed} nodes is needed at the same time, and there is less"
         if needed == 1:
             text = "no machine can be used"
         reasons = {f"{one.machine.name}: {one.failed}": None for one in self._slots if one.failed}

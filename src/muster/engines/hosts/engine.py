@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from muster.engines.base import Capabilities
 from muster.engines.hosts.profile import read_settings
 from muster.engines.remote.engine import RemoteEngine
@@ -60,7 +62,9 @@ class HostsEngine(RemoteEngine):
         """See `Engine.findings`."""
         from muster.engines.hosts.examine import examine
 
-        return examine(self._profile.machines, self._profile.folder, self._ssh())
+        # one that is shared may have been made with other keys, or to another machine
+        ssh = replace(self._ssh(), shared=False)
+        return examine(self._profile.machines, self._profile.folder, ssh)
 
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
         """See `Engine.addresses`. They are known when nodes have machines."""
@@ -89,13 +93,13 @@ class HostsEngine(RemoteEngine):
 
     def _too_many(self, plan: RunPlan) -> list[Problem]:
         room = self._room
-        nodes = plan.policy.size_at_once
+        # of an array, one replica at a time will do
+        alone = [group.size for group in plan.groups if not group.is_array]
+        nodes = sum(alone) + max((one.nodes for one in plan.groups if one.is_array), default=0)
         if nodes <= room:
             return []
         text = f"{nodes} nodes run at the same time, and engine {self.name} has room for {room}"
         hint = f"add machines or `slots` to {self._home.engines / self.name}.toml"
-        if plan.has_arrays:
-            hint += ", or run fewer replicas at once (--parallelism)"
         return [Problem("", text, hint)]
 
     def _too_many_gpus(self, plan: RunPlan) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from muster.describe.words import plural
@@ -27,17 +27,33 @@ _MAX_SKEW = 5.0
 def examine(machines: Sequence[Machine], folder: str, ssh: SshSettings) -> list[Finding]:
     """A finding for each machine. folder: of the nodes' files there, which is created."""
     with ThreadPoolExecutor(min(_AT_ONCE, len(machines))) as pool:
-        return list(pool.map(lambda machine: _examine(machine, folder, ssh), machines))
+        return without_repeats(pool.map(lambda one: _examine(one, folder, ssh), machines))
 
 
-def _examine(machine: Machine, folder: str, ssh: SshSettings) -> Finding:
+def without_repeats(asked: Iterable[tuple[Finding, str]]) -> list[Finding]:
+    """The findings, where those of a machine that was found under another name before say so.
+    asked: with `MachineFacts.boot`."""
+    names: dict[str, str] = {}
+    found = []
+    for finding, boot in asked:
+        first = names.setdefault(boot, finding.name) if boot else finding.name
+        if first != finding.name:
+            advice = "list it once, and set `slots` to run several nodes of a run on it"
+            says = f"the same machine as {first}"
+            finding = Finding(finding.name, False, says, advice)  # noqa: PLW2901
+        found.append(finding)
+    return found
+
+
+def _examine(machine: Machine, folder: str, ssh: SshSettings) -> tuple[Finding, str]:
+    """The finding, and `MachineFacts.boot`."""
     begun = time.time()
     try:
         answer = run_program(ssh, machine, "facts", folder, timeout=_TIMEOUT)
         facts = read(MachineFacts, json.loads(answer))
     except (OSError, ValueError) as error:
-        return Finding(machine.name, False, str(error))
-    return describe(machine, facts, begun, time.time())
+        return Finding(machine.name, False, str(error)), ""
+    return describe(machine, facts, begun, time.time()), facts.boot
 
 
 def describe(machine: Machine, facts: MachineFacts, begun: float, now: float) -> Finding:

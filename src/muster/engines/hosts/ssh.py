@@ -69,11 +69,14 @@ class SshSettings(Struct, frozen=True):
     sockets: Path
     #: See `HostsProfile.ssh_config`.
     config: str | None = None
+    #: Whether connections to a machine share one to its sshd; if not, each logs in.
+    shared: bool = True
 
     def command(self, machine: Machine, words: Sequence[str]) -> list[str]:
         """The command line that runs these words on a machine, which its user's shell reads."""
         options = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
-        options.append(f"-oControlPath={self.sockets / self._socket_name(machine)}")
+        socket = self.sockets / self._socket_name(machine) if self.shared else "none"
+        options.append(f"-oControlPath={socket}")
         if self.config is not None:
             options += ["-F", self.config]
         if machine.user is not None:
@@ -90,8 +93,12 @@ class SshSettings(Struct, frozen=True):
         return shlex.join(["ssh", *words, host])
 
     def _socket_name(self, machine: Machine) -> str:
-        """A short one."""
-        parts = (machine.host, machine.user, machine.port, self.config)
+        """A short one. With another configuration, it may be another machine."""
+        config = b""
+        if self.config is not None:
+            with contextlib.suppress(OSError):  # ssh says what is wrong
+                config = Path(self.config).expanduser().read_bytes()
+        parts = (machine.host, machine.user, machine.port, self.config, config)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

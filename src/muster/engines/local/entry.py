@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
@@ -199,13 +200,19 @@ def _run_in_node(
         os._exit(code)
 
 
-def _execute(record: LaunchRecord, command: NodeCommand) -> NoReturn:
-    """In the child inside the node: become the command."""
+def _execute(record: LaunchRecord, command: NodeCommand) -> None:
+    """In the child inside the node: become the command, or wait for it if it has a terminal. Does
+    not return."""
     code = processes.NOT_EXECUTABLE
     try:
-        namespaces.die_with_parent()
         if command.terminal:
+            leader = os.fork()
+            if leader:
+                namespaces.die_with_parent(signal.SIGHUP)  # it ends the jobs of a shell then
+                code = processes.wait_for_leader(leader, 0)
+                return
             os.login_tty(0)
+        namespaces.die_with_parent()
         os.chdir(command.cwd or record.cwd)
         env = {**record.environments[0], **command.env}
         processes.execute(command.argv, env)

@@ -106,9 +106,9 @@ def bind(source: str, target: str, *, read_only: bool = False) -> None:
         mount(source, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | repeated)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends."""
-    _call("prctl", "prctl", _PR_SET_PDEATHSIG, 9, 0, 0, 0)
+def die_with_parent(number: int = 9) -> None:
+    """Have the kernel kill this process, or signal it, when the thread that forked it ends."""
+    _call("prctl", "prctl", _PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def map_user(inside: tuple[int, int], outside: tuple[int, int]) -> None:

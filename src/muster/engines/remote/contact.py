@@ -121,6 +121,8 @@ class Contact:
         #: Whether the last connection has ended since the server broke the rules. It may do that on
         #: each: what was not taken is said again.
         self.violated = False
+        #: Why contact was lost last, or the last dial has failed; "" before that.
+        self.why_lost = ""
         #: The streams of the connection; new ones with each.
         self.streams = Streams(supervisor=True)
         self._participant.notify()
@@ -260,6 +262,7 @@ class Contact:
         # those that are lost together are not dialed together
         self._due = self._loop.now() + self._pause * random.uniform(0.5, 1)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self.why_lost = why
         self._owner.lost(why)
 
     def _hang_up(self) -> None:

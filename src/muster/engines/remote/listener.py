@@ -27,7 +27,7 @@ from muster.node.tls import server_context, supervisor_name, wrap
 _TIMEOUT, _REFUSED_TIMEOUT = 10.0, 2.0
 #: The most connections at a time that have not proven themselves, as each takes a descriptor; the
 #: backlog of others; and for how many seconds the oldest keeps its place when all have spoken.
-_MOST, _BACKLOG, _MOST_WAIT = 256, 4096, 0.5
+_MOST, _BACKLOG, _MOST_WAIT = 256, 4096, 2.0
 #: Connections that are accepted at once: others of the process wait meanwhile.
 _AT_ONCE = 16
 #: Pause after a failed accept, in seconds.

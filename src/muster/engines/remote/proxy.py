@@ -211,7 +211,8 @@ class _Client:
         if contact is None:
             stream.cancel(f"node-{rank} has no processes" if type(rank) is int else "no node given")
         elif not contact.up:
-            stream.cancel(f"node-{rank} cannot be reached now")
+            why = f": {contact.why_lost}" if contact.why_lost else ""
+            stream.cancel(f"node-{rank} cannot be reached now{why}")
         elif contact.streams.count >= MOST - _RESERVED_STREAMS:
             stream.cancel(f"too many commands run in node-{rank}, or connections are open to it")
         elif (asked := self._at_node(about, rank, contact.streams)) is None:

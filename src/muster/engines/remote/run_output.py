@@ -3,6 +3,7 @@ they leave when they end, which is here before their ends are reported (`remote.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -66,6 +67,9 @@ class RunOutput:
         self._outputs: dict[int, NodeOutput] = {}  # of the newest incarnations, if they run
         self._collections: dict[int, Collection] = {}  # of those that have ended
         self._kept_there: set[int] = set()  # those of which some outputs are on their hosts only
+        #: (folder, path in it) of a file of a node that was restarted -> the incarnation that has
+        #: left what is here.
+        self._last_written: dict[tuple[str, str], int] = {}
         self._end_order = EndOrder()
         self._unheard = set(unheard)
         self._has_old_logs = False  # whether logs of earlier attempts are not finished
@@ -195,9 +199,7 @@ class RunOutput:
             self._changed(slot)
 
         def wanted(target: Path, name: str) -> bool:
-            """What a later incarnation has left is not replaced: its host may have been reached
-            first."""
-            return self._is_newest(node) or version_at(str(target), name) is None
+            return self._is_wanted(node, target, name)
 
         def copy(target: Path, receive: Receive) -> TreeCopy:
             path = f"{folder}/{RUN}/{target.name}"
@@ -208,6 +210,18 @@ class RunOutput:
         receive_other = partial(receive_tree, wanted=wanted)
         trees = [copy(one, receivers.get(one, receive_other)) for one in self._copied_folders()]
         return trees + self._mounts.copies(slot, node.rank, folder, changed, kept=node.kept)
+
+    def _is_wanted(self, node: RemoteNode, target: Path, name: str) -> bool:
+        """Whether to write a file that a node has left. What a later incarnation has left is not
+        replaced: its host may have been reached first. In the thread that unpacks."""
+        place = target.name, os.path.normpath(name)
+        if node.rank < 0:  # of an earlier session, which has collected it
+            return version_at(str(target), name) is None
+        if not self._is_newest(node) and self._last_written.get(place, -1) > node.incarnation:
+            return False
+        if node.takes_turns and node.incarnation > 0:
+            self._last_written[place] = node.incarnation
+        return True
 
     def is_collecting(self, slot: int) -> bool:
         """Whether files are on the way that the newest incarnation in a slot has left."""
