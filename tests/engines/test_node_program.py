@@ -16,7 +16,8 @@ import pytest
 
 import muster
 from muster import node
-from muster.engines.node_program import node_program
+from muster.engines import node_program as module
+from muster.engines.node_program import node_program, program_key
 from muster.node.greeting import PROTOCOL
 from muster.node.messages import Ended, HostFacts, Leave, Ready, Started
 from muster.node.processes import state_of
@@ -233,3 +234,14 @@ def test_names_dates_and_modes_are_fixed() -> None:
 
 def _archive(content: bytes) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BytesIO(content))
+
+
+def test_the_key_depends_on_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = program_key()
+    assert program_key() == key
+    modules = module._modules(SOURCE)
+    name, content = next((name, content) for name, content in modules.items() if content)
+    changed = {**modules, name: bytes([content[0] ^ 1]) + content[1:]}
+    for other in (changed, {**modules, "new.py": b""}):
+        monkeypatch.setattr(module, "_modules", lambda folder, found=other: found)
+        assert program_key() != key
