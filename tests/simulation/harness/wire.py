@@ -101,7 +101,7 @@ class Wire:
         held, now = self._events_held[event.rank], self.queue.now
         if late is not None:
             held = self._events_held[event.rank] = max(held, now + late)
-        if held <= now:
+        if held < now or not held:  # else an earlier one may be delivered at this very moment
             return events
         self.queue.at(held, self._deliver, self._event_generation, events)
         return ()
