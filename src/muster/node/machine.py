@@ -32,8 +32,7 @@ class MachineFacts(NamedTuple):
     time: float
     #: The controllers with which this user can limit nodes (`control_groups`), if that was tried.
     limits: Sequence[str] = ()
-    #: The same for all who ask this machine, and no other, until it is started again; "" if that is
-    #: not known.
+    #: Of the kernel: the same until it is started again; "" if that is not known.
     boot: str = ""
 
 

@@ -6,13 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from muster.engines.findings import Finding
 from muster.engines.hosts.engine import HostsEngine
-from muster.engines.hosts.examine import describe
+from muster.engines.hosts.examine import describe, without_repeats
 from muster.engines.hosts.profile import Machine
 from muster.engines.profiles import read_profile
 from muster.node.machine import MachineFacts
 from muster.storage.home import Home
 from support.ssh_hosts import add_engine, needs_sshd, shared_sshd
+
+
+def test_a_machine_that_may_be_listed_twice() -> None:
+    works, fails = Finding("a", True, "fine"), Finding("b", False, "clock ahead", "set it")
+    found = without_repeats([(works, "k"), (fails, "k"), (works, "other"), (fails, "")])
+    advice = "if it is the same machine as a, list it once, and set `slots`"
+    again = Finding("b", False, "clock ahead, kernel of a", f"set it; {advice}")
+    assert found == [works, again, works, fails]
+
 
 FACTS = MachineFacts("10.0.0.7", 8, 64 << 30, [0, 1], "3.11.2", 1000.0, ["cpu", "memory"])
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from msgspec.structs import replace
+
 from muster.describe.words import plural
 from muster.engines.findings import Finding
 from muster.engines.hosts.profile import Machine
@@ -31,17 +33,18 @@ def examine(machines: Sequence[Machine], folder: str, ssh: SshSettings) -> list[
 
 
 def without_repeats(asked: Iterable[tuple[Finding, str]]) -> list[Finding]:
-    """The findings, where those of a machine that was found under another name before say so.
-    asked: with `MachineFacts.boot`."""
+    """The findings; those of machines that seem to have been found under another name before say
+    so. asked: with `MachineFacts.boot`, which containers of one machine share."""
     names: dict[str, str] = {}
     found = []
     for finding, boot in asked:
         first = names.setdefault(boot, finding.name) if boot else finding.name
         if first != finding.name:
-            advice = "list it once, and set `slots` to run several nodes of a run on it"
-            says = f"the same machine as {first}"
-            finding = Finding(finding.name, False, says, advice)  # noqa: PLW2901
-        found.append(finding)
+            advice = f"if it is the same machine as {first}, list it once, and set `slots`"
+            both = "; ".join([finding.advice, advice] if finding.advice else [advice])
+            found.append(replace(finding, says=f"{finding.says}, kernel of {first}", advice=both))
+        else:
+            found.append(finding)
     return found
 
 
