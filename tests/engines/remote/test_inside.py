@@ -283,6 +283,7 @@ class Contact:
 
     def __init__(self) -> None:
         self.up = True
+        self.why_lost = ""
         self.connect()
 
     def connect(self) -> None:
@@ -393,7 +394,7 @@ def test_contact_that_is_lost_or_was(proxied: Proxied) -> None:
     proxied.proxy.changed(3)
     proxied.work()
     assert [one.canceled for one in streams] == ["the node's own reason", ""]
-    contact.up = False
+    contact.up, contact.why_lost = False, "no route to host"
     contact.streams.close("the connection is closed")
     proxied.proxy.changed(3)
     proxied.work()
@@ -403,7 +404,7 @@ def test_contact_that_is_lost_or_was(proxied: Proxied) -> None:
     nodes = proxied.client.streams.open({"kind": "nodes"})
     proxied.work()
     assert [one.canceled for one in streams[2:]] == [
-        "node-3 cannot be reached now",
+        "node-3 cannot be reached now: no route to host",
         "node-4 has no processes",
     ]
     assert nodes.result == {"reachable": [], "unreachable": [3]}
