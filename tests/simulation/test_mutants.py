@@ -137,16 +137,6 @@ def handed_over_early(patch: Patch) -> None:
     patch.setattr(Controller, "step", step)
 
 
-def outcome_with_the_last_ends(patch: Patch) -> None:
-    """The session closes, and its nodes' servers forget them, before their ends are recorded."""
-    real = stopping.apply
-
-    def apply(transition: Transition, *, outcome_apart: bool) -> None:
-        real(transition, outcome_apart=False)
-
-    patch.setattr(stopping, "apply", apply)
-
-
 def order_ignored(patch: Patch) -> None:
     patch.setattr(start_order, "blocked_by", lambda policy, counts, index: None)
 
@@ -1086,7 +1076,6 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (exit_code_always_1, "the outcome matches the nodes"),
     (no_checkpoint_at_max_runtime, "every node may save"),
     (handed_over_early, "a run that is handed over has no processes"),
-    (outcome_with_the_last_ends, "a program runs once per incarnation"),
     (queued_nodes_are_late, "no deadline counts time in a queue"),
     (queued_replicas_are_late, "no deadline counts time in a queue"),
     (clocks_count_the_queue, "no deadline counts time in a queue"),

@@ -395,7 +395,10 @@ class AgentSession:
             if self._contacts.infrastructure is not None:
                 self._contacts.infrastructure.release_all()
             self._wire.cut()  # nobody is there to obey commands that arrive later
-            self._world.clear()  # nor to tell the next session what has happened
+            if self._contacts.infrastructure is not None:
+                self._world.lose_all()
+            else:
+                self._world.clear()  # nor to tell the next session what has happened
             self._queue.after(self._closing, self._report, [SessionClosed()])
 
     def finish_logs(self) -> None:
