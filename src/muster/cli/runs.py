@@ -237,10 +237,8 @@ def cancel(
 def _wait_for_rest(client: Client, run: RunSummary) -> RunSummary:
     """The run, once it has ended or is suspended. Says after a while, once, if it waits for nodes
     that cannot be reached."""
-    from muster.client.following import wait
+    from muster.client.following import unreachable_nodes, wait
     from muster.lifecycle.ranks import format_ranks
-    from muster.lifecycle.states import ALIVE
-    from muster.store.records import NodeFilter
 
     said = False
 
@@ -248,9 +246,7 @@ def _wait_for_rest(client: Client, run: RunSummary) -> RunSummary:
         nonlocal said
         if said:
             return
-        nodes = client.api.nodes(run.id, NodeFilter(states=ALIVE))
-        lost = [node for node in nodes if node.unreachable_since is not None]
-        if lost:
+        if lost := unreachable_nodes(client.api, run.id):
             said = True
             ranks = f"rank{'s' * (len(lost) > 1)} {format_ranks(node.rank for node in lost)}"
             why = f" ({lost[0].unreachable_why})" if lost[0].unreachable_why else ""
@@ -359,13 +355,13 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     \b
     muster runs suspend train-3 train-4
     """
+    from muster.client.client import Client
+
+    client = Client()
     found = _find(run_name)
     _refuse_if_not_suspendable(found)
     for run in found:
         run.suspend()
-    from muster.client.client import Client
-
-    client = Client()
     for run in found:
         if not no_wait:
             _wait_for_rest(client, client.api.find_run(run.id))

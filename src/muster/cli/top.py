@@ -165,12 +165,10 @@ class _View:
 
     def _note_unreachable(self, run_id: str) -> None:
         """Note which nodes are not shown because they cannot be reached."""
+        from muster.client.following import unreachable_nodes
         from muster.lifecycle.ranks import format_ranks
-        from muster.lifecycle.states import ALIVE
-        from muster.store.records import NodeFilter
 
-        nodes = self._client.api.nodes(run_id, NodeFilter(states=ALIVE))
-        if lost := [node.rank for node in nodes if node.unreachable_since is not None]:
+        if lost := [node.rank for node in unreachable_nodes(self._client.api, run_id)]:
             several = len(lost) > 1
             text = "nodes {} are not shown: they" if several else "node {} is not shown: it"
             self.unread.append(f"{text.format(format_ranks(lost))} cannot be reached")

@@ -13,7 +13,7 @@ from muster.lifecycle.states import AT_REST
 
 if TYPE_CHECKING:
     from muster.api.interface import MusterAPI
-    from muster.store.records import RunSummary
+    from muster.store.records import NodeRecord, RunSummary
 
 _CATEGORIES = {"not_answering": NotAnswering, "low_space": LowSpace}
 
@@ -43,6 +43,15 @@ def wait(
             show()
     assert run is not None, "the last item is the run at rest"
     return run
+
+
+def unreachable_nodes(api: MusterAPI, run_id: str) -> list[NodeRecord]:
+    """The nodes of a run that run, as far as is known, and that cannot be reached."""
+    from muster.lifecycle.states import ALIVE
+    from muster.store.records import NodeFilter
+
+    nodes = api.nodes(run_id, NodeFilter(states=ALIVE))
+    return [node for node in nodes if node.unreachable_since is not None]
 
 
 async def wait_async(api: MusterAPI, run_id: str, timeout: float | None = None) -> RunSummary:

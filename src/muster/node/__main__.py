@@ -75,7 +75,7 @@ def _facts(words: Sequence[str]) -> int:
 
     from muster.node.bridge import check_folder
     from muster.node.control_groups import usable_limits
-    from muster.node.machine import facts
+    from muster.node.machine import boot_id, facts
     from muster.node.reservation import CannotReserve
 
     try:
@@ -84,7 +84,7 @@ def _facts(words: Sequence[str]) -> int:
     except CannotReserve as error:
         _complain(str(error))
         return 1
-    found = facts()._replace(limits=usable_limits())
+    found = facts()._replace(limits=usable_limits(), boot=boot_id())
     return _print(json.dumps(found._asdict()) + "\n")
 
 

@@ -32,7 +32,7 @@ class MachineFacts(NamedTuple):
     time: float
     #: The controllers with which this user can limit nodes (`control_groups`), if that was tried.
     limits: Sequence[str] = ()
-    #: Of the kernel: the same until it is started again; "" if that is not known.
+    #: Of the kernel: the same until it is started again; "" if that is not known, or not asked for.
     boot: str = ""
 
 
@@ -43,13 +43,16 @@ def facts() -> MachineFacts:
     except OSError:
         address = ""
     version = "%d.%d.%d" % sys.version_info[:3]
+    return MachineFacts(address, count_cpus(), count_memory(), gpu_numbers(), version, time.time())
+
+
+def boot_id() -> str:
+    """See `MachineFacts.boot`."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
+            return file.read().strip()
     except OSError:
-        boot = ""
-    memory, gpus = count_memory(), gpu_numbers()
-    return MachineFacts(address, count_cpus(), memory, gpus, version, time.time(), boot=boot)
+        return ""
 
 
 def count_cpus() -> int:

@@ -41,10 +41,10 @@ def without_repeats(asked: Iterable[tuple[Finding, str]]) -> list[Finding]:
         first = names.setdefault(boot, finding.name) if boot else finding.name
         if first != finding.name:
             advice = f"if it is the same machine as {first}, list it once, and set `slots`"
-            both = "; ".join([finding.advice, advice] if finding.advice else [advice])
-            found.append(replace(finding, says=f"{finding.says}, kernel of {first}", advice=both))
-        else:
-            found.append(finding)
+            advice = "; ".join(filter(None, (finding.advice, advice)))
+            says = f"{finding.says}, kernel of {first}"
+            finding = replace(finding, says=says, advice=advice)  # noqa: PLW2901
+        found.append(finding)
     return found
 
 

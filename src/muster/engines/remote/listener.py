@@ -156,12 +156,13 @@ class Listener:
     def _accept(self, _ready: Mapping[int, int]) -> None:
         """Accept connections."""
         for _ in range(_AT_ONCE):
-            if len(self._unproven) >= _MOST and not self._has_arrivals():
-                break
-            if (room_at := self._make_room()) is not None:
-                self._participant.unwatch(self._socket.fileno())
-                self._participant.wake_at(room_at)
-                return
+            if len(self._unproven) >= _MOST:
+                if not self._has_arrivals():
+                    break
+                if (room_at := self._make_room()) is not None:
+                    self._participant.unwatch(self._socket.fileno())
+                    self._participant.wake_at(room_at)
+                    return
             try:
                 sock, _ = self._socket.accept()
             except BlockingIOError:
@@ -180,11 +181,9 @@ class Listener:
         return bool(poll.poll(0))
 
     def _make_room(self) -> float | None:
-        """Close a connection if there are too many: the oldest of those that have said nothing, or
+        """Close a connection, as there are too many: the oldest of those that have said nothing, or
         of all. So a node, which speaks at once, gets in however many others connect. Returns when
         there is room if many nodes connect at once, which need some time; None: now."""
-        if len(self._unproven) < _MOST:
-            return None
         silent = next((one for one in self._unproven if not one.has_spoken), None)
         oldest = next(iter(self._unproven))
         room_at = oldest.since + _MOST_WAIT
