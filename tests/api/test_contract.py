@@ -210,6 +210,8 @@ def test_a_plan_is_described_and_its_problems_are_found(api: MusterAPI) -> None:
     assert prepared.notes == prepared.plan.notes
     limits = api.plan_limits(prepared.plan)
     assert [*limits.memory] == ["workers"]
+    assert limits.created == {}
+    assert api.dry_run(prepared.plan) == []
     assert api.packed_files(prepared) == []
     assert api.check_framework(prepared.plan, {"PATH": "/bin"}).problems == ()
     problems = api.review(parse_spec({"name": "x", "nodes": 0}), changes_from_mapping({}))

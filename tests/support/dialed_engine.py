@@ -13,19 +13,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from muster.engines.base import Report, RunContext
+from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.remote.hosts import Host, HostsOwner
+from muster.engines.remote.hosts import Host, Hosts, HostsOwner
 from muster.node.files import replace_file
 from muster.node.serve import SETTINGS, TOKEN
 from support.remote_engine import Machine, Servers
-
-if TYPE_CHECKING:
-    from muster.engines.remote.session import RemoteSession
 
 #: Seconds between looks at the servers.
 _PERIOD = 0.2
@@ -70,15 +66,8 @@ _FILE = "infrastructure.json"
 class Dialed(Servers):
     name = "dialed"
 
-    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
-        from muster.engines.remote.contact import SupervisorId  # commands need none of it
-        from muster.engines.remote.session import RemoteSession
-
-        supervisor = SupervisorId(context.plan.run_id, context.turn)
-        machine = Machine.at(context.home.root / "host")
-        return RemoteSession(
-            context, supervisor, loop, report, lambda owner: Started(machine, context, loop, owner)
-        )
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
+        return Started(Machine.at(context.home.root / "host"), context, loop, owner)
 
 
 class Started:

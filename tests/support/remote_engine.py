@@ -22,23 +22,19 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.engines.base import Capabilities, Report, RunContext
+from muster.engines.base import Capabilities, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_program import node_program
 from muster.engines.remote import plan_checks
 from muster.engines.remote.engine import RemoteEngine
-from muster.engines.remote.hosts import Host, HostsOwner
+from muster.engines.remote.hosts import Host, Hosts, HostsOwner
 from muster.errors import Problem
 from muster.frameworks.base import Network
 from muster.node.connection import Pipes
 from muster.plan.model import RunPlan
-
-if TYPE_CHECKING:
-    from muster.engines.remote.session import RemoteSession
 
 
 class Servers(RemoteEngine):
@@ -63,15 +59,8 @@ class Servers(RemoteEngine):
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         return plan_checks.problems(self.name, plan)
 
-    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
-        from muster.engines.remote.contact import SupervisorId  # commands need none of it
-        from muster.engines.remote.session import RemoteSession
-
-        supervisor = SupervisorId(context.plan.run_id, context.turn)
-        machine = Machine.at(context.home.root / "host")
-        return RemoteSession(
-            context, supervisor, loop, report, lambda owner: Folders(machine, context, loop, owner)
-        )
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
+        return Folders(Machine.at(context.home.root / "host"), context, loop, owner)
 
 
 class Machine:

@@ -40,6 +40,8 @@ class PlanLimits(Struct, frozen=True):
     memory: Mapping[str, int]
     #: What the engine does that others do differently: sentences.
     engine: Sequence[str] = ()
+    #: What the engine would create: title -> text.
+    created: Mapping[str, str] = {}
 
 
 class DiskItem(Struct, frozen=True):

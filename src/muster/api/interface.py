@@ -33,6 +33,7 @@ from muster.api.retry import Retry
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
 from muster.caller import Caller
+from muster.engines.findings import Finding
 from muster.errors import Problem
 from muster.plan.model import RunPlan
 from muster.spec.models import JobSpec
@@ -190,6 +191,11 @@ class MusterAPI(Protocol):
 
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
         """What the nodes of a planned run would get of the machine."""
+        ...
+
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        """What the engine's infrastructure says of a planned run, without creating anything; empty
+        if it cannot say."""
         ...
 
     def packed_files(self, prepared: PreparedRun) -> list[str]:

@@ -12,6 +12,7 @@ import click
 from muster.api.answers import PlanLimits
 from muster.api.prepared import PreparedRun
 from muster.cli.arguments import json_option
+from muster.cli.findings import print_findings
 from muster.cli.output import print_json, print_table
 from muster.cli.run import options_of_run, prepare_all
 from muster.cli.run import run as _run
@@ -38,15 +39,19 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     explain_runs(ctx.meta["after"], as_json=as_json, **options)
 
 
-def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> None:
-    """Print the plan of the run that the options of `muster run` describe, or of each job.
+def explain_runs(
+    after: list[str] | None, *, as_json: bool, validate: bool = False, **options: Any
+) -> bool:
+    """Print the plan of the run that the options of `muster run` describe, or of each job. Returns
+    whether the infrastructure of its engine would accept it.
 
-    after: the words after `--`. Nothing is stored. Raises InvalidInput.
+    after: the words after `--`. validate: whether to ask the infrastructure. Nothing is stored.
+    Raises InvalidInput.
     """
     from muster.client.client import Client
 
     client = Client()
-    data = []
+    data, works = [], True
     for prepared in prepare_all(client, after, {**options, "yes": True}):  # nothing starts
         modules = _packed_modules(prepared, client.api.packed_files(prepared))
         if prepared.new_job:
@@ -58,8 +63,13 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
             first = [*modules, *(f"overridden for this run: {line}" for line in changed)]
             first += [f"cannot start: {problem}" for problem in prepared.missing]
             describe(prepared.plan, client.api.plan_limits(prepared.plan), first)
+        if validate and (found := client.api.dry_run(prepared.plan)):
+            works = works and all(one.works for one in found)
+            echo(err=as_json)
+            print_findings(found, err=as_json)
     if as_json:
         print_json(data[0] if len(data) == 1 else data)
+    return works
 
 
 def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> None:
@@ -79,6 +89,10 @@ def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> No
     )
     for name, number in listed.items():
         echo(f"only replica {number} of group {name} is listed; the others have the same nodes")
+    for title, text in limits.created.items():
+        echo(f"\n{title}:")
+        for line in text.splitlines():
+            echo(f"    {line}")
 
 
 def _listed(plan: RunPlan, replicas: Mapping[str, int]) -> Iterator[NodePlan]:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from muster.engines.findings import Finding
 
 
-def print_findings(findings: Iterable[Finding]) -> None:
-    """Print each, with what to do about it."""
+def print_findings(findings: Iterable[Finding], *, err: bool = False) -> None:
+    """Print each, with what to do about it. err: to standard error."""
     for finding in findings:
         mark = style("yes", "green") if finding.works else style("no ", "yellow")
-        echo(f"{mark} {finding.name}: {finding.says}", wrap=True, hang=4)
+        echo(f"{mark} {finding.name}: {finding.says}", wrap=True, hang=4, err=err)
         if finding.advice:
-            echo(f"    for more: {finding.advice}", wrap=True)
+            echo(f"    for more: {finding.advice}", wrap=True, err=err)

@@ -22,6 +22,7 @@ from muster.cli.job_options import (
 from muster.cli.terminal import echo, echo_notes
 from muster.cli.unread_input import note_unread_input
 from muster.control.launcher import Launcher
+from muster.errors import EXIT_BAD_INPUT, EXIT_OK
 
 if TYPE_CHECKING:
     from muster.api.prepared import PreparedRun
@@ -87,7 +88,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     if options["dry_run"]:
         from muster.cli.explain import explain_runs
 
-        return explain_runs(ctx.meta["after"], **options)
+        works = explain_runs(ctx.meta["after"], validate=True, **options)
+        ctx.exit(EXIT_OK if works else EXIT_BAD_INPUT)
     client = client_with_launcher()
     prepared_runs = prepare_all(client, ctx.meta["after"], options)
     code = start_and_follow(

@@ -426,6 +426,20 @@ class Engine(Protocol):
         differently, such as when a node without contact is replaced."""
         ...
 
+    def preview(self, plan: RunPlan) -> dict[str, str]:
+        """For `muster explain` only: what this engine would create for a run with this plan, as
+        title -> text, such as `sbatch script` -> the script; empty if there is nothing to show.
+
+        It is made by what makes it when the run starts, without secrets. Contacts no
+        infrastructure.
+        """
+        ...
+
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        """Have the infrastructure validate what `preview` shows, without creating it, for
+        `muster run --dry-run`; empty if it cannot."""
+        ...
+
     def check_added(
         self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
     ) -> list[Problem]:

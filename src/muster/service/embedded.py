@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
+    from muster.engines.findings import Finding
     from muster.errors import Problem
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
@@ -333,6 +334,12 @@ class EmbeddedAPI:
         from muster.service.planning import limits_of
 
         return limits_of(self.home, plan)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        from muster.service.planning import dry_run
+
+        return dry_run(self.home, plan)
 
     @_requires(Right.SUBMIT, "start runs")
     def packed_files(self, prepared: PreparedRun) -> list[str]:

@@ -26,6 +26,7 @@ from muster.storage.home import Home
 if TYPE_CHECKING:
     from muster.api.answers import PlanLimits
     from muster.engines.base import Engine
+    from muster.engines.findings import Finding
     from muster.frameworks.base import Network
     from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
@@ -265,7 +266,14 @@ def limits_of(home: Home, plan: RunPlan) -> PlanLimits:
 
     engine = engine_named(plan.engine, home)
     limits = engine.limits({group.name: group.resources for group in plan.groups})
-    return PlanLimits(limits, engine.shares_of_memory(plan), engine.explain(plan))
+    return PlanLimits(
+        limits, engine.shares_of_memory(plan), engine.explain(plan), engine.preview(plan)
+    )
+
+
+def dry_run(home: Home, plan: RunPlan) -> list[Finding]:
+    """See `engines.base.Engine.dry_run`."""
+    return engine_named(plan.engine, home).dry_run(plan)
 
 
 class _Shapes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,13 @@ from muster.identity import user_name
 from muster.spec.quantities import format_duration
 
 if TYPE_CHECKING:
-    from muster.engines.base import Report, RunContext
+    from muster.engines.base import RunContext
     from muster.engines.findings import Finding
+    from muster.engines.hosts.hosts import RunHosts
     from muster.engines.hosts.ssh import SshSettings
     from muster.engines.loop import RunLoop
     from muster.engines.profiles import Profile
-    from muster.engines.remote.session import RemoteSession
-    from muster.frameworks.base import Network
+    from muster.engines.remote.hosts import HostsOwner
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home
 
@@ -65,10 +65,6 @@ class HostsEngine(RemoteEngine):
         # one that is shared may have been made with other keys, or to another machine
         ssh = replace(self._ssh(), shared=False)
         return examine(self._profile.machines, self._profile.folder, ssh)
-
-    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
-        """See `Engine.addresses`. They are known when nodes have machines."""
-        return [""] * nodes
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
@@ -142,20 +138,12 @@ class HostsEngine(RemoteEngine):
 
         end_nodes(self._home.run_dir(run_id), run_id, self._ssh())
 
-    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
-        """See `Engine.open`."""
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunHosts:
+        """See `RemoteEngine.make_hosts`."""
         from muster.engines.hosts.hosts import RunHosts
-        from muster.engines.remote.contact import SupervisorId
-        from muster.engines.remote.session import RemoteSession
 
         user = f"{user_name()}@{socket.gethostname()}"
-        return RemoteSession(
-            context,
-            SupervisorId(context.plan.run_id, context.turn),
-            loop,
-            report,
-            lambda owner: RunHosts(context, self._profile, self._ssh(), user, loop, owner),
-        )
+        return RunHosts(context, self._profile, self._ssh(), user, loop, owner)
 
     def _ssh(self) -> SshSettings:
         from muster.engines.hosts.ssh import SshSettings, socket_folder

@@ -16,7 +16,7 @@ from muster.engines.hosts.record import Record, read_record, write_record
 from muster.engines.hosts.ssh import HostPipes, Lacks, Opening, SshSettings
 from muster.engines.loop import RunLoop
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
-from muster.engines.remote.resources import amounts_of
+from muster.engines.remote.server_settings import server_settings
 from muster.engines.reservations.demands import demand_of
 from muster.node.connection import Transport
 from muster.node.reservation import Offer, Situation
@@ -360,23 +360,17 @@ class RunHosts:
         plan = self._context.plan
         resources = plan.group_for(plan.nodes[slot]).resources
         owner = {"user": self._user, "run_id": plan.run_id, "run": plan.run_name, "rank": slot}
-        settings = {
-            "run_id": plan.run_id,
-            "rank": slot,
-            "isolation": self._record.isolation,
-            "archives": f"{self._record.folder}/code",
-            "environments": f"{self._record.folder}/environments",
-            "amounts": amounts_of(resources)._asdict(),
-            "reserve": {
-                "owner": owner,
-                "gpus": resources.gpus or None,
-                "has_gpus": machine.gpus,
-                "slots": machine.slots,
-                "queue": self._profile.queue,
-                "reduced": not resources.demands("gpus"),
-                "returns": slot in self._machines and bool(self._placed - {slot}),
-            },
+        reserve = {
+            "owner": owner,
+            "gpus": resources.gpus or None,
+            "has_gpus": machine.gpus,
+            "slots": machine.slots,
+            "queue": self._profile.queue,
+            "reduced": not resources.demands("gpus"),
+            "returns": slot in self._machines and bool(self._placed - {slot}),
         }
+        isolation, shared = self._record.isolation, self._record.folder
+        settings = server_settings(plan, slot, shared, isolation=isolation, reserve=reserve)
         folder = self._record.folder_of(plan.run_id, slot)
         opening = Opening(settings, restarts=restarts, absent=absent)
         return HostPipes(self._ssh, machine, folder, opening)

@@ -118,6 +118,14 @@ class LocalEngine:
         """See `Engine.explain`."""
         return []
 
+    def preview(self, plan: RunPlan) -> dict[str, str]:
+        """See `Engine.preview`."""
+        return {}
+
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        """See `Engine.dry_run`."""
+        return []
+
     def check_added(
         self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
     ) -> list[Problem]:

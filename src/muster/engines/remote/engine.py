@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from muster.engines.basic import BasicEngine
@@ -11,16 +12,48 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from muster.describe.stacks import ThreadStack
-    from muster.engines.base import NodeCommand, NodeProcess, PortForward, RunningNode, Stdio
+    from muster.engines.base import (
+        NodeCommand,
+        NodeProcess,
+        PortForward,
+        Report,
+        RunContext,
+        RunningNode,
+        Stdio,
+    )
+    from muster.engines.loop import RunLoop
+    from muster.engines.remote.hosts import Hosts, HostsOwner
+    from muster.engines.remote.session import RemoteSession
+    from muster.frameworks.base import Network
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
     from muster.storage.home import RunDir
 
 
 class RemoteEngine(BasicEngine):
-    """Has the methods of the capabilities `exec`, `forward`, `counters` and `stacks`, for sessions
-    that are a `remote.session.RemoteSession`: these open the way to their nodes (`remote.proxy`).
+    """Its sessions are those of `remote.session`, with the hosts that the engine makes. They open
+    the way to their nodes (`remote.proxy`) for the capabilities `exec`, `forward`, `counters` and
+    `stacks`, whose methods are here.
     """
+
+    @abstractmethod
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
+        """The hosts of a run that is opened. owner: the session, which learns of them."""
+
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
+        """See `Engine.open`."""
+        from muster.engines.remote.contact import SupervisorId  # other commands need none of it
+        from muster.engines.remote.session import RemoteSession
+
+        supervisor = SupervisorId(context.plan.run_id, context.turn)
+        return RemoteSession(
+            *(context, supervisor, loop, report),
+            lambda owner: self.make_hosts(context, loop, owner),
+        )
+
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """See `Engine.addresses`. They are known when nodes have hosts."""
+        return [""] * nodes
 
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
