@@ -42,6 +42,7 @@ PRINTS = {
     "runs scale": "runs scale --help",
     "runs show": "runs show last",
     "runs retry": "runs retry --help",
+    "rerun": "rerun --help",
     "runs table": "runs table last",
     "runs suspend": "runs suspend --help",
     "runs wait": "runs wait last",

@@ -11,7 +11,7 @@ from muster.errors import InvalidInput
 from muster.spec.models import JobSpec, Mount, Resources
 from muster.spec.override_flags import changes_from_flags, overrides_from_flags
 from muster.spec.override_models import GroupOverrides, RunOverrides
-from muster.spec.overrides import overrides_from_mapping
+from muster.spec.overrides import combined, overrides_from_mapping
 from muster.spec.partial_overrides import with_items
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
@@ -399,3 +399,34 @@ def test_items_of_a_run_that_is_resumed() -> None:
 def test_a_list_and_an_item_of_it() -> None:
     with pytest.raises(InvalidInput, match=r"args is also given as a whole \(keep only one"):
         changed(LISTS, "args=[x]", "args[0]=y")
+
+
+def test_overrides_are_combined() -> None:
+    first = {
+        "nodes": 2,
+        "env": {"A": "1", "B": "1"},
+        "engine": "hosts",
+        "node_groups": {"a": {"nodes": 3, "env": {"A": "1"}}, "b": {"nodes": 1}},
+    }
+    second = {
+        "engine": "slurm",
+        "env": {"B": "2"},
+        "tags": {"x": "y"},
+        "node_groups": {"a": {"nodes": 4, "env": {"B": "2"}}, "c": {"retries": 1}},
+    }
+    both = combined(overrides_from_mapping(first), overrides_from_mapping(second))
+    assert both == overrides_from_mapping(
+        {
+            "nodes": 2,
+            "engine": "slurm",
+            "env": {"A": "1", "B": "2"},
+            "tags": {"x": "y"},
+            "node_groups": {
+                "a": {"nodes": 4, "env": {"A": "1", "B": "2"}},
+                "b": {"nodes": 1},
+                "c": {"retries": 1},
+            },
+        }
+    )
+    assert combined(both, RunOverrides()) == both
+    assert combined(RunOverrides(), both) == both

@@ -342,6 +342,15 @@ class MusterAPI(Protocol):
         of its replicas is chosen, its Job is deleted, or its code cannot be read."""
         ...
 
+    def prepare_rerun(
+        self, run_id: str, changes: Changes, *, update_code: bool = False
+    ) -> PreparedRun:
+        """Prepare another run of a run's Job with the same overrides, changed by these, such as on
+        another engine. update_code: of the Job's code as it is now; then the Job may be a new
+        version, to be recorded or discarded. Raises InvalidInput with every problem, and if the run
+        is in progress, or its Job is deleted."""
+        ...
+
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         """Request another number of replicas of a group; a suspended run applies it when it is
         resumed. Raises InvalidInput if the group cannot have it, or the run is ending."""

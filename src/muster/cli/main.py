@@ -33,6 +33,7 @@ _COMMANDS = {
     "events": ("muster.cli.events", "Show what happened to a run."),
     "wait": ("muster.cli.runs:wait", "Wait until a run ends."),
     "cancel": ("muster.cli.runs:cancel", "Cancel runs; canceled runs cannot be resumed."),
+    "rerun": ("muster.cli.rerun", "Run again what a run ran, such as on another engine."),
     "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),
     "runs": ("muster.cli.runs", "Suspend, resume and scale runs; all commands for runs."),
     "top": ("muster.cli.top", "Show the CPU, memory and I/O of running nodes, live."),

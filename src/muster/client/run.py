@@ -204,6 +204,19 @@ class JobRun(RunFacts):
         chosen = Retry("unfinished" if unfinished else "failed", text, update_code)
         return JobRun(self._api, self._api.start(self._api.prepare_retry(self.id, chosen)))
 
+    def rerun(self, *, update_code: bool = False, **overrides: Any) -> JobRun:
+        """Start a new run of the same Job with the same settings, but for these overrides, as of
+        `muster.run`: `run.rerun(engine="slurm", nodes=16)`. Returns the new run.
+
+        update_code: run the Job's file, folder or repository as it is now, not as it was. Raises
+        InvalidInput with every problem, and if it is in progress.
+        """
+        from muster.spec.overrides import changes_from_mapping
+
+        changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
+        prepared = self._api.prepare_rerun(self.id, changes, update_code=update_code)
+        return JobRun(self._api, self._api.start(prepared))
+
     def delete(self) -> None:
         """Delete a run that has ended, with its output. Raises InvalidInput if it has not."""
         self._api.delete(self.id)

@@ -76,6 +76,13 @@ class RunFacts:
         return self.tags.get(RETRY_TAG)
 
     @property
+    def rerun_of(self) -> str | None:
+        """The name of the run that it runs again (`muster rerun`); None if there is none."""
+        from muster.spec.values import RERUN_TAG
+
+        return self.tags.get(RERUN_TAG)
+
+    @property
     def created_by(self) -> str:
         """The user who started it; "" if unknown."""
         return self._record.created_by

@@ -531,6 +531,15 @@ class EmbeddedAPI:
 
         return prepare_retry(self.context, self.store.runs.get(run_id), retry)
 
+    @_of_run(Right.SUBMIT, "run jobs again")
+    def prepare_rerun(
+        self, run_id: str, changes: Changes, *, update_code: bool = False
+    ) -> PreparedRun:
+        from muster.service.rerun import prepare_rerun
+
+        run = self.store.runs.get(run_id)
+        return prepare_rerun(self.context, run, changes, update_code=update_code)
+
     @_of_run(Right.SUBMIT, "scale runs")
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         from muster.service.requests import scale

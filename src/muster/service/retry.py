@@ -10,14 +10,16 @@ from msgspec.structs import replace
 from muster.api.prepared import PreparedRun
 from muster.api.retry import Retry
 from muster.describe.replicas import replica_state
-from muster.errors import InvalidInput, MusterError, Problem
+from muster.errors import InvalidInput, Problem
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.ranks import format_ranks, shortened_ranks
 from muster.lifecycle.states import AT_REST, RunState
 from muster.service.context import Context
-from muster.spec.override_models import GroupOverrides, RunOverrides
+from muster.service.rerun import run_again
+from muster.service.stored_spec import overrides_of
+from muster.spec.override_models import GroupOverrides
 from muster.spec.values import RETRY_TAG
-from muster.store.records import JobRecord, NodeRecord, RunRecord
+from muster.store.records import NodeRecord, RunRecord
 from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
@@ -26,15 +28,11 @@ if TYPE_CHECKING:
 
 def prepare_retry(context: Context, run: RunRecord, chosen: Retry) -> PreparedRun:
     """See `MusterAPI.prepare_retry`."""
-    from muster.service.jobs import discard
-    from muster.service.prepare import prepare_run
-    from muster.service.present_code import name_of_code, with_present_code
-
     group = _array(run)
     numbers = _numbers(context.store, run, group, chosen)
     job = context.store.jobs.find(run.project, run.job_id)
     job.check_active()
-    overrides = _overrides(context, run)
+    overrides = overrides_of(context.home, run)
     only, name = format_ranks(numbers), group.name
     tags = {**overrides.tags, RETRY_TAG: run.name}
     overrides = replace(overrides, tags=tags, run_name=None, suspend=False)
@@ -45,32 +43,7 @@ def prepare_retry(context: Context, run: RunRecord, chosen: Retry) -> PreparedRu
         overrides = replace(overrides, node_groups={**overrides.node_groups, name: of_group})
     text = f"retries {len(numbers):,} of {group.replicas:,} replicas of {run.name}"
     notes = [f"{text}: {shortened_ranks(numbers)}"]
-    if not chosen.update_code:
-        notes += _note_on_changed_code(context, job, run)
-        return prepare_run(context, job, overrides, new_job=False, notes=notes)
-    prepared = with_present_code(context, job, run)
-    present, is_new = prepared.record, prepared.new
-    if present.id == job.id:
-        notes.append(f"{name_of_code(context, job, run)} is the same as in {run.name}")
-    else:
-        notes.append(f"uses {name_of_code(context, job, run)} as it is now")
-    try:
-        return prepare_run(
-            context, present, overrides, spec=prepared.spec, new_job=is_new, notes=notes
-        )
-    except MusterError:
-        if is_new:
-            discard(context, present)
-        raise
-
-
-def _note_on_changed_code(context: Context, job: JobRecord, run: RunRecord) -> list[str]:
-    from muster.service.present_code import has_changed, name_of_code
-
-    if not has_changed(context, job, run):
-        return []
-    code = name_of_code(context, job, run)
-    return [f"uses the code of {run.name}; {code} has changed since: --update-code uses it"]
+    return run_again(context, job, run, overrides, notes, update_code=chosen.update_code)
 
 
 def _array(run: RunRecord) -> GroupPolicy:
@@ -132,16 +105,3 @@ def _states(nodes: Collection[NodeRecord], group: GroupPolicy) -> Mapping[int, s
         if node.group == group.name:
             states.setdefault(node.replica, set()).add(node.state)
     return {number: replica_state(each) for number, each in states.items()}
-
-
-def _overrides(context: Context, run: RunRecord) -> RunOverrides:
-    """Those that the run was started with, with their secrets. Raises InvalidInput as `unseal`."""
-    from muster.spec.decode import decode
-    from muster.storage.sealing import unseal
-
-    problems: list[Problem] = []
-    data = unseal(context.home, run.overrides, f"run {run.name}")
-    overrides = decode(RunOverrides, data, problems)
-    if overrides is None:
-        raise InvalidInput(*problems)
-    return overrides

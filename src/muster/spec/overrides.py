@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode_partial
 from muster.spec.models import JobSpec
-from muster.spec.override_models import RunOverrides
+from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.partial_overrides import Item, Part
 from muster.spec.paths import absolute_paths, has_array
 from muster.spec.problem_places import short_path
+
+_Level = TypeVar("_Level", RunOverrides, GroupOverrides)
 
 
 class Changes(Struct, frozen=True):
@@ -64,6 +67,24 @@ def decode_overrides(data: Mapping[str, Any], problems: list[Problem]) -> RunOve
 
         made = with_rows(made, Path.cwd(), problems)
     return decode_partial(RunOverrides, made, problems)
+
+
+def combined(first: RunOverrides, second: RunOverrides) -> RunOverrides:
+    """Both; where they give the same field, that of the second. Variables, tags and options are
+    merged key by key, and groups field by field."""
+    groups = dict(first.node_groups)
+    for name, group in second.node_groups.items():
+        groups[name] = _combined(groups.get(name, GroupOverrides()), group)
+    return replace(_combined(first, second), node_groups=groups)
+
+
+def _combined(first: _Level, second: _Level) -> _Level:
+    given = {
+        name: {**getattr(first, name), **value} if isinstance(value, dict) else value
+        for name in second.__struct_fields__
+        if (value := getattr(second, name)) is not None
+    }
+    return replace(first, **given)
 
 
 def with_absolute_paths(data: Mapping[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from muster.spec.wording import Refused, short
 CLUSTER_TAG = "muster-cluster"
 #: The tag of a retry: the name of the run whose replicas it runs again.
 RETRY_TAG = "muster-retry-of"
+RERUN_TAG = "muster-rerun-of"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: maximum characters of displayName.

@@ -1,0 +1,87 @@
+"""Prepare another run of what an earlier run ran, perhaps with changes, such as another engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from muster.api.prepared import PreparedRun
+from muster.errors import InvalidInput, MusterError, Problem
+from muster.lifecycle.states import AT_REST
+from muster.service.context import Context
+from muster.service.stored_spec import overrides_of, spec_of
+from muster.spec.override_models import RunOverrides
+from muster.spec.overrides import Changes, combined
+from muster.spec.reader import ParsedSpec
+from muster.spec.values import RERUN_TAG, RETRY_TAG
+from muster.store.records import JobRecord, RunRecord
+
+
+def prepare_rerun(
+    context: Context, run: RunRecord, changes: Changes, *, update_code: bool = False
+) -> PreparedRun:
+    """See `MusterAPI.prepare_rerun`."""
+    from muster.service.review import review
+    from muster.spec.partial_overrides import with_items
+    from muster.spec.resolve import merge
+
+    if run.state not in AT_REST:
+        hint = f"`muster cancel {run.name}` or `muster runs suspend {run.name}` ends its programs"
+        raise InvalidInput(Problem("", f"{run.name} is still {run.state}", hint))
+    job = context.store.jobs.find(run.project, run.job_id)
+    job.check_active()
+    earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None)
+    spec = merge(spec_of(context.home, job), earlier)[0].spec
+    changes = with_items(changes, spec)
+    if changes.problems:
+        raise InvalidInput(*review(context, ParsedSpec(spec), changes))
+    overrides = combined(earlier, changes.overrides)
+    tags = {name: text for name, text in overrides.tags.items() if name != RETRY_TAG}
+    overrides = replace(overrides, tags={**tags, RERUN_TAG: run.name})
+    moved = (overrides.engine or spec.engine) != run.engine
+    before = f"{run.state} on engine {run.engine}" if moved else run.state
+    notes = [f"runs {run.name} again ({before})"]
+    try:
+        return run_again(context, job, run, overrides, notes, update_code=update_code)
+    except InvalidInput as error:
+        problems = review(context, ParsedSpec(spec), changes, error.problems)
+        raise type(error)(*problems) from None
+
+
+def run_again(
+    context: Context,
+    job: JobRecord,
+    run: RunRecord,
+    overrides: RunOverrides,
+    notes: Sequence[str],
+    *,
+    update_code: bool,
+) -> PreparedRun:
+    """Prepare another run of a run's Job or, with `update_code`, of its code as it is now. Raises
+    InvalidInput."""
+    from muster.service.jobs import discard
+    from muster.service.prepare import prepare_run
+    from muster.service.present_code import has_changed, name_of_code, with_present_code
+
+    if not update_code:
+        if has_changed(context, job, run):
+            code = name_of_code(context, job, run)
+            text = f"uses the code of {run.name}; {code} has changed since: --update-code uses it"
+            notes = [*notes, text]
+        return prepare_run(context, job, overrides, new_job=False, notes=notes)
+    prepared = with_present_code(context, job, run)
+    code = name_of_code(context, job, run)
+    same = prepared.record.id == job.id
+    text = f"{code} is the same as in {run.name}" if same else f"uses {code} as it is now"
+    try:
+        return prepare_run(
+            *(context, prepared.record, overrides),
+            spec=prepared.spec,
+            new_job=prepared.new,
+            notes=[*notes, text],
+        )
+    except MusterError:
+        if prepared.new:
+            discard(context, prepared.record)
+        raise
