@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from muster.engines.hosts.engine import HostsEngine
 from muster.engines.profiles import (
     file_of,
-    parse_profile,
     profile_names,
+    profile_of,
     profile_text,
     read_profile,
     write_profile,
 )
 from muster.engines.registry import engine_named
 from muster.errors import InvalidInput
+from muster.spec.toml_file import parse_toml
 from muster.storage.home import Home
 
 
@@ -46,7 +47,7 @@ def test_a_profile_is_read(home: Home) -> None:
     file = write(home, 'kind = "hosts"\nhosts = ["gpu1"]\n')
     profile = read_profile(home, "lab")
     assert profile is not None
-    assert (profile.name, profile.kind, profile.file) == ("lab", "hosts", file)
+    assert (profile.name, profile.kind, profile.file.file) == ("lab", "hosts", file)
     assert profile.settings == {"hosts": ["gpu1"]}
     assert isinstance(engine_named("lab", home), HostsEngine)
 
@@ -109,7 +110,7 @@ def test_a_profile_that_is_no_file(home: Home) -> None:
 def test_what_is_written_is_read(texts: list[str], number: int) -> None:
     settings = {"hosts": texts, "slots": number, "folder": "\x7f\\u007f'\"\n" + "".join(texts)}
     text = profile_text("lab", "hosts", settings)
-    profile = parse_profile("lab", text, Path("lab.toml"))
+    profile = profile_of("lab", parse_toml(text, Path("lab.toml")))
     assert (profile.kind, profile.settings) == ("hosts", settings)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from muster.errors import InvalidInput
-from muster.storage.config import Config, Retention, parse_config, read_config
+from muster.spec.toml_file import parse_toml
+from muster.storage.config import Config, Retention, config_of, read_config
 from muster.storage.home import Home
 
 
@@ -25,7 +26,7 @@ from muster.storage.home import Home
     ],
 )
 def test_settings(text: str, retention: Retention | None) -> None:
-    assert parse_config(text, "c") == Config(retention)
+    assert config_of(parse_toml(text, Path("c"))) == Config(retention)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +61,13 @@ def test_settings(text: str, retention: Retention | None) -> None:
 )
 def test_every_problem_is_reported_with_its_line(text: str, problems: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_config(text, "c")
+        config_of(parse_toml(text, Path("c")))
     assert [str(problem) for problem in caught.value.problems] == problems
 
 
 def test_text_that_is_not_toml_is_refused_with_its_line() -> None:
     with pytest.raises(InvalidInput, match=r"^c:2: not TOML: "):
-        parse_config("[retention]\nkeep = = 3\n", "c")
+        parse_toml("[retention]\nkeep = = 3\n", Path("c"))
 
 
 def test_without_a_file_nothing_is_set(tmp_path: Path) -> None:

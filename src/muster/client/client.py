@@ -130,13 +130,14 @@ class Client:
             raise InvalidInput(*refused, *changes.problems)
         written, unknown_shape = self._parse_or_load(known, target, command, fields, changes)
         changes = with_items(changes, written.spec)
+        changes, chosen = _with_project(changes, written.spec)
         if known is None:
             written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
             raise InvalidInput(*self.api.review(written, changes))
         if not large_array:
             check_array_size(None if known is not None else written.spec, changes.overrides)
-        notes = (*notes_for(target, fields.get("entrypoint")), *unknown_shape)
+        notes = (*notes_for(target, fields.get("entrypoint")), *chosen, *unknown_shape)
         try:
             job, spec, is_new = self._find_or_prepare(known, written.spec, new=new)
             return self.api.prepare_run(
@@ -395,6 +396,22 @@ class Client:
             older_than = age_of("older_than", older_than)
         age = None if older_than is None else duration_of("older_than", older_than)
         return self.api.prune(keep, age, dry_run=dry_run)
+
+
+def _with_project(changes: Changes, job: JobSpec) -> tuple[Changes, list[str]]:
+    """The changes with what the project's file says and neither the job nor the changes do, and a
+    note on that. Raises InvalidInput."""
+    from muster.client.project_file import find_project
+
+    if job.engine is not None or changes.overrides.engine is not None:
+        return changes, []
+    project = find_project(Path.cwd())
+    if project is None or project.engine is None:
+        return changes, []
+    overrides = replace(changes.overrides, engine=project.engine)
+    flags = {**changes.flags, "engine": f"{project.file}: engine"}
+    note = f"on engine {project.engine}, as {project.file} says"
+    return replace(changes, overrides=overrides, flags=flags), [note]
 
 
 def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec:

@@ -18,12 +18,10 @@ from typing import Any
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
-from muster.node.files import read_regular, replace_file
-from muster.storage.config import place_of
+from muster.node.files import replace_file
+from muster.spec.toml_file import TomlFile, read_toml
 from muster.storage.home import Home
 
-#: A larger file is not a profile.
-_MAX_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -34,17 +32,11 @@ class Profile(Struct, frozen=True):
     kind: str
     #: The other keys.
     settings: Mapping[str, Any]
-    file: Path
-    text: str
+    file: TomlFile
 
     def placed(self, error: InvalidInput) -> InvalidInput:
         """The error with file and line; its problems have keys of the file as paths."""
-        return InvalidInput(
-            *(
-                one._replace(source=place_of(str(self.file), self.text, one.path))
-                for one in error.problems
-            )
-        )
+        return InvalidInput(*map(self.file.placed, error.problems))
 
 
 def profile_names(home: Home) -> list[str]:
@@ -56,39 +48,18 @@ def read_profile(home: Home, name: str) -> Profile | None:
     """None if there is none. Raises InvalidInput if it cannot be read."""
     if not _NAME.fullmatch(name):
         return None
-    file = file_of(home, name)
-    try:
-        data = read_regular(file, _MAX_BYTES + 1)
-        text = data.decode()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        hint = "make it a TOML file"
-        raise InvalidInput(Problem("", f"cannot be read: {error}", hint, str(file))) from None
-    if len(data) > _MAX_BYTES:
-        raise InvalidInput(Problem("", "is larger than 1MiB", "shorten it", str(file)))
-    return parse_profile(name, text, file)
+    found = read_toml(file_of(home, name))
+    return None if found is None else profile_of(name, found)
 
 
-def parse_profile(name: str, text: str, file: Path) -> Profile:
-    """The profile in the text of a file. Raises InvalidInput."""
-    import tomllib  # few engines have a profile
-
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"at line (\d+)", str(error))
-        source = f"{file}:{line[1]}" if line else str(file)
-        raise InvalidInput(Problem("", f"not TOML: {error}", "", source)) from None
-    except RecursionError:
-        text = "not TOML: it is nested too deeply"
-        raise InvalidInput(Problem("", text, "", str(file))) from None
-    kind = data.pop("kind", None)
+def profile_of(name: str, found: TomlFile) -> Profile:
+    """The profile in a file. Raises InvalidInput."""
+    settings = dict(found.data)
+    kind = settings.pop("kind", None)
     if not isinstance(kind, str):
-        hint = 'as in kind = "hosts"'
-        source = place_of(str(file), text, "kind")
-        raise InvalidInput(Problem("kind", "must be a kind of engine", hint, source))
-    return Profile(name, kind, data, file, text)
+        problem = Problem("kind", "must be a kind of engine", 'as in kind = "hosts"')
+        raise InvalidInput(found.placed(problem))
+    return Profile(name, kind, settings, found)
 
 
 def profile_text(name: str, kind: str, settings: Mapping[str, Any]) -> str:

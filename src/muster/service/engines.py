@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from muster.describe.words import named
 from muster.engines import profiles, registry
 from muster.errors import InvalidInput, Problem
+from muster.spec.toml_file import parse_toml
 from muster.storage.home import Home, default_home
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> 
         raise InvalidInput(Problem("--name", f"engine {name} exists already", hint))
     text = profiles.profile_text(name, kind, settings)
     try:
-        registry.kind_named(kind)(profiles.parse_profile(name, text, file), home)
+        registry.kind_named(kind)(profiles.profile_of(name, parse_toml(text, file)), home)
     except InvalidInput as error:
         raise InvalidInput(*map(_of_flag, error.problems)) from None
     profiles.write_profile(file, text)

@@ -140,7 +140,7 @@ def plan_on_machine(
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, context.submission.environ)
-    engine = _usable_engine(spec.engine, home, problems)
+    engine = _usable_engine(spec.engine_name, home, problems)
     if engine is not None:
         if not engine.capabilities.replace_node:
             arranged = without_replacement(arranged)

@@ -211,7 +211,7 @@ def _fixed(
             yield Problem(f"{path}.replicas", f"the number of replicas {text}", way)
     if before.processes_per_node != after.processes_per_node:
         yield Problem("processes_per_node", f"the processes of a node {text}", hint)
-    if before.engine != after.engine:
+    if before.engine_name != after.engine_name:
         yield Problem("engine", f"the engine {text}", hint)
     if before.logging.directory != after.logging.directory:
         yield Problem("logging.directory", f"the folder of the output {text}", hint)

@@ -39,7 +39,7 @@ def prepare_rerun(
     overrides = combined(earlier, changes.overrides)
     tags = {name: text for name, text in overrides.tags.items() if name != RETRY_TAG}
     overrides = replace(overrides, tags={**tags, RERUN_TAG: run.name})
-    moved = (overrides.engine or spec.engine) != run.engine
+    moved = (overrides.engine or spec.engine_name) != run.engine
     before = f"{run.state} on engine {run.engine}" if moved else run.state
     notes = [f"runs {run.name} again ({before})"]
     try:

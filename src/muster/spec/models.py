@@ -343,8 +343,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """generic, pytorch, dask, ray, ... or an installed plug-in."""
     framework_options: Merged[Options] = field(default_factory=dict)
     """Options of the framework, documented on its page."""
-    engine: AlwaysShown[Flag[RunWide[Text]]] = DEFAULT_ENGINE
-    """Where nodes run: local (this machine) or an installed plug-in (`muster engines list`)."""
+    engine: AlwaysShown[Flag[RunWide[Text | None]]] = None
+    """Where nodes run: local (this machine), hosts, or another one of `muster engines list`.
+    Default: the engine that the project's `muster.toml` names, otherwise local."""
     processes_per_node: AlwaysShown[Flag[RunWide[Processes]]] = 1
     """Processes on each node."""
     nodes: OnlyGroup[Count | None] = None
@@ -418,6 +419,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Labels of the job and its runs."""
     annotations: Annotations = field(default_factory=dict)
     """For Kubernetes: annotations of the JobSet. Its labels are the tags."""
+
+    @property
+    def engine_name(self) -> str:
+        """Where nodes run, if no project says otherwise. In normal form, that is `engine`."""
+        return self.engine or DEFAULT_ENGINE
 
     @property
     def only_group(self) -> NodeGroup:

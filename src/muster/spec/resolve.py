@@ -87,6 +87,7 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
         job,
         **{
             **_moved_to_groups(),
+            "engine": job.engine_name,
             **_run_wide(job, overrides),
             "node_groups": tuple(groups),
             "failure": _failure(job, overrides),

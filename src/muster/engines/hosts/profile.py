@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.node.reservation import FOLDER
 from muster.spec.quantities import is_bare_number, no_unit, parse_duration
-from muster.spec.wording import Refused, close_to, say, short
+from muster.spec.toml_file import unknown_setting
+from muster.spec.wording import Refused, say, short
 
 #: [USER@]HOST[:PORT]; an IPv6 address in brackets if a port follows. Nothing that ssh, or the shell
 #: that it starts there, could take for something else.
@@ -173,9 +174,7 @@ def _timeout_problems(timeout: object) -> Iterator[Problem]:
 def _unknown_keys(table: Mapping[str, Any], known: tuple[str, ...], path: str) -> Iterator[Problem]:
     for key in table:
         if key not in known:
-            close = close_to(key, [*known])
-            hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(known)}"
-            yield Problem(f"{path}.{key}" if path else key, "unknown setting", hint)
+            yield unknown_setting(f"{path}.{key}" if path else key, key, known)
 
 
 def _setting_problems(table: Mapping[str, Any], path: str) -> Iterator[Problem]:

@@ -20,14 +20,14 @@ from muster.spec.formats.jobset.model import API_VERSION
 from muster.spec.formats.jobset.name_rules import MAX_LENGTH
 from muster.spec.formats.jobset.volumes_write import Volumes, kubernetes_label
 from muster.spec.formats.notes import Loss
-from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.models import DEFAULT_ENGINE, JobSpec, NodeGroup
 from muster.spec.override_models import RUN_WIDE, RunOverrides
 from muster.spec.resolve import resolve
 
 _LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _MAX_DEPENDENCIES = 5
-_DEFAULT = JobSpec()
+_DEFAULT = JobSpec(engine=DEFAULT_ENGINE)
 #: Run-wide settings that a JobSet has. All others are lost if they are not the default.
 _WRITTEN = (
     *("startup", "success", "failure", "grace_period", "ttl_after_finished", "suspend"),
