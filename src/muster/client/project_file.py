@@ -28,13 +28,15 @@ class Project(Struct, frozen=True):
 
 def find_project(folder: Path) -> Project | None:
     """The project of a folder; None if there is no file. Raises InvalidInput with every problem."""
-    from muster.spec.toml_file import read_toml, unknown_setting
-
     file = next(
         (one for above in (folder, *folder.parents) if (one := above / NAME).exists()), None
     )
-    found = None if file is None else read_toml(file)
-    if found is None:
+    if file is None:
+        return None
+    from muster.spec.toml_file import read_toml, unknown_setting  # few folders have the file
+
+    found = read_toml(file)
+    if found is None:  # it was removed meanwhile
         return None
     problems = [unknown_setting(key, key, _KEYS) for key in found.data if key not in _KEYS]
     engine = found.data.get("engine")
