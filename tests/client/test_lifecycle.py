@@ -282,6 +282,26 @@ def test_a_hang_is_a_failure(client: Client, tmp_path: Path) -> None:
     assert run.cause["reason"] == "hang"
 
 
+def test_a_program_that_fails_its_liveness_probe_is_restarted(
+    client: Client, tmp_path: Path
+) -> None:
+    text = "touch ok; test $MUSTER_RESTART = 1 || { rm ok; sleep 1000; }\n"
+    spec = {
+        "artifact": script(tmp_path, text, "p.sh"),
+        "liveness_probe": {"exec": "test -e ok", "period": 0.05, "threshold": 2},
+        "failure": {
+            "max_restarts": 1,
+            "rules": [{"action": "restart_run", "reasons": ["unhealthy"]}],
+        },
+    }
+    run = start_spec(client, spec, tmp_path).wait(60)
+    assert run.state == "SUCCEEDED"
+    assert run.cause is not None
+    assert run.cause["reason"] == "unhealthy"
+    expected = "liveness probe failed 2 times: command `test -e ok`: it exited with 1"
+    assert run.cause["message"] == expected
+
+
 def test_a_group_that_is_not_ready_in_time_fails_the_run(client: Client, tmp_path: Path) -> None:
     spec = {
         "command": ["sleep", "1000"],

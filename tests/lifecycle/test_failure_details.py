@@ -24,6 +24,7 @@ WHO = "node-3 (group workers, rank 3)"
         (Reason.STARTUP_TIMEOUT, None, 0, f"{WHO} did not become ready"),
         (Reason.DEADLINE, None, 0, f"{WHO} took too long"),
         (Reason.HANG, None, 0, f"{WHO} hung and was ended"),
+        (Reason.UNHEALTHY, None, 0, f"{WHO} did not answer its liveness probe and was ended"),
         (Reason.OUTPUT_LOST, 1, 0, f"the files that {WHO} wrote could not be copied back"),
     ],
 )

@@ -121,6 +121,44 @@ def test_probe_command_that_hangs_counts_as_failed(nodes: Any) -> None:
     assert node.expect("ended")["reason"] == "startup_timeout"
 
 
+@pytest.mark.parametrize("what", ["file", "port", "command"])
+def test_a_node_fails_when_its_liveness_probe_has_failed_often(
+    nodes: Any, tmp_path: Path, what: str
+) -> None:
+    up = tmp_path / "up"
+    up.touch()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        value = {"file": str(up), "port": port, "command": ["test", "-e", "up"]}
+        alive = probe(**{what: value[what]}, threshold=3)
+        node = nodes("sleep", "1000", probe=probe(file=str(tmp_path / "begun")), liveness=alive)
+        node.expect("started")
+        up.unlink()  # which nobody looks at before it is ready
+        up.touch()
+        (tmp_path / "begun").touch()
+        node.expect("ready")
+        up.unlink()
+    ended = node.expect("ended")
+    assert (ended["exit_code"], ended["reason"]) == (None, "unhealthy")
+    assert ended["message"].startswith("liveness probe failed 3 times: ")
+
+
+def test_a_liveness_probe_may_fail_now_and_then(nodes: Any, tmp_path: Path) -> None:
+    """Failures count in a row: every second try fails, and the tenth ends the program."""
+    script = tmp_path / "probe.sh"
+    script.write_text(
+        "read -r n 2>/dev/null < count || n=0\n"
+        "echo $((n + 1)) > count\n"
+        "test $n -lt 10 || touch done\n"
+        "exit $((n % 2))\n"
+    )
+    alive = probe(command=["sh", str(script)], threshold=2)
+    node = nodes("sh", "-c", "until test -e done; do sleep 0.01; done", liveness=alive)
+    node.expect("started")
+    node.expect("ready")
+    assert node.expect("ended")["exit_code"] == 0
+
+
 def test_messages_sent_together_are_all_received(nodes: Any) -> None:
     """A stop can arrive right behind the start."""
     ours, theirs = socket.socketpair()

@@ -50,6 +50,7 @@ LAUNCH = LaunchMessage(
     absent=[7],
     services_timeout=570.0,
     probe=Probe(1.0, 5.0, 3, 0.0, port=80, http="/up"),
+    liveness=Probe(10.0, 1.0, 3, 0.0, command=["true"]),
     hang_timeout=None,
     grace_period=30.0,
     cwd="/work",
@@ -203,7 +204,7 @@ def test_lists_of_records_are_checked(name: str, value: Any) -> None:
 
 
 def test_a_launch_message_may_have_no_probe() -> None:
-    without = LAUNCH._replace(probe=None)
+    without = LAUNCH._replace(probe=None, liveness=None)
     assert decode(encode(messages.Restart(without))) == messages.Restart(without)
 
 

@@ -16,7 +16,10 @@ from support.agents import Node, launch_data
 
 FOREVER = "exec sleep 1000"
 #: Reports its start, and its end after SIGTERM.
-ORDERLY = "trap 'echo {0} ends >> all; exit 0' TERM; echo {0} >> all; while :; do sleep 0.01; done"
+ORDERLY = (
+    "trap 'echo {0} ends >> all; exit 0' TERM; echo {0} >> all; touch {0}; "
+    "while :; do sleep 0.01; done"
+)
 
 
 @pytest.fixture
@@ -258,10 +261,7 @@ def test_a_service_in_place_of_the_program(
 
 def test_services_stop_in_reverse_order(node: Any, service: Any) -> None:
     names = ("one", "two", "three")
-    services = [
-        service(name, f"touch {name}; {ORDERLY.format(name)}", ready=files_exist(name))
-        for name in names
-    ]
+    services = [service(name, ORDERLY.format(name), ready=files_exist(name)) for name in names]
     one = node("while [ $(wc -l < all) != 3 ]; do sleep 0.01; done", services=services)
     one.expect("started")
     one.expect("ready")

@@ -42,6 +42,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "image": st.just("img"),
     "mounts": MOUNTS,
     "startup_probe": PROBE,
+    "liveness_probe": PROBE,
     "min_success": st.integers(0, 3),
     "array": st.sampled_from([{"lr": [0.1, 0.2]}, {"parameters": {"a": "0..3"}, "sample": 2}]),
     "parallelism": COUNT,
@@ -65,7 +66,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         for name in (
             *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
             "mounts",
-            *("startup_probe", "min_success", "ready_timeout", "hang_timeout"),
+            *("startup_probe", "liveness_probe", "min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),
         )
     },

@@ -65,6 +65,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "disk": None,
         "disk_full": None,
         "probe": None,
+        "liveness": None,
         "program": True,
         "launcher": [],
         "services": [],
@@ -161,5 +162,5 @@ def _flat(message: Any) -> Message:
 
 
 def probe(**fields: Any) -> dict[str, Any]:
-    """A startup probe that tries often, as JSON."""
+    """A probe that tries often, as JSON."""
     return {"period": 0.01, "timeout": 5, "threshold": 3000, "initial_delay": 0, **fields}

@@ -22,7 +22,14 @@ from muster.lifecycle.policy import (
 from muster.lifecycle.status import Reason
 
 CODES = (1, 2, 143)
-REASONS = (Reason.EXIT, Reason.NODE_LOST, Reason.OUTPUT_LOST, Reason.HANG, Reason.NOT_STARTED)
+REASONS = (
+    Reason.EXIT,
+    Reason.NODE_LOST,
+    Reason.OUTPUT_LOST,
+    Reason.HANG,
+    Reason.UNHEALTHY,
+    Reason.NOT_STARTED,
+)
 TIMES = st.sampled_from([None, None, 5.0, 20.0])
 
 

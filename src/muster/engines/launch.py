@@ -38,7 +38,7 @@ MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 _READY_REPORT_PART, _READY_REPORT_MARGIN = 10, 30.0
 
 #: Fields of a group's plan that its launch messages have in another form.
-_CONVERTED = frozenset(("env", "hostname", "node_args", "probe", "services_timeout"))
+_CONVERTED = frozenset(("env", "hostname", "node_args", "probe", "liveness", "services_timeout"))
 #: Settings that a launch message copies from the policy, and from the group's plan.
 _OF_POLICY = tuple(set(Policy.__struct_fields__).intersection(LaunchMessage._fields))
 _OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._fields) - _CONVERTED)
@@ -141,6 +141,7 @@ def launch_message(
         absent=list(start.absent),
         services_timeout=group.services_timeout - margin,
         probe=None if group.probe is None else Probe(**group.probe),
+        liveness=None if group.liveness is None else Probe(**group.liveness),
         cwd=cwd,
         folder=str(paths.folder),
         fresh=list(start.fresh),

@@ -48,7 +48,7 @@ def is_consequence(failure: Failure) -> bool:
     ended_by = failure.signal if failure.reason is Reason.EXIT else 0
     if ended_by in (signal.SIGPIPE, signal.SIGTERM) and not has_traceback(failure.message):
         return True
-    if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
+    if failure.reason in (Reason.HANG, Reason.UNHEALTHY, Reason.STARTUP_TIMEOUT):
         return True  # a node that waits for a failed peer looks the same
     from muster.node.failure_text import looks_like_consequence  # few runs need it
 

@@ -54,6 +54,8 @@ def headline(failure: Failure, group: GroupPolicy | None = None) -> str:
             text = f"{where} took too long"
         case Reason.HANG:
             text = f"{where} hung and was ended"
+        case Reason.UNHEALTHY:
+            text = f"{where} did not answer its liveness probe and was ended"
         case Reason.OUTPUT_LOST:
             text = f"the files that {where} wrote could not be copied back"
         case Reason.OUT_OF_MEMORY:

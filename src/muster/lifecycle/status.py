@@ -29,6 +29,7 @@ class Reason(StrEnum):
     STARTUP_TIMEOUT = "startup_timeout"  # it did not become ready in time
     DEADLINE = "deadline"  # its replica, or the attempt, exceeded its time limit
     HANG = "hang"  # it wrote no output for longer than `hang_timeout`
+    UNHEALTHY = "unhealthy"  # its liveness probe failed too often
     OUTPUT_LOST = "output_lost"  # its output could not be written to its destination
 
 

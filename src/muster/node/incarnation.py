@@ -17,7 +17,7 @@ from muster.node.files import empty_folder
 from muster.node.hang_detector import HangDetector
 from muster.node.launch_message import LaunchMessage
 from muster.node.messages import ExitReport, Message
-from muster.node.probe import StartupProbe
+from muster.node.probe import LivenessProbe, StartupProbe
 from muster.node.services import ServiceExit, Services
 from muster.node.signals import signal_program
 
@@ -45,6 +45,7 @@ class Incarnation:
         self._program_started = False  # or, without a program, all services are up
         self._done_sent = False
         self._probe: StartupProbe | None = None
+        self._liveness: LivenessProbe | None = None
         self._hang_detector: HangDetector | None = None
         self._disk: DiskUsage | None = None
         self._kill_at: float | None = None
@@ -160,7 +161,7 @@ class Incarnation:
             self._channel.send(messages.Started(launch.incarnation))
         now = time.monotonic()
         if launch.probe is None:
-            self._channel.send(messages.Ready(launch.incarnation))
+            self._ready()
         else:
             env = launch.environment_of(0)
             self._probe = StartupProbe(launch.probe, launch.address, env, now)
@@ -168,6 +169,15 @@ class Incarnation:
             files = [path for p in launch.processes for path in (p.stdout, p.stderr)]
             files += [path for rank in launch.ranks for path in rank]
             self._hang_detector = HangDetector(files, launch.hang_timeout, now)
+
+    def _ready(self) -> None:
+        """The program is ready: watch it from now on."""
+        launch = self._launch
+        self._probe = None
+        self._channel.send(messages.Ready(launch.incarnation))
+        if launch.liveness is not None:
+            env, now = launch.environment_of(0), time.monotonic()
+            self._liveness = LivenessProbe(launch.liveness, launch.address, env, now)
 
     # --- watching
 
@@ -187,7 +197,7 @@ class Incarnation:
                 self._stop()
             self._reap()
             self._start_what_can_start()
-            self._check_probe()
+            self._check_probes()
             self._check_for_hang()
             if self._disk is not None and self._disk.step():
                 self._send_disk_exceeded(self._disk)
@@ -226,7 +236,7 @@ class Incarnation:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next step is due although no descriptor is readable."""
-        watchers = (self._probe, self._hang_detector, self._disk)
+        watchers = (self._probe, self._liveness, self._hang_detector, self._disk)
         times = [self._kill_at, self._services.due]
         times += [watcher.due for watcher in watchers if watcher]
         due = [t for t in times if t is not None]
@@ -261,7 +271,8 @@ class Incarnation:
         failed = []
         for pid, status in processes.ended_children():
             now = time.monotonic()
-            if self._probe is not None and self._probe.reaped(pid, status, now):
+            probes = (self._probe, self._liveness)
+            if any(probe is not None and probe.reaped(pid, status, now) for probe in probes):
                 continue
             if self._services.reaped(pid, status, now):
                 continue
@@ -293,16 +304,20 @@ class Incarnation:
         elif service.code:
             self._fail(service.code, service.signal, "exit", str(service))
 
-    def _check_probe(self) -> None:
-        if self._probe is None or not self._running:
+    def _check_probes(self) -> None:
+        if not self._running:
             return
-        self._probe.step(time.monotonic())
-        if self._probe.ready:
-            self._channel.send(messages.Ready(self._launch.incarnation))
-            self._probe = None
-        elif self._probe.failed:
-            self._fail(None, 0, "startup_timeout", self._probe.failed)
-            self._probe = None
+        if self._probe is not None:
+            self._probe.step(time.monotonic())
+            if self._probe.ready:
+                self._ready()
+            elif self._probe.failed:
+                self._fail(None, 0, "startup_timeout", self._probe.failed)
+                self._probe = None
+        if self._liveness is not None:
+            self._liveness.step(time.monotonic())
+            if self._liveness.failed:
+                self._fail(None, 0, "unhealthy", self._liveness.failed)
 
     def _check_for_hang(self) -> None:
         if self._hang_detector is None or not self._running:
@@ -339,7 +354,7 @@ class Incarnation:
         if self._kill_at is not None:
             return
         self._kill_at = time.monotonic() + self._launch.grace_period
-        self._hang_detector = None
+        self._hang_detector = self._liveness = None
         for pid in self._running:
             processes.signal_group(pid, signal.SIGTERM)
         if not self._launch.program:

@@ -45,23 +45,23 @@ class ServiceLaunch(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """When the node counts as ready. Exactly one of `command`, `port` and `file` is set."""
+    """A check that is repeated. Exactly one of `command`, `port` and `file` is set."""
 
     #: Seconds between two tries.
     period: float
     #: Seconds that one try may take.
     timeout: float
-    #: Failed tries after which the node has failed.
+    #: Failed tries after which the node has failed; of a liveness probe, in a row.
     threshold: int
     #: Seconds before the first try.
     initial_delay: float
-    #: Ready when this command exits with 0.
+    #: Succeeds when this command exits with 0.
     command: Sequence[str] | None = None
-    #: Ready when the node's address accepts connections on this port.
+    #: Succeeds when the node's address accepts connections on this port.
     port: int | None = None
-    #: Ready when GET of this path on `port` is answered with a status from 200 to 399.
+    #: Succeeds when GET of this path on `port` is answered with a status from 200 to 399.
     http: str | None = None
-    #: Ready when this file exists.
+    #: Succeeds when this file exists.
     file: str | None = None
 
 
@@ -98,6 +98,8 @@ class LaunchMessage(NamedTuple):
     services_timeout: float
     #: The startup probe; without one, a node is ready once its program has started.
     probe: Probe | None
+    #: Tried once the node is ready; past its threshold, the node has failed.
+    liveness: Probe | None
     #: Seconds without output after which the node counts as hung; None: never.
     hang_timeout: float | None
     #: Seconds between SIGTERM and SIGKILL.

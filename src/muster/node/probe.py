@@ -1,4 +1,4 @@
-"""A node's startup probe: tries until the node is ready, or has failed too often."""
+"""The probes of a node: of its start, until it is ready, and of its life from then on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from muster.node.launch_message import Probe
 from muster.node.processes import CannotStart, exit_of, signal_group, spawn
 
 
-class StartupProbe:
-    """One probe of one node. `now` is the caller's monotonic clock, in seconds. address: the
-    node's; env: of the probe's command."""
+class _Probe:
+    """Tries one thing again and again. `now` is the caller's monotonic clock, in seconds. address:
+    the node's; env: of the probe's command."""
+
+    #: For people.
+    _name = ""
 
     def __init__(self, probe: Probe, address: str, env: Mapping[str, str], now: float) -> None:
         self._probe = probe
@@ -24,13 +27,11 @@ class StartupProbe:
         self._child: int | None = None
         #: When to call `step`; None = not before `reaped`, or never.
         self.due: float | None = now + probe.initial_delay
-        #: Whether a try succeeded.
-        self.ready = False
         #: The failure message, once too many tries have failed.
         self.failed = ""
 
     def step(self, now: float) -> None:
-        """Try once, if it is time to. Sets `ready` or, past the threshold, `failed`."""
+        """Try once, if it is time to. Past the threshold, sets `failed`."""
         probe = self._probe
         if self.due is None or now < self.due:
             return
@@ -66,7 +67,7 @@ class StartupProbe:
             self._child = spawn(command, self._env, os.devnull, os.devnull)
             self.due = now + self._probe.timeout
         except CannotStart as error:
-            self.failed = "startup probe: %s" % error
+            self.failed = "%s: %s" % (self._name, error)
             self.due = None
 
     def _port_answers(self, port: int) -> bool:
@@ -101,14 +102,17 @@ class StartupProbe:
         """Count the result of a try and schedule the next one."""
         self.due = now + self._probe.period
         if success:
-            self.ready = True
-        else:
-            self._failures += 1
-            if self._failures >= self._probe.threshold:
-                what = self._description()
-                self.failed = "startup probe failed %d times: %s" % (self._failures, what)
-        if self.ready or self.failed:
+            self._succeeded()
+            return
+        self._failures += 1
+        if self._failures >= self._probe.threshold:
+            what = (self._name, self._failures, self._description())
+            self.failed = "%s failed %d times: %s" % what
             self.due = None
+
+    def _succeeded(self) -> None:
+        """A try has succeeded."""
+        raise NotImplementedError
 
     def _description(self) -> str:
         """What was tried, and why it failed."""
@@ -124,3 +128,24 @@ class StartupProbe:
         if probe.port is not None:
             return "nothing listens on port %d of %s" % (probe.port, self._address)
         return "no file %s" % probe.file
+
+
+class StartupProbe(_Probe):
+    """Tries until the node is ready, or has failed too often."""
+
+    _name = "startup probe"
+    #: Whether a try succeeded.
+    ready = False
+
+    def _succeeded(self) -> None:
+        self.ready = True
+        self.due = None
+
+
+class LivenessProbe(_Probe):
+    """Tries as long as the node runs, until it has failed too often in a row."""
+
+    _name = "liveness probe"
+
+    def _succeeded(self) -> None:
+        self._failures = 0

@@ -34,6 +34,7 @@ _LOST: tuple[ReasonName, ...] = (
     "node_lost",
     "startup_timeout",
     "hang",
+    "unhealthy",
     "not_started",
     "output_lost",
 )
@@ -42,6 +43,7 @@ _SIGNALS = ("SIGKILL", "SIGABRT", "SIGBUS", "SIGSEGV")
 _OF_PROGRAMS = {
     "command": "{framework} sets what this group runs",
     "startup_probe": "{framework} sets when this group is ready",
+    "liveness_probe": "{framework} watches this group",
     "hang_timeout": "this group only serves the others, and may write no output",
     "min_success": "this group only serves the others: it ends when the run does",
 }

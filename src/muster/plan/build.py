@@ -24,7 +24,7 @@ from muster.plan.model import (
 )
 from muster.plan.names import with_names
 from muster.plan.policy import build_policy, copied_settings
-from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Probe
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
 
 #: Limits of a shape that `resources` can replace.
@@ -131,6 +131,7 @@ def _groups(
             resources=resources,
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
+            liveness=_probe(group.liveness_probe),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
             **{
@@ -218,18 +219,18 @@ def mount_variable(destination: str) -> str:
     return "MUSTER_MOUNT_" + "".join(c if c.isalnum() else "_" for c in last.upper())
 
 
-def _probe(probe: StartupProbe | None) -> dict[str, Any] | None:
-    if probe is None:
+def _probe(given: Probe | None) -> dict[str, Any] | None:
+    if given is None:
         return None
-    from muster.node.launch_message import Probe  # few jobs have one
+    from muster.node import launch_message  # few jobs have one
 
-    return Probe(
-        period=probe.period,
-        timeout=probe.timeout,
-        threshold=probe.threshold,
-        initial_delay=probe.initial_delay,
-        command=None if probe.exec_ is None else list(probe.exec_),
-        port=probe.tcp,
-        http=probe.http,
-        file=probe.file,
+    return launch_message.Probe(
+        period=given.period,
+        timeout=given.timeout,
+        threshold=given.threshold,
+        initial_delay=given.initial_delay,
+        command=None if given.exec_ is None else list(given.exec_),
+        port=given.tcp,
+        http=given.http,
+        file=given.file,
     )._asdict()

@@ -147,6 +147,8 @@ class GroupPlan(Struct, frozen=True):
     #: The fields of `node.launch_message.Probe`; None: the node is ready once its program has
     #: started.
     probe: Mapping[str, Any] | None = None
+    #: The same, of the probe that is tried from then on; None: there is none.
+    liveness: Mapping[str, Any] | None = None
     image: str | None = None
     #: Seconds without output after which a node counts as hung; None: never.
     hang_timeout: float | None = None

@@ -154,6 +154,7 @@ def _durations(*found: type[Struct]) -> list[str]:
     all_models: list[type[Struct]] = [
         *found,
         models.StartupProbe,
+        models.LivenessProbe,
         policies.Backoff,
         policies.Checkpoint,
     ]

@@ -121,17 +121,17 @@ class Mount(Struct, frozen=True, kw_only=True):
         return posixpath.normpath("/" + posixpath.join("/mnt", path).lstrip("/"))
 
 
-class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
-    """Checks whether a node is ready. Give exactly one of exec, tcp and file."""
+class Probe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
+    """A check of a node. Give exactly one of exec, tcp and file."""
 
     exec_: Command | None = None
-    """Ready when this command exits with 0. Written as `command` is."""
+    """Succeeds when this command exits with 0. Written as `command` is."""
     tcp: Annotated[int, Meta(ge=1, le=65535)] | None = None
-    """Ready when something listens on this port of the node."""
+    """Succeeds when something listens on this port of the node."""
     http: Text | None = None
-    """With tcp: ready when a GET of this path is answered with status 200 to 399."""
+    """With tcp: succeeds when a GET of this path is answered with status 200 to 399."""
     file: Text | None = None
-    """Ready when this file exists."""
+    """Succeeds when this file exists."""
     period: Annotated[Duration, Meta(gt=0)] = 1.0
     """Time between checks."""
     timeout: Annotated[Duration, Meta(gt=0)] = 1.0
@@ -140,6 +140,19 @@ class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
     """Failed checks after which the node has failed."""
     initial_delay: Annotated[Duration, Meta(ge=0)] = 0.0
     """Delay before the first check."""
+
+
+class StartupProbe(Probe, frozen=True, kw_only=True):
+    """Checks whether a node is ready. Give exactly one of exec, tcp and file."""
+
+
+class LivenessProbe(Probe, frozen=True, kw_only=True):
+    """Checks whether a node that is ready still works. Give exactly one of exec, tcp and file."""
+
+    period: Annotated[Duration, Meta(gt=0)] = 10.0
+    """Time between checks."""
+    threshold: Count = 3
+    """Failed checks in a row after which the node has failed (`unhealthy`)."""
 
 
 class Logging(Struct, frozen=True, kw_only=True):
@@ -252,6 +265,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Mounts, added to the job's."""
     startup_probe: GroupOnly[StartupProbe | None] = None
     """When nodes are ready. Default: as soon as their programs run."""
+    liveness_probe: GroupOnly[LivenessProbe | None] = None
+    """When nodes have failed though their programs run. Default: hang_timeout only."""
     min_success: GroupOnly[Natural | None] = None
     """Replicas that must succeed. Default: all, after scaling too."""
     depends_on: GroupOnly[tuple[DependsOn, ...]] = ()
@@ -399,6 +414,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     variables, no RANK or WORLD_SIZE."""
     startup_probe: OnlyGroup[StartupProbe | None] = None
     """With `nodes`: when nodes are ready."""
+    liveness_probe: OnlyGroup[LivenessProbe | None] = None
+    """With `nodes`: when nodes have failed though their programs run."""
     min_success: OnlyGroup[Natural | None] = None
     """With `nodes`: replicas that must succeed."""
     replicas: Flag[OnlyGroup[Count | None]] = None
@@ -433,6 +450,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
             nodes=self.nodes or 1,
             replicas=self.replicas or 1,
             startup_probe=self.startup_probe,
+            liveness_probe=self.liveness_probe,
             min_success=self.min_success,
             array=self.array,
             parallelism=self.parallelism,

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, field
 
 from muster.spec.models import (
     ArrayField,
+    LivenessProbe,
     Logging,
     Mount,
     Network,
@@ -98,6 +99,7 @@ GROUP_ONLY = (
     "only",
     "node_args",
     "startup_probe",
+    "liveness_probe",
     "min_success",
     "depends_on",
     "max_restarts",
@@ -136,6 +138,7 @@ GROUP_SETTINGS = (
 ONLY_GROUP = (
     "nodes",
     "startup_probe",
+    "liveness_probe",
     "min_success",
     "replicas",
     "array",
@@ -234,6 +237,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     startup_probe: StartupProbe | None = None
+    liveness_probe: LivenessProbe | None = None
     min_success: Natural | None = None
     depends_on: tuple[DependsOn, ...] | None = None
     max_restarts: Natural | None = None
@@ -283,6 +287,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     namespace: Label | None = None
     clean_env: bool | None = None
     startup_probe: StartupProbe | None = None
+    liveness_probe: LivenessProbe | None = None
     min_success: Natural | None = None
     replicas: Count | None = None
     array: ArrayField | None = None

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
 
 #: The records of which a run may change single fields.
-RECORDS = (*RUN_WIDE_RECORDS, "startup_probe", "resources", "array")
+RECORDS = (*RUN_WIDE_RECORDS, "startup_probe", "liveness_probe", "resources", "array")
 #: Those that only groups have, and that no group inherits.
-_OF_GROUP = ("startup_probe", "array")
+_OF_GROUP = ("startup_probe", "liveness_probe", "array")
 #: Fields that are overridden together: the sets of an array are those of its file.
 _TOGETHER = {"array": ("file", "rows")}
 

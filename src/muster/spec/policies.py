@@ -92,6 +92,7 @@ ReasonName = Literal[
     "startup_timeout",
     "deadline",
     "hang",
+    "unhealthy",
     "not_started",
     "output_lost",
 ]

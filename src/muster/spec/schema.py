@@ -30,6 +30,7 @@ _MODELS = (
     models.Resources,
     models.Mount,
     models.StartupProbe,
+    models.LivenessProbe,
     sources.Git,
     sources.Notebook,
     policies.DependsOn,
@@ -88,16 +89,17 @@ def _accepted_values(kind: Any) -> dict[str, Any] | None:
 
 def field_texts(model: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     """A class's docstring, and the string literal under each of its fields, in one line each."""
-    tree = _classes(sys.modules[model.__module__])[model.__name__]
     names = {info.name: info.encode_name for info in fields(model)}
     texts = {}
-    for field, after in pairwise(tree.body):
-        match field, after:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                texts[names[name]] = " ".join(text.split())
+    bases = [base for base in model.__mro__ if base.__module__ == model.__module__]
+    for base in reversed(bases):
+        for field, after in pairwise(_classes(sys.modules[base.__module__])[base.__name__].body):
+            match field, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[names[name]] = " ".join(text.split())
     summary = cleandoc(model.__doc__ or "").partition("\n\n")[0]
     return " ".join(summary.split()), texts
 

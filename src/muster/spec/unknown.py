@@ -80,6 +80,7 @@ _OTHER_NAMES = {
     "folder": "directory",
     "probe": "startup_probe",
     "readiness_probe": "startup_probe",
+    "health_check": "liveness_probe",
     "failure_threshold": "threshold",
     "port": "tcp",
     "delay": "initial_delay",
@@ -119,8 +120,10 @@ _OTHER_NAMES = {
 }
 
 #: The same for single models.
+_OF_PROBES = {"command": "exec", "cmd": "exec", "script": "exec", "url": "http"}
 _OTHER_NAMES_IN: dict[type[msgspec.Struct], dict[str, str]] = {
-    models.StartupProbe: {"command": "exec", "cmd": "exec", "script": "exec", "url": "http"},
+    models.StartupProbe: _OF_PROBES,
+    models.LivenessProbe: _OF_PROBES,
 }
 
 #: Maximum number of fields to list in a message.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.engines.launch import MISLEADING
-from muster.node.launch_message import LaunchMessage
+from muster.node.launch_message import LaunchMessage, Probe
 from muster.node.messages import Environment
 from muster.node.run_module import words_for
 
@@ -55,15 +55,18 @@ class HostPython:
             )
             for service in launch.services
         ]
-        probe = launch.probe
-        if probe is not None and probe.command is not None:
-            probe = probe._replace(command=self.words(probe.command))
         return launch._replace(
             launcher=self.words(launch.launcher),
             services=services,
             gather=self._check(launch.gather),
-            probe=probe,
+            probe=self._probe(launch.probe),
+            liveness=self._probe(launch.liveness),
         )
+
+    def _probe(self, probe: Probe | None) -> Probe | None:
+        if probe is None or probe.command is None:
+            return probe
+        return probe._replace(command=self.words(probe.command))
 
     def _check(self, check: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         if check is None or "command" not in check:

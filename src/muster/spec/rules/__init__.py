@@ -56,7 +56,7 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (source_gaps, (*_PROGRAM, "entrypoint")),
     (lost_programs, (*_PROGRAM, *_anywhere("working_dir", "image"))),
     (ignored_arguments, _anywhere("command", "args")),
-    (probes_without_check, _anywhere("startup_probe")),
+    (probes_without_check, _anywhere("startup_probe", "liveness_probe")),
     (missing_program, (*_PROGRAM, "framework", *_anywhere("env"))),
     (bad_variables, _PROGRAM),
     (numbers, (*_SIZES, *_anywhere("min_success"))),

@@ -15,7 +15,10 @@ from muster.spec.quantities import format_duration as _time
 from muster.spec.wording import Refused, suggestion
 
 #: Reasons without an exit code of the program: Muster stopped the node, or lost it.
-_WITHOUT_EXIT = ("not_started", "node_lost", "startup_timeout", "deadline", "hang")
+_WITHOUT_EXIT = (
+    *("not_started", "node_lost", "startup_timeout"),
+    *("deadline", "hang", "unhealthy"),
+)
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 #: Conditions of a rule; those that differ most between rules come first.
 _CONDITIONS = ("messages", "groups", "exit_codes", "signals", "reasons")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
-from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Probe
 from muster.spec.oci_variables import has_command, image_in
 from muster.spec.override_models import ONLY_GROUP
 from muster.spec.placeholders import as_label
@@ -44,10 +44,15 @@ def _to_run(spec: JobSpec) -> str:
     return "give an artifact or a command"
 
 
-def _probes(spec: JobSpec) -> Iterator[tuple[str, StartupProbe | None]]:
-    yield "startup_probe", spec.startup_probe
+def _probes(spec: JobSpec) -> Iterator[tuple[str, Probe | None]]:
+    yield from _probes_of("", spec)
     for number, group in enumerate(spec.node_groups):
-        yield f"node_groups[{number}].startup_probe", group.startup_probe
+        yield from _probes_of(f"node_groups[{number}].", group)
+
+
+def _probes_of(prefix: str, level: JobSpec | NodeGroup) -> Iterator[tuple[str, Probe | None]]:
+    yield f"{prefix}startup_probe", level.startup_probe
+    yield f"{prefix}liveness_probe", level.liveness_probe
 
 
 def numbers(spec: JobSpec) -> Iterator[Problem]:
@@ -145,15 +150,16 @@ def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
     """Rules for fields that the job and its groups both have."""
-    if level.startup_probe is not None:
-        yield from _probe(f"{prefix}startup_probe", level.startup_probe)
+    for path, probe in _probes_of(prefix, level):
+        if probe is not None:
+            yield from _probe(path, probe)
     yield from _program(f"{prefix}command", level.command)
     if ".." in (level.working_dir or "").split("/"):
         text = f"{level.working_dir} contains .."
         yield Problem(f"{prefix}working_dir", text, "write it without ..")
 
 
-def _probe(path: str, probe: StartupProbe) -> Iterator[Problem]:
+def _probe(path: str, probe: Probe) -> Iterator[Problem]:
     looks = {"exec": probe.exec_, "tcp": probe.tcp, "file": probe.file}
     given = [name for name, look in looks.items() if look is not None]
     if len(given) > 1:

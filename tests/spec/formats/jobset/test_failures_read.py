@@ -16,6 +16,7 @@ LIMIT = (
     "node_lost",
     "startup_timeout",
     "hang",
+    "unhealthy",
     "not_started",
     "output_lost",
 )
@@ -27,7 +28,7 @@ CODES = ("exit", "out_of_memory")
 REACHED = "Job has reached the specified backoff limit"
 
 
-NEITHER_CODES_NOR_LOST = ("startup_timeout", "hang", "not_started", "output_lost")
+NEITHER_CODES_NOR_LOST = ("startup_timeout", "hang", "unhealthy", "not_started", "output_lost")
 
 
 #: A rule, the pod failure rules of the workers -> Muster's rules.

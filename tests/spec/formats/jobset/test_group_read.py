@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.spec.models import Mount, Resources, StartupProbe
+from muster.spec.models import LivenessProbe, Mount, Resources, StartupProbe
 from muster.spec.policies import DependsOn
 from support.jobset_manifests import JOB, MAIN, MAX, OWN_TMP, POD, Make, Read, workers
 
@@ -24,6 +24,10 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "an HTTP probe": (
         {f"{MAIN}.startupProbe": {"httpGet": {"port": 80, "path": "up"}}},
         {"startup_probe": StartupProbe(tcp=80, http="/up", period=10, timeout=1, threshold=3)},
+    ),
+    "a liveness probe": (
+        {f"{MAIN}.livenessProbe": {"httpGet": {"port": 80, "path": "/up"}, "periodSeconds": 5}},
+        {"liveness_probe": LivenessProbe(tcp=80, http="/up", period=5, timeout=1, threshold=3)},
     ),
     "the machine's own /tmp": (
         {

@@ -142,13 +142,14 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "probes": (
         {
-            f"{MAIN}.livenessProbe": {"exec": {"command": ["true"]}},
+            f"{MAIN}.livenessProbe": {"exec": {}, "tcpSocket": {"port": 1}},
             f"{MAIN}.startupProbe": {"grpc": {"port": 1}},
             f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}, "successThreshold": 2},
         },
         [
-            f"{MAIN}.livenessProbe: Muster does not restart nodes that stop answering "
-            "(remove it; or use hang_timeout in a spec)",
+            f"{MAIN}.livenessProbe: has exec and tcpSocket "
+            "(use one of exec, httpGet and tcpSocket)",
+            f"{MAIN}.livenessProbe.exec.command: is empty (add the program to run)",
             f"{MAIN}.startupProbe.grpc: Muster has no gRPC probes "
             "(use tcpSocket, or exec with a gRPC client)",
             f"{MAIN}.readinessProbe: differs from the startupProbe, and Muster has one "

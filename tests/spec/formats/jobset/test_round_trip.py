@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from muster.spec.formats.documents import documents
 from muster.spec.formats.jobset.failures_read import AT_ONCE, LIMIT
@@ -21,6 +21,7 @@ from muster.spec.formats.yaml_write import dump
 from muster.spec.models import (
     Checkpoint,
     JobSpec,
+    LivenessProbe,
     Logging,
     Metadata,
     Mount,
@@ -88,6 +89,7 @@ probes = st.builds(
     period=seconds,
     timeout=seconds,
 )
+liveness = probes.map(lambda probe: LivenessProbe(**asdict(probe)))
 resources = st.builds(
     Resources,
     cpus=st.integers(1, 64_000).map(lambda milli: milli / 1000),
@@ -178,6 +180,7 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 mounts=(*own_mounts, OWN_TMP),
                 working_dir=draw(st.sampled_from((None, "/opt", "/m/0/new"))),
                 startup_probe=draw(st.none() | probes),
+                liveness_probe=draw(st.none() | liveness),
                 depends_on=tuple(
                     DependsOn(group=n, status=draw(st.sampled_from(("ready", "complete"))))
                     for n in needs

@@ -14,7 +14,7 @@ from muster.spec.formats.jobset.job_arrays import GroupJob, array_settings, is_w
 from muster.spec.formats.jobset.kubernetes import ResourceRequirements
 from muster.spec.formats.jobset.metadata import metadata_of
 from muster.spec.formats.jobset.model import DependsOnItem, JobSet
-from muster.spec.formats.jobset.probes import startup_probe
+from muster.spec.formats.jobset.probes import liveness_probe, startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
 from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import mounts
@@ -117,6 +117,7 @@ def _with_program(
         image=container.image or None,
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
+        liveness_probe=liveness_probe(container, path, problems),
         mounts=mounts(
             rj.template.spec.template.spec,
             container,

@@ -25,7 +25,7 @@ from muster.spec.formats.jobset.volumes_read import NODE
 from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
 from muster.spec.formats.quantity import format_bytes, format_cpus
-from muster.spec.models import JobSpec, Metadata, NodeGroup, Resources
+from muster.spec.models import JobSpec, Metadata, NodeGroup, Probe, Resources
 
 _RESTART_ON_FAILURE = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
@@ -41,7 +41,14 @@ _WRITTEN = frozenset(
     (
         *("name", "nodes", "replicas", "depends_on", "retries", "timeout"),
         *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
-        *("working_dir", "hostname", "startup_probe", "job_metadata", "pod_metadata"),
+        *(
+            "working_dir",
+            "hostname",
+            "startup_probe",
+            "liveness_probe",
+            "job_metadata",
+            "pod_metadata",
+        ),
     )
 )
 #: Why a setting is lost.
@@ -175,9 +182,9 @@ def _container(
     limits = _limits(group.resources)
     if limits:
         container["resources"] = {"limits": limits}
-    if group.startup_probe is not None:
-        kind, probe = write_probe(group.startup_probe)
-        container[kind] = probe
+    for probe in filter(None, (group.startup_probe, group.liveness_probe)):
+        kind, written = write_probe(probe)
+        container[kind] = written
     return container, losses
 
 
@@ -239,7 +246,8 @@ def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
         yield Loss(f"{path}.retries", why)
     if _is_fractional(group.timeout):
         yield Loss(f"{path}.timeout", "is rounded up to whole seconds")
-    yield from _probe_losses(group, f"{path}.startup_probe")
+    yield from _probe_losses(group.startup_probe, f"{path}.startup_probe")
+    yield from _probe_losses(group.liveness_probe, f"{path}.liveness_probe")
 
 
 def _why(name: str, *, as_job: bool) -> str:
@@ -248,8 +256,7 @@ def _why(name: str, *, as_job: bool) -> str:
     return of_jobs.get(name, "a JobSet has no such setting")
 
 
-def _probe_losses(group: NodeGroup, path: str) -> list[Loss]:
-    probe = group.startup_probe
+def _probe_losses(probe: Probe | None, path: str) -> list[Loss]:
     names = () if probe is None else ("initial_delay", "period", "timeout")
     return [
         Loss(f"{path}.{name}", "is rounded up to whole seconds")

@@ -141,6 +141,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     volume_mounts: tuple[VolumeMount, ...] = ()
     startup_probe: Probe | None = None
     readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
     #: Read only to recognize sidecars and in-place restart.
     restart_policy: str = ""
     #: Read only to recognize in-place restart.

@@ -1,4 +1,4 @@
-"""Read and write Kubernetes' probes as startup probes.
+"""Read and write Kubernetes' probes.
 
 Muster's probes support HTTP. An HTTPS probe becomes a command that runs Python on the node.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from muster.errors import Problem
+from muster.spec import models as spec
 from muster.spec.formats.jobset.kubernetes import Container, Probe
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
-from muster.spec.models import StartupProbe
+from muster.spec.models import LivenessProbe, StartupProbe
 from muster.spec.wording import alternatives, short
 
+Made = TypeVar("Made", StartupProbe, LivenessProbe)
 #: Kubernetes: certificates are not verified, status codes from 200 to 399 are successes.
 _GET = (
     "import os,ssl,sys,urllib.request as r;"
@@ -34,7 +36,7 @@ def startup_probe(container: Container, path: str, problems: list[Problem]) -> S
     failures have no effect on the container."""
     startup, ready = container.startup_probe, container.readiness_probe
     if startup is not None:
-        made = _probe(startup, container, f"{path}.startupProbe", problems)
+        made = _probe(StartupProbe, startup, container, f"{path}.startupProbe", problems)
         if ready is not None and _action(ready) != _action(startup):
             text = "differs from the startupProbe, and Muster has one probe"
             hint = "keep the one for which other nodes have to wait"
@@ -42,8 +44,20 @@ def startup_probe(container: Container, path: str, problems: list[Problem]) -> S
         return made
     if ready is None:
         return None
-    made = _probe(ready, container, f"{path}.readinessProbe", problems)
+    made = _probe(StartupProbe, ready, container, f"{path}.readinessProbe", problems)
     return made and replace(made, threshold=MAX_INT32)
+
+
+def liveness_probe(
+    container: Container, path: str, problems: list[Problem]
+) -> LivenessProbe | None:
+    """The probe for whether a container still works. As there, it is tried once the container has
+    started; here also not before it is ready."""
+    if container.liveness_probe is None:
+        return None
+    return _probe(
+        LivenessProbe, container.liveness_probe, container, f"{path}.livenessProbe", problems
+    )
 
 
 def _action(probe: Probe) -> tuple[object, ...]:
@@ -51,8 +65,8 @@ def _action(probe: Probe) -> tuple[object, ...]:
 
 
 def _probe(
-    probe: Probe, container: Container, path: str, problems: list[Problem]
-) -> StartupProbe | None:
+    kind: type[Made], probe: Probe, container: Container, path: str, problems: list[Problem]
+) -> Made | None:
     actions: dict[str, Any] = {
         "exec": probe.exec_,
         "httpGet": probe.http_get,
@@ -86,7 +100,7 @@ def _probe(
             what |= {"tcp": port, "http": page}
     else:
         return None
-    return StartupProbe(
+    return kind(
         **what,
         period=float(probe.period or 10),
         timeout=float(probe.timeout or 1),
@@ -117,7 +131,7 @@ def _https_get(command: Sequence[str] | None) -> dict[str, Any] | None:
     return {"path": path, "port": int(port), "scheme": "HTTPS"}
 
 
-def write_probe(probe: StartupProbe) -> tuple[str, dict[str, Any]]:
+def write_probe(probe: spec.Probe) -> tuple[str, dict[str, Any]]:
     """The field of a container and the probe in it. Seconds are rounded up to whole ones."""
     made: dict[str, Any] = {}
     if probe.http is not None:
@@ -131,6 +145,7 @@ def write_probe(probe: StartupProbe) -> tuple[str, dict[str, Any]]:
     made["initialDelaySeconds"] = math.ceil(probe.initial_delay)
     made["periodSeconds"] = math.ceil(probe.period)
     made["timeoutSeconds"] = math.ceil(probe.timeout)
-    if probe.threshold >= MAX_INT32:
+    if isinstance(probe, StartupProbe) and probe.threshold >= MAX_INT32:
         return "readinessProbe", made
-    return "startupProbe", made | {"failureThreshold": probe.threshold}
+    kind = "startupProbe" if isinstance(probe, StartupProbe) else "livenessProbe"
+    return kind, made | {"failureThreshold": probe.threshold}

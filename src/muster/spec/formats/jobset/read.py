@@ -69,6 +69,7 @@ _CONTAINER_FIELDS = {
     "node_env": "env",
     "mounts": "volumeMounts",
     "startup_probe": "startupProbe",
+    "liveness_probe": "livenessProbe",
 }
 _JOB_FIELDS = {
     "name": "metadata.name",

@@ -135,10 +135,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
     },
     k8s.Container: {
         "envFrom": ("Muster has no ConfigMaps and Secrets", _OWN_ENV),
-        "livenessProbe": (
-            "Muster does not restart nodes that stop answering",
-            "remove it; or use hang_timeout in a spec",
-        ),
         "lifecycle": ("Muster has no hooks", "do it in the command, with a trap for SIGTERM"),
         "volumeDevices": ("Muster mounts folders, not devices", "use a hostPath volume"),
     },
