@@ -105,7 +105,8 @@ def _failure(rng: Random, kind: int) -> Exit:
         case 5:
             return Exit(0, 0, Reason.OUTPUT_LOST, "cannot write s3://results")
         case 6:
-            return Exit(137, int(signal.SIGKILL), Reason.HANG, "no output for 60 s")
+            reason = rng.choice([Reason.HANG, Reason.UNHEALTHY])
+            return Exit(137, int(signal.SIGKILL), reason, "no sign of life for 60 s")
         case _:
             return Exit(rng.choice(EXIT_CODES), message=message, raised_before=raised)
 
