@@ -51,6 +51,8 @@ LAUNCH = LaunchMessage(
     services_timeout=570.0,
     probe=Probe(1.0, 5.0, 3, 0.0, port=80, http="/up"),
     liveness=Probe(10.0, 1.0, 3, 0.0, command=["true"]),
+    after_start=["true"],
+    before_stop=None,
     hang_timeout=None,
     grace_period=30.0,
     cwd="/work",

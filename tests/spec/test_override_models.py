@@ -43,6 +43,8 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "mounts": MOUNTS,
     "startup_probe": PROBE,
     "liveness_probe": PROBE,
+    "after_start": WORDS,
+    "before_stop": WORDS,
     "min_success": st.integers(0, 3),
     "array": st.sampled_from([{"lr": [0.1, 0.2]}, {"parameters": {"a": "0..3"}, "sample": 2}]),
     "parallelism": COUNT,
@@ -66,7 +68,8 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         for name in (
             *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
             "mounts",
-            *("startup_probe", "liveness_probe", "min_success", "ready_timeout", "hang_timeout"),
+            *("startup_probe", "liveness_probe", "after_start", "before_stop"),
+            *("min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),
         )
     },

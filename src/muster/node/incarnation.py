@@ -15,6 +15,7 @@ from muster.node.disk_usage import DiskUsage, is_full
 from muster.node.exit_report import ExitReporter
 from muster.node.files import empty_folder
 from muster.node.hang_detector import HangDetector
+from muster.node.hooks import Hook
 from muster.node.launch_message import LaunchMessage
 from muster.node.messages import ExitReport, Message
 from muster.node.probe import LivenessProbe, StartupProbe
@@ -46,6 +47,8 @@ class Incarnation:
         self._done_sent = False
         self._probe: StartupProbe | None = None
         self._liveness: LivenessProbe | None = None
+        self._after_start: Hook | None = None
+        self._before_stop: Hook | None = None
         self._hang_detector: HangDetector | None = None
         self._disk: DiskUsage | None = None
         self._kill_at: float | None = None
@@ -159,16 +162,31 @@ class Incarnation:
             self._groups.append(pid)
         if not self._services.expected:
             self._channel.send(messages.Started(launch.incarnation))
-        now = time.monotonic()
-        if launch.probe is None:
-            self._ready()
-        else:
-            env = launch.environment_of(0)
-            self._probe = StartupProbe(launch.probe, launch.address, env, now)
         if launch.hang_timeout is not None:
             files = [path for p in launch.processes for path in (p.stdout, p.stderr)]
             files += [path for rank in launch.ranks for path in rank]
-            self._hang_detector = HangDetector(files, launch.hang_timeout, now)
+            self._hang_detector = HangDetector(files, launch.hang_timeout, time.monotonic())
+        if launch.after_start is None:
+            self._await_readiness()
+        else:
+            self._after_start = self._run_hook("after_start", launch.after_start)
+            self._check_hooks()
+
+    def _run_hook(self, name: str, command: Sequence[str]) -> Hook:
+        process = self._launch.processes[0]
+        env = self._launch.environment_of(0)
+        hook = Hook(name, command, env, process.stdout, process.stderr)
+        if hook.pid is not None:
+            self._groups.append(hook.pid)
+        return hook
+
+    def _await_readiness(self) -> None:
+        launch = self._launch
+        if launch.probe is None:
+            self._ready()
+        else:
+            env, now = launch.environment_of(0), time.monotonic()
+            self._probe = StartupProbe(launch.probe, launch.address, env, now)
 
     def _ready(self) -> None:
         """The program is ready: watch it from now on."""
@@ -197,6 +215,7 @@ class Incarnation:
                 self._stop()
             self._reap()
             self._start_what_can_start()
+            self._check_hooks()
             self._check_probes()
             self._check_for_hang()
             if self._disk is not None and self._disk.step():
@@ -274,6 +293,9 @@ class Incarnation:
             probes = (self._probe, self._liveness)
             if any(probe is not None and probe.reaped(pid, status, now) for probe in probes):
                 continue
+            hooks = (self._after_start, self._before_stop)
+            if any(hook is not None and hook.reaped(pid, status) for hook in hooks):
+                continue
             if self._services.reaped(pid, status, now):
                 continue
             local_rank = self._running.pop(pid, None)
@@ -286,7 +308,7 @@ class Incarnation:
                 self._handle_service_exit(service)
         for local_rank, code, number in failed:
             self._reporter.record(code, number, "exit", local_rank=local_rank)
-            self._stop()
+            self._stop(ended=True)
 
     def _handle_service_exit(self, service: ServiceExit) -> None:
         """Decide whether the unexpected end of a service fails the node.
@@ -303,6 +325,22 @@ class Incarnation:
             self._services.stop(time.monotonic())
         elif service.code:
             self._fail(service.code, service.signal, "exit", str(service))
+
+    def _check_hooks(self) -> None:
+        """Go on if a hook has ended, or could not be started."""
+        hook = self._after_start
+        if hook is not None and hook.pid is None:
+            self._after_start = None
+            if hook.failed:
+                self._fail(hook.code, 0, "exit", hook.failed)
+            elif self._kill_at is None:
+                self._await_readiness()
+        hook = self._before_stop
+        if hook is not None and hook.pid is None:
+            self._before_stop = None
+            if hook.failed:
+                processes.write_message(self._launch.processes[0].stderr, hook.failed)
+            self._terminate()
 
     def _check_probes(self) -> None:
         if not self._running:
@@ -349,12 +387,21 @@ class Incarnation:
     def _record_stop(self) -> None:
         self._reporter.record(_SIGTERM_EXIT, int(signal.SIGTERM), explained=True)
 
-    def _stop(self) -> None:
-        """Send SIGTERM to the processes; after the grace period they are killed."""
+    def _stop(self, *, ended: bool = False) -> None:
+        """Send SIGTERM to the processes; after the grace period they are killed. ended: whether the
+        program ends by itself: then no hook runs before."""
         if self._kill_at is not None:
             return
         self._kill_at = time.monotonic() + self._launch.grace_period
         self._hang_detector = self._liveness = None
+        command = self._launch.before_stop
+        if command is not None and self._running and not ended:
+            self._before_stop = self._run_hook("before_stop", command)
+            self._check_hooks()
+        else:
+            self._terminate()
+
+    def _terminate(self) -> None:
         for pid in self._running:
             processes.signal_group(pid, signal.SIGTERM)
         if not self._launch.program:

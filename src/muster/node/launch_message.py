@@ -100,6 +100,12 @@ class LaunchMessage(NamedTuple):
     probe: Probe | None
     #: Tried once the node is ready; past its threshold, the node has failed.
     liveness: Probe | None
+    #: A command that runs once the program has started; the node is ready, and its probes are
+    #: tried, when it has succeeded. If it fails, so has the node. None: there is none.
+    after_start: Sequence[str] | None
+    #: A command that runs before SIGTERM is sent to a program that is to end. Its time is part of
+    #: the grace period. None: there is none.
+    before_stop: Sequence[str] | None
     #: Seconds without output after which the node counts as hung; None: never.
     hang_timeout: float | None
     #: Seconds between SIGTERM and SIGKILL.

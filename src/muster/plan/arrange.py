@@ -44,6 +44,8 @@ _OF_PROGRAMS = {
     "command": "{framework} sets what this group runs",
     "startup_probe": "{framework} sets when this group is ready",
     "liveness_probe": "{framework} watches this group",
+    "after_start": "this group only serves the others",
+    "before_stop": "this group only serves the others",
     "hang_timeout": "this group only serves the others, and may write no output",
     "min_success": "this group only serves the others: it ends when the run does",
 }

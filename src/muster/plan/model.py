@@ -150,6 +150,9 @@ class GroupPlan(Struct, frozen=True):
     #: The same, of the probe that is tried from then on; None: there is none.
     liveness: Mapping[str, Any] | None = None
     image: str | None = None
+    #: Commands that run on a node, see `node.launch_message.LaunchMessage`; None: there is none.
+    after_start: tuple[str, ...] | None = None
+    before_stop: tuple[str, ...] | None = None
     #: Seconds without output after which a node counts as hung; None: never.
     hang_timeout: float | None = None
     #: With placeholders.

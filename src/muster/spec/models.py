@@ -267,6 +267,12 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """When nodes are ready. Default: as soon as their programs run."""
     liveness_probe: GroupOnly[LivenessProbe | None] = None
     """When nodes have failed though their programs run. Default: hang_timeout only."""
+    after_start: GroupOnly[Command | None] = None
+    """Command that runs on a node once its program has started. The node is ready when it has
+    succeeded; if it fails, so has the node."""
+    before_stop: GroupOnly[Command | None] = None
+    """Command that runs on a node before its program gets SIGTERM. Its time is part of the
+    grace_period."""
     min_success: GroupOnly[Natural | None] = None
     """Replicas that must succeed. Default: all, after scaling too."""
     depends_on: GroupOnly[tuple[DependsOn, ...]] = ()
@@ -416,6 +422,10 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """With `nodes`: when nodes are ready."""
     liveness_probe: OnlyGroup[LivenessProbe | None] = None
     """With `nodes`: when nodes have failed though their programs run."""
+    after_start: OnlyGroup[Command | None] = None
+    """With `nodes`: command that runs on a node once its program has started."""
+    before_stop: OnlyGroup[Command | None] = None
+    """With `nodes`: command that runs on a node before its program gets SIGTERM."""
     min_success: OnlyGroup[Natural | None] = None
     """With `nodes`: replicas that must succeed."""
     replicas: Flag[OnlyGroup[Count | None]] = None
@@ -451,6 +461,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
             replicas=self.replicas or 1,
             startup_probe=self.startup_probe,
             liveness_probe=self.liveness_probe,
+            after_start=self.after_start,
+            before_stop=self.before_stop,
             min_success=self.min_success,
             array=self.array,
             parallelism=self.parallelism,

@@ -100,6 +100,8 @@ GROUP_ONLY = (
     "node_args",
     "startup_probe",
     "liveness_probe",
+    "after_start",
+    "before_stop",
     "min_success",
     "depends_on",
     "max_restarts",
@@ -124,6 +126,8 @@ GROUP_SETTINGS = (
     "env",
     "shape",
     "image",
+    "after_start",
+    "before_stop",
     "min_success",
     "max_restarts",
     "retries",
@@ -139,6 +143,8 @@ ONLY_GROUP = (
     "nodes",
     "startup_probe",
     "liveness_probe",
+    "after_start",
+    "before_stop",
     "min_success",
     "replicas",
     "array",
@@ -238,6 +244,8 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None = None
     startup_probe: StartupProbe | None = None
     liveness_probe: LivenessProbe | None = None
+    after_start: Command | None = None
+    before_stop: Command | None = None
     min_success: Natural | None = None
     depends_on: tuple[DependsOn, ...] | None = None
     max_restarts: Natural | None = None
@@ -288,6 +296,8 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     clean_env: bool | None = None
     startup_probe: StartupProbe | None = None
     liveness_probe: LivenessProbe | None = None
+    after_start: Command | None = None
+    before_stop: Command | None = None
     min_success: Natural | None = None
     replicas: Count | None = None
     array: ArrayField | None = None

@@ -81,6 +81,8 @@ _OTHER_NAMES = {
     "probe": "startup_probe",
     "readiness_probe": "startup_probe",
     "health_check": "liveness_probe",
+    "post_start": "after_start",
+    "pre_stop": "before_stop",
     "failure_threshold": "threshold",
     "port": "tcp",
     "delay": "initial_delay",

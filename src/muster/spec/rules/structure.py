@@ -153,7 +153,8 @@ def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
     for path, probe in _probes_of(prefix, level):
         if probe is not None:
             yield from _probe(path, probe)
-    yield from _program(f"{prefix}command", level.command)
+    for name in ("command", "after_start", "before_stop"):
+        yield from _program(f"{prefix}{name}", getattr(level, name))
     if ".." in (level.working_dir or "").split("/"):
         text = f"{level.working_dir} contains .."
         yield Problem(f"{prefix}working_dir", text, "write it without ..")

@@ -29,6 +29,15 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {f"{MAIN}.livenessProbe": {"httpGet": {"port": 80, "path": "/up"}, "periodSeconds": 5}},
         {"liveness_probe": LivenessProbe(tcp=80, http="/up", period=5, timeout=1, threshold=3)},
     ),
+    "hooks": (
+        {
+            f"{MAIN}.lifecycle": {
+                "postStart": {"exec": {"command": ["touch", "/up"]}},
+                "preStop": {"sleep": {"seconds": 5}},
+            }
+        },
+        {"after_start": ("touch", "/up"), "before_stop": ("sleep", "5")},
+    ),
     "the machine's own /tmp": (
         {
             f"{POD}.volumes": [{"name": "t", "hostPath": {"path": "/tmp"}}],

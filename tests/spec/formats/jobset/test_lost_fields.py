@@ -215,6 +215,10 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {f"{MAIN}.startupProbe": {"exec": {"command": ["a"]}}},
         {f"{MAIN}.startupProbe": {"exec": {"command": ["b"]}}},
     ),
+    "SleepAction.seconds": (
+        {f"{MAIN}.lifecycle": {"preStop": {"sleep": {"seconds": 1}}}},
+        {f"{MAIN}.lifecycle": {"preStop": {"sleep": {"seconds": 2}}}},
+    ),
     "HTTPGetAction.port": (probe(), {f"{MAIN}.startupProbe": {"httpGet": {"port": 81}}}),
     "HTTPGetAction.path": (
         probe(),

@@ -13,6 +13,8 @@ from msgspec.structs import asdict, replace
 
 from muster.spec.formats.documents import documents
 from muster.spec.formats.jobset.failures_read import AT_ONCE, LIMIT
+from muster.spec.formats.jobset.kubernetes import Container, HTTPGetAction, LifecycleHandler
+from muster.spec.formats.jobset.probes import hook_command
 from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.formats.jobset.volumes_read import OWN_TMP
 from muster.spec.formats.jobset.write import write_jobset
@@ -35,6 +37,9 @@ from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 from muster.spec.yaml import load
 
+HTTP_HOOK = hook_command(
+    LifecycleHandler(http_get=HTTPGetAction(port=80)), Container(), "", problems=[]
+)
 NAMES = ("driver", "workers", "eval")
 INDEX = {"JOB_COMPLETION_INDEX": "${index}"}
 
@@ -90,6 +95,7 @@ probes = st.builds(
     timeout=seconds,
 )
 liveness = probes.map(lambda probe: LivenessProbe(**asdict(probe)))
+hooks = st.sampled_from((("sleep", "5"), ("sleep", "1.5"), ("touch", "/up"), HTTP_HOOK))
 resources = st.builds(
     Resources,
     cpus=st.integers(1, 64_000).map(lambda milli: milli / 1000),
@@ -181,6 +187,8 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 working_dir=draw(st.sampled_from((None, "/opt", "/m/0/new"))),
                 startup_probe=draw(st.none() | probes),
                 liveness_probe=draw(st.none() | liveness),
+                after_start=draw(st.none() | hooks),
+                before_stop=draw(st.none() | hooks),
                 depends_on=tuple(
                     DependsOn(group=n, status=draw(st.sampled_from(("ready", "complete"))))
                     for n in needs

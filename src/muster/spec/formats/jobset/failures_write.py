@@ -241,8 +241,7 @@ class WrittenFailures:
         """Let the group's Jobs fail at once for the failures that the rule does not match. Only for
         rules that `failures_read` makes for the remaining failures."""
         if rule.exit_codes and rule.reasons == CODES:
-            codes = tuple(code for code in ALL_CODES if code not in rule.exit_codes)
-            self._fail_at_once(rule.groups[0], onExitCodes=_codes(codes))
+            self._fail_with_codes(rule.groups[0], {*ALL_CODES} - {*rule.exit_codes})
             return True
         missing = set(LIMIT) - set(rule.reasons)
         if rule.exit_codes or not missing <= {*CODES, *LOST}:
@@ -250,10 +249,26 @@ class WrittenFailures:
         if missing >= set(CODES) and not any(
             other.exit_codes and other.groups == rule.groups for other in bundle
         ):
-            self._fail_at_once(rule.groups[0], onExitCodes=_codes(ALL_CODES))
+            self._fail_with_codes(rule.groups[0], {*ALL_CODES})
         if missing >= set(LOST):
             self._fail_at_once(rule.groups[0], onPodConditions=[_disruption()])
         return True
+
+    def _fail_with_codes(self, group: str, codes: set[int]) -> None:
+        """Let a group's Jobs fail at once for exit codes, if rules before do not match all."""
+        left = codes - self._earlier_codes(group)
+        if left:
+            self._fail_at_once(group, onExitCodes=_codes(sorted(left)))
+
+    def _earlier_codes(self, group: str) -> set[int]:
+        """The exit codes that rules of a group's pod failure policy match, other than FailJob."""
+        found: set[int] = set()
+        for rule in self._pods(group):
+            codes = rule.get("onExitCodes")
+            if codes is not None and rule["action"] != "FailJob":
+                values = {*codes["values"]}
+                found |= values if codes["operator"] == "In" else {*ALL_CODES} - values
+        return found
 
     def _fail_at_once(self, group: str, **what: Any) -> None:
         made = {"action": "FailJob", **what}

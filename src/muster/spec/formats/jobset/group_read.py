@@ -14,7 +14,7 @@ from muster.spec.formats.jobset.job_arrays import GroupJob, array_settings, is_w
 from muster.spec.formats.jobset.kubernetes import ResourceRequirements
 from muster.spec.formats.jobset.metadata import metadata_of
 from muster.spec.formats.jobset.model import DependsOnItem, JobSet
-from muster.spec.formats.jobset.probes import liveness_probe, startup_probe
+from muster.spec.formats.jobset.probes import hook_command, liveness_probe, startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
 from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import mounts
@@ -106,6 +106,7 @@ def _with_program(
     except Refused as error:
         problems.append(Problem(f"{path}.command[0]", error.message, error.hint))
     claimed = pod[1]
+    after, before = f"{path}.lifecycle.postStart", f"{path}.lifecycle.preStop"
     return replace(
         group,
         command=program.command,
@@ -118,6 +119,8 @@ def _with_program(
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         liveness_probe=liveness_probe(container, path, problems),
+        after_start=hook_command(container.lifecycle.post_start, container, after, problems),
+        before_stop=hook_command(container.lifecycle.pre_stop, container, before, problems),
         mounts=mounts(
             rj.template.spec.template.spec,
             container,

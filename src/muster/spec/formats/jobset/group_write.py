@@ -19,7 +19,7 @@ from muster.spec.formats.jobset.job_arrays_write import (
     is_work_queue,
 )
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
-from muster.spec.formats.jobset.probes import write_probe
+from muster.spec.formats.jobset.probes import write_hook, write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
 from muster.spec.formats.jobset.volumes_read import NODE
 from muster.spec.formats.jobset.volumes_write import Volumes
@@ -41,14 +41,8 @@ _WRITTEN = frozenset(
     (
         *("name", "nodes", "replicas", "depends_on", "retries", "timeout"),
         *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
-        *(
-            "working_dir",
-            "hostname",
-            "startup_probe",
-            "liveness_probe",
-            "job_metadata",
-            "pod_metadata",
-        ),
+        *("working_dir", "hostname", "startup_probe", "liveness_probe"),
+        *("after_start", "before_stop", "job_metadata", "pod_metadata"),
     )
 )
 #: Why a setting is lost.
@@ -185,6 +179,12 @@ def _container(
     for probe in filter(None, (group.startup_probe, group.liveness_probe)):
         kind, written = write_probe(probe)
         container[kind] = written
+    hooks = {"postStart": group.after_start, "preStop": group.before_stop}
+    if given := {name: write_hook(command) for name, command in hooks.items() if command}:
+        container["lifecycle"] = given
+    hooks = {"postStart": group.after_start, "preStop": group.before_stop}
+    if given := {name: write_hook(command) for name, command in hooks.items() if command}:
+        container["lifecycle"] = given
     return container, losses
 
 

@@ -127,6 +127,29 @@ class VolumeMount(Struct, frozen=True, kw_only=True, rename="camel"):
     read_only: bool = False
 
 
+class SleepAction(Struct, frozen=True, kw_only=True):
+    """Some seconds."""
+
+    seconds: int = 0
+
+
+class LifecycleHandler(
+    Struct, frozen=True, kw_only=True, rename={"exec_": "exec", "http_get": "httpGet"}
+):
+    """What is done at a moment of a container's life. One of the three."""
+
+    exec_: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is done when a container has started, and before it is stopped."""
+
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
 class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     """A program and its environment."""
 
@@ -142,6 +165,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     startup_probe: Probe | None = None
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
+    lifecycle: Lifecycle = Lifecycle()
     #: Read only to recognize sidecars and in-place restart.
     restart_policy: str = ""
     #: Read only to recognize in-place restart.

@@ -1,4 +1,4 @@
-"""Read and write Kubernetes' probes.
+"""Read and write Kubernetes' probes and hooks.
 
 Muster's probes support HTTP. An HTTPS probe becomes a command that runs Python on the node.
 """
@@ -13,7 +13,12 @@ from msgspec.structs import replace
 
 from muster.errors import Problem
 from muster.spec import models as spec
-from muster.spec.formats.jobset.kubernetes import Container, Probe
+from muster.spec.formats.jobset.kubernetes import (
+    Container,
+    HTTPGetAction,
+    LifecycleHandler,
+    Probe,
+)
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.models import LivenessProbe, StartupProbe
 from muster.spec.wording import alternatives, short
@@ -26,7 +31,9 @@ _GET = (
     "o=r.build_opener(r.ProxyHandler({}),r.HTTPSHandler(context=c));"
     "o.open(sys.argv[1]+'://'+os.environ['MUSTER_NODE_ADDRESS']+':'+sys.argv[2]+sys.argv[3])"
 )
-_PYTHON = "python3"
+_GETTER = ("python3", "-c", _GET)
+#: The program of a hook that waits.
+_SLEEP = "sleep"
 #: The command of a probe for a file.
 _EXISTS = ("test", "-e")
 
@@ -93,11 +100,10 @@ def _probe(
     elif probe.http_get is not None:
         get = probe.http_get
         port = _port(get.port, container, f"{path}.httpGet.port", problems)
-        page = get.path if get.path.startswith("/") else f"/{get.path}"
         if get.scheme == "HTTPS":
-            what["exec_"] = (_PYTHON, "-c", _GET, "https", str(port), page)
+            what["exec_"] = (*_GETTER, "https", str(port), _page(get))
         else:
-            what |= {"tcp": port, "http": page}
+            what |= {"tcp": port, "http": _page(get)}
     else:
         return None
     return kind(
@@ -107,6 +113,34 @@ def _probe(
         threshold=probe.failure_threshold or 3,
         initial_delay=float(probe.initial_delay),
     )
+
+
+def hook_command(
+    handler: LifecycleHandler | None, container: Container, path: str, problems: list[Problem]
+) -> tuple[str, ...] | None:
+    """The command of a hook; None if there is none."""
+    if handler is None:
+        return None
+    actions = {"exec": handler.exec_, "httpGet": handler.http_get, "sleep": handler.sleep}
+    given = [name for name, action in actions.items() if action is not None]
+    if len(given) != 1 and not any(p.path.startswith(f"{path}.") for p in problems):
+        text = f"has {' and '.join(given) or 'no action'}"
+        problems.append(Problem(path, text, "use one of exec, httpGet and sleep"))
+    if handler.exec_ is not None:
+        if not handler.exec_.command:
+            problems.append(Problem(f"{path}.exec.command", "is empty", "add the program to run"))
+        return handler.exec_.command
+    if handler.http_get is not None:
+        get = handler.http_get
+        port = _port(get.port, container, f"{path}.httpGet.port", problems)
+        return (*_GETTER, get.scheme.lower(), str(port), _page(get))
+    if handler.sleep is not None:
+        return (_SLEEP, str(handler.sleep.seconds))
+    return None
+
+
+def _page(get: HTTPGetAction) -> str:
+    return get.path if get.path.startswith("/") else f"/{get.path}"
 
 
 def _port(port: int | str, container: Container, path: str, problems: list[Problem]) -> int | None:
@@ -123,12 +157,21 @@ def _port(port: int | str, container: Container, path: str, problems: list[Probl
     return port
 
 
-def _https_get(command: Sequence[str] | None) -> dict[str, Any] | None:
-    """The httpGet that a command from `_probe` stands for; None for other commands."""
-    if command is None or tuple(command[:4]) != (_PYTHON, "-c", _GET, "https"):
+def _http_get(command: Sequence[str] | None) -> dict[str, Any] | None:
+    """The httpGet that a command from here stands for; None for other commands."""
+    if command is None or tuple(command[:3]) != _GETTER:
         return None
-    port, path = command[4:]
-    return {"path": path, "port": int(port), "scheme": "HTTPS"}
+    scheme, port, path = command[3:]
+    return {"path": path, "port": int(port), "scheme": scheme.upper()}
+
+
+def write_hook(command: Sequence[str]) -> dict[str, Any]:
+    """A handler that runs a command."""
+    if (get := _http_get(command)) is not None:
+        return {"httpGet": get}
+    if command[0] == _SLEEP and len(command) == 2 and command[1].isdecimal():
+        return {"sleep": {"seconds": int(command[1])}}
+    return {"exec": {"command": list(command)}}
 
 
 def write_probe(probe: spec.Probe) -> tuple[str, dict[str, Any]]:
@@ -138,7 +181,7 @@ def write_probe(probe: spec.Probe) -> tuple[str, dict[str, Any]]:
         made["httpGet"] = {"path": probe.http, "port": probe.tcp}
     elif probe.tcp is not None:
         made["tcpSocket"] = {"port": probe.tcp}
-    elif (get := _https_get(probe.exec_)) is not None:
+    elif (get := _http_get(probe.exec_)) is not None:
         made["httpGet"] = get
     else:
         made["exec"] = {"command": list(probe.exec_ or (*_EXISTS, probe.file or ""))}

@@ -70,6 +70,8 @@ _CONTAINER_FIELDS = {
     "mounts": "volumeMounts",
     "startup_probe": "startupProbe",
     "liveness_probe": "livenessProbe",
+    "after_start": "lifecycle.postStart",
+    "before_stop": "lifecycle.preStop",
 }
 _JOB_FIELDS = {
     "name": "metadata.name",

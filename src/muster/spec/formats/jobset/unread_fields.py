@@ -135,9 +135,12 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
     },
     k8s.Container: {
         "envFrom": ("Muster has no ConfigMaps and Secrets", _OWN_ENV),
-        "lifecycle": ("Muster has no hooks", "do it in the command, with a trap for SIGTERM"),
         "volumeDevices": ("Muster mounts folders, not devices", "use a hostPath volume"),
     },
+    k8s.Lifecycle: {
+        "stopSignal": ("Muster stops programs with SIGTERM", "handle SIGTERM in the program"),
+    },
+    k8s.LifecycleHandler: {"tcpSocket": ("Kubernetes does not run it", "remove it")},
     k8s.Probe: {"grpc": ("Muster has no gRPC probes", "use tcpSocket, or exec with a gRPC client")},
     k8s.HTTPGetAction: {
         "host": ("Muster probes the node itself", "remove it"),
