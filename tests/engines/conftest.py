@@ -98,7 +98,9 @@ def prepare(
             add_engine(own_home, shared_sshd(), slots=16)
         elif name == "container":
             podman_service.skip_without_podman()
-            podman_service.add_engine(own_home, podman_service.shared_podman())
+            mounts = [*podman_service.machine_mounts(), str(tmp_path)]  # which programs write to
+            podman = podman_service.shared_podman()
+            podman_service.add_engine(own_home, podman, mounts=mounts)
         for path in (str(TESTS), str(site)) if site.exists() else ():
             monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
             monkeypatch.syspath_prepend(path)

@@ -137,7 +137,7 @@ class PodmanService:
         path = f"/v4.0.0/libpod/images/import?reference={name}"
         for change in ("ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", *changes):
             path += f"&changes={change.replace(' ', '%20')}"
-        connection.request("POST", path, _layer(), {"Content-Type": "application/x-tar"})
+        connection.request("POST", path, layer(), {"Content-Type": "application/x-tar"})
         response = connection.getresponse()
         text = response.read()
         assert response.status == 200, text
@@ -178,7 +178,7 @@ class PodmanService:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _layer() -> bytes:
+def layer() -> bytes:
     """The files of an image: folders, and who its users are."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from muster.engines.container.bodies import SERVER_FOLDER as IN_CONTAINER
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.lifecycle.states import NodeState
@@ -283,6 +284,10 @@ class Session(DrivenSession):
             return self.folder / "containers" / str(rank) / "node"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
+
+    def seen_folder(self, rank: int) -> Path:
+        """Where the node sees the folder of its server."""
+        return Path(IN_CONTAINER) if self.engine == "container" else self.host_folder(rank)
 
     def output(self, rank: int = 0, stream: str = "out", attempt: int = 0) -> str:
         return (self.folder / f"logs/{attempt}/workers-{rank}.{stream}").read_text()

@@ -315,7 +315,7 @@ def _make_groups(folder: str, settings: Settings) -> Tuple[NodeGroups, Amounts]:
     """The control groups of the node, and what it may use. Raises CannotServe, OSError."""
     amounts = settings.amounts
     if settings.contained:
-        return NodeGroups("", None, None), reduced(amounts)
+        return NodeGroups.of_container(), amounts
     try:
         check(amounts)
     except CannotLimit as error:

@@ -14,16 +14,20 @@ from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.record import Image
 from muster.engines.remote.resources import amounts_of
 from muster.engines.remote.server_settings import server_settings
+from muster.node.control_groups import Amounts
 from muster.node.serve import SETTINGS
 from muster.plan.model import GroupPlan, MountPlan, NodePlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.mount_sources import named_source, nfs_export
 
 RUN, SLOT = "muster.run", "muster.slot"
-#: Where containers see the node program.
-PROGRAM = "/.muster-node"
+#: Where containers see the node program, and the folder of their slot: not where these are on this
+#: machine, as the user of an image may not enter the folders above, if they are mounted as well.
+PROGRAM, FOLDER = "/muster/program", "/muster/slot"
 #: The folder of a node's server, in that of its slot, where the user of the image creates it.
 _NODE = "node"
+#: Where containers see that of their server.
+SERVER_FOLDER = f"{FOLDER}/{_NODE}"
 _NANO = 1_000_000_000
 
 
@@ -34,6 +38,7 @@ class Machine(Struct, frozen=True):
     settings: ContainerSettings
     #: The folder with the node program.
     program: Path
+    cpus: int
     #: Bytes of memory.
     memory: int
     #: Numeric ids of this process.
@@ -81,7 +86,7 @@ def network_body(plan: RunPlan) -> dict[str, Any]:
 
 
 def slot_folder(home: Home, run_id: str, slot: int) -> Path:
-    """The folder of a slot, which its container mounts at the same path."""
+    """The folder of a slot, which its container mounts."""
     return home.run_dir(run_id).containers / str(slot)
 
 
@@ -94,24 +99,23 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     """Of POST /containers/create."""
     node = plan.nodes[slot]
     group = plan.group_for(node)
-    home, settings = machine.home, machine.settings
+    settings = machine.settings
     user, namespace = user_of(image.user, machine)
-    limits = amounts_of(group.resources)._replace(required=())
+    limits = _amounts(group, machine)
     told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
-    folder = server_folder(home, plan.run_id, slot)
     body: dict[str, Any] = {
         "Image": image.id,
         "User": user,
         "Env": [f"{SETTINGS}={json.dumps(told)}"],
-        "Entrypoint": [settings.python, "-u", PROGRAM, "serve", str(folder)],
+        "Entrypoint": [settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
         "WorkingDir": "/",
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
         "HostConfig": {
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
             "Mounts": _mounts(plan, slot, machine),
-            "ShmSize": (group.resources.memory or machine.memory) // 2,
-            **_limits(group),
+            "ShmSize": (limits.memory or machine.memory) // 2,
+            **_limits(limits),
         },
     }
     if namespace:
@@ -138,12 +142,22 @@ def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
     return f"{machine.uid}:{machine.gid}", ""
 
 
-def _limits(group: GroupPlan) -> dict[str, Any]:
-    resources, limits = group.resources, dict[str, Any]()
-    if resources.cpus is not None:
-        limits["NanoCpus"] = round(resources.cpus * _NANO)
-    if resources.memory is not None:
-        limits["Memory"] = limits["MemorySwap"] = resources.memory  # the sum with swap
+def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
+    """What a node may use: what a shape has, as far as this machine has more."""
+    amounts = amounts_of(group.resources)._replace(required=())
+    cpus, memory = amounts.cpus, amounts.memory
+    return amounts._replace(
+        cpus=None if cpus is None or cpus >= machine.cpus else cpus,
+        memory=None if memory is None or memory >= machine.memory else memory,
+    )
+
+
+def _limits(amounts: Amounts) -> dict[str, Any]:
+    limits = dict[str, Any]()
+    if amounts.cpus is not None:
+        limits["NanoCpus"] = round(amounts.cpus * _NANO)
+    if amounts.memory is not None:
+        limits["Memory"] = limits["MemorySwap"] = amounts.memory  # the sum with swap
     return limits
 
 
@@ -176,7 +190,7 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
     node: NodePlan = plan.nodes[slot]
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
-    found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, folder)]
+    found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, FOLDER)]
     found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
     if group.in_place is not None:
         found.append(_bind(group.in_place, group.in_place))

@@ -10,14 +10,23 @@ from muster.engines.container import bodies
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.remote import plan_checks
 from muster.errors import Problem
+from muster.node import machine
 from muster.plan.model import RunPlan
+from muster.spec.quantities import format_size
 
 
 def problems(engine: str, plan: RunPlan) -> list[Problem]:
     """Why a plan cannot run in containers. engine: its name."""
     found = []
+    has = {"cpus": machine.count_cpus(), "memory": machine.count_memory()}
     for group in plan.groups:
         path = f"node_groups[{group.name}]"
+        for name, there_is in has.items():
+            wanted = getattr(group.resources, name)
+            if wanted is not None and wanted > there_is and group.resources.demands(name):
+                show = format_size if name == "memory" else "{:g}".format
+                text = f"{show(wanted)} are more than this machine has: {show(there_is)}"
+                found.append(Problem(f"{path}.resources.{name}", text, "use less"))
         if group.in_place == "/":
             text = f"a container of engine {engine} cannot have the machine's / in place of its own"
             found.append(Problem(f"{path}.working_dir", text, "start in a folder below it"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -18,8 +18,13 @@ from muster.node.file_watch import Watcher
 from muster.node.files import remove_tree
 from muster.spec.quantities import format_size
 
+T = TypeVar("T")
 #: How often a call is repeated whose answer was lost, and seconds between two.
 _TRIES, _PAUSE = 5, 0.5
+#: A label: the name may be that of another container.
+_MADE = "muster.made"
+#: Seconds for somebody else to remove a container.
+_REMOVAL_TIMEOUT = 20.0
 #: Seconds for a server to accept connections, and between looks at its container.
 _START_TIMEOUT, _LOOK = 120.0, 1.0
 #: The exit code of what was killed (SIGKILL), also for want of memory.
@@ -52,10 +57,21 @@ def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
             yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
 
 
+def repeated(call: Callable[[], T]) -> T:
+    """What a call returns that may be repeated: it is if its answer was lost, a few times. Raises
+    what it does."""
+    for _ in range(_TRIES - 1):
+        try:
+            return call()
+        except CannotReach:
+            time.sleep(_PAUSE)  # the engine may be starting
+    return call()
+
+
 def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
     """Create a network, unless it exists. Raises CannotReach, Refused."""
     try:
-        daemon.call("POST", ("networks", "create"), {}, body)
+        repeated(lambda: daemon.call("POST", ("networks", "create"), {}, body))
     except Refused as error:
         # Docker: 409; Podman 4: 500
         if error.status != 409 and "already" not in str(error):
@@ -69,31 +85,42 @@ def remove_network(daemon: Daemon, run_id: str) -> None:
 
 
 def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
-    """Create a container and start it; one that exists with this name is started. Returns its id.
-    Raises CannotStart, CannotReach."""
+    """Create a container and start it. Another one with this name is removed: that of an earlier
+    node. Returns its id. Raises CannotStart, CannotReach."""
+    own = os.urandom(8).hex()
+    body = {**body, "Labels": {**body["Labels"], _MADE: own}}
+    made = repeated(lambda: _create_once(daemon, name, body, own))
+    repeated(lambda: _start_once(daemon, made, body))
+    return made
+
+
+def _create_once(daemon: Daemon, name: str, body: Mapping[str, Any], own: str) -> str:
+    """own: by which one is recognized that was made though the answer was lost."""
     for number in range(_TRIES):
         try:
-            made = _create_once(daemon, name, body)
-            _start_once(daemon, made, body)
-        except CannotReach:  # it may have been done
-            if number == _TRIES - 1:
-                raise
-            time.sleep(_PAUSE)
-        else:
-            return made
+            made = daemon.call("POST", ("containers", "create"), {"name": name}, body)
+            return str(made["Id"])
+        except Refused as error:
+            # Docker: 409; Podman 4: 500
+            if error.status not in (409, 500) or number == _TRIES - 1:
+                raise CannotStart(f"its container cannot be created: {error}") from None
+            found = _inspect(daemon, name)
+            if found is None and "in use" not in str(error):
+                raise CannotStart(f"its container cannot be created: {error}") from None
+            if found is not None and (found["Config"].get("Labels") or {}).get(_MADE) == own:
+                return str(found["Id"])
+            if found is not None:
+                _remove_other(daemon, str(found["Id"]))
+            time.sleep(_PAUSE / 5)
     raise AssertionError("the last try has returned or raised")
 
 
-def _create_once(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
+def _remove_other(daemon: Daemon, made: str) -> None:
+    """Raises CannotStart, CannotReach."""
     try:
-        made = daemon.call("POST", ("containers", "create"), {"name": name}, body)
-        return str(made["Id"])
+        remove(daemon, made)
     except Refused as error:
-        # Docker: 409; Podman 4: 500
-        found = _inspect(daemon, name) if error.status in (409, 500) else None
-        if found is not None:
-            return str(found["Id"])
-        raise CannotStart(f"its container cannot be created: {error}") from None
+        raise CannotStart(f"the container that has its name cannot be removed: {error}") from None
 
 
 def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
@@ -180,7 +207,7 @@ def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
     try:
         found: Mapping[str, Any] = daemon.get("containers", name, "json")
     except Refused as error:
-        if error.status == 404:
+        if error.status == 404 or "no such container" in str(error):  # 500: it is being removed
             return None
         raise
     return found
@@ -198,21 +225,26 @@ def _last_lines(daemon: Daemon, made: str) -> str:
 def remove(daemon: Daemon, made: str) -> None:
     """End a container and remove it. Returns when it is gone. made: id or name. Raises CannotReach,
     Refused."""
-    for number in range(_TRIES):
+    query = {"force": "true", "v": "true"}  # at once: what is to end with its node has ended
+    try:
+        repeated(lambda: daemon.call("DELETE", ("containers", made), query))
+    except Refused as error:
+        if error.status != 404 and not _is_removed_by_others(daemon, made):
+            raise
+
+
+def _is_removed_by_others(daemon: Daemon, made: str) -> bool:
+    """Whether a container that cannot be removed is gone soon: somebody else removes it. Raises
+    CannotReach."""
+    deadline = time.monotonic() + _REMOVAL_TIMEOUT
+    while time.monotonic() < deadline:
         try:
-            # at once: what is to end with its node has ended
-            daemon.call("DELETE", ("containers", made), {"force": "true", "v": "true"})
-        except CannotReach:
-            if number == _TRIES - 1:
-                raise
-        except Refused as error:
-            if error.status == 404:
-                return
-            if number == _TRIES - 1:
-                raise
-        else:
-            return
-        time.sleep(_PAUSE)
+            if _inspect(daemon, made) is None:
+                return True
+        except Refused:  # it is half gone
+            pass
+        time.sleep(_PAUSE / 5)
+    return False
 
 
 def provide_folder(folder: Path) -> None:

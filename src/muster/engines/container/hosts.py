@@ -154,7 +154,7 @@ class RunContainers:
         """In a thread. Returns why nothing can be made otherwise: a sentence."""
         plan = self._plan
         try:
-            found = self._list() if self._attaches else {}
+            found = containers.repeated(self._list) if self._attaches else {}
             record = read_record(self._run_dir)
             if record is None:
                 record = Record(self._daemon.path, self._find_images())
@@ -345,7 +345,7 @@ class RunContainers:
     def _list_ended(self) -> dict[int, containers.Found]:
         """In a thread."""
         try:
-            return self._list()
+            return containers.repeated(self._list)
         except (CannotReach, Refused) as error:
             sys.stderr.write(f"muster: containers of nodes that had ended may be left: {error}\n")
             return {}
