@@ -111,6 +111,8 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "Cmd": [],
         "WorkingDir": "/",
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
+        # it is removed when its node has ended: there is nothing to wait for
+        "StopTimeout": 1,
         "HostConfig": {
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
             "Mounts": _mounts(plan, slot, machine),

@@ -23,6 +23,8 @@ T = TypeVar("T")
 _TRIES, _PAUSE = 5, 0.5
 #: A label: the name may be that of another container.
 _MADE = "muster.made"
+#: Seconds for a container to end whose server has left, and between looks.
+_LEAVE_TIMEOUT, _LEAVE_PAUSE = 3.0, 0.02
 #: Seconds for somebody else to remove a container.
 _REMOVAL_TIMEOUT = 20.0
 #: Seconds for a server to accept connections, and between looks at its container.
@@ -220,6 +222,22 @@ def _last_lines(daemon: Daemon, made: str) -> str:
     except (CannotReach, Refused):
         return ""
     return " / ".join(line for line in text.splitlines() if line.strip())[-500:]
+
+
+def wait_until_ended(daemon: Daemon, made: str) -> None:
+    """Wait some seconds for the end of a container whose server has left. Podman 4 waits for all of
+    its timeouts if it is to remove one that ends in that moment. Raises CannotReach."""
+    deadline = time.monotonic() + _LEAVE_TIMEOUT
+    while _is_running(daemon, made) and time.monotonic() < deadline:
+        time.sleep(_LEAVE_PAUSE)
+
+
+def _is_running(daemon: Daemon, made: str) -> bool:
+    try:
+        found = _inspect(daemon, made)
+    except Refused:  # it is half gone
+        return False
+    return found is not None and bool(found["State"].get("Running"))
 
 
 def remove(daemon: Daemon, made: str) -> None:

@@ -164,15 +164,14 @@ class ContainerEngine(RemoteEngine):
     def _machine(self, socket: str, plan: RunPlan | None = None) -> Machine:
         """socket: the engine's; "": it is not to be used. Raises OSError."""
         from muster.engines.container.bodies import Machine
-        from muster.engines.container.program import program_folder, provide_program
+        from muster.engines.container.program import program_folder
         from muster.engines.container.sockets import is_rootless
         from muster.node.machine import count_cpus, count_memory
 
-        program = provide_program(self._home) if socket else program_folder(self._home)
         machine = Machine(
             home=self._home,
             settings=self._settings,
-            program=program,
+            program=program_folder(self._home),
             cpus=count_cpus(),
             memory=count_memory(),
             uid=os.getuid(),

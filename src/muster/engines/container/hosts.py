@@ -14,6 +14,7 @@ from muster.engines.container import bodies, containers
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.images import NoImage, find_image
+from muster.engines.container.program import provide_program
 from muster.engines.container.record import Image, Record, read_record, write_record
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
@@ -162,6 +163,7 @@ class RunContainers:
             if bodies.has_network(plan):
                 containers.create_network(self._daemon, bodies.network_body(plan))
             self._provide_sources()
+            provide_program(self._context.home)
         except NoImage as error:
             return str(error)
         except CannotReach as error:
@@ -371,11 +373,13 @@ class RunContainers:
 
         self._removing.add(slot)
         self._freeing()
-        self._loop.in_thread(partial(self._drop, slot, made), removed)
+        self._loop.in_thread(partial(self._drop, slot, made, leaves=True), removed)
 
-    def _drop(self, slot: int, made: str) -> None:
-        """In a thread: remove a container, and its folder."""
+    def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
+        """In a thread: remove a container, and its folder. leaves: whether its server does."""
         try:
+            if leaves:
+                containers.wait_until_ended(self._daemon, made)
             containers.remove(self._daemon, made)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
