@@ -110,7 +110,7 @@ def test_an_unknown_engine_is_reported_with_all_other_problems(tmp_path: Path) -
     lines = muster("run", str(spec), code=2).stderr.splitlines()
     assert lines[0] == (
         f"error: {spec}:1: engine: no engine named 'proceses' is installed "
-        '(did you mean "processes"? installed: local, processes)'
+        '(did you mean "processes"? installed: local, container, processes)'
     )
     assert lines[1].startswith(f"error: {spec}:2: shape: ")
     assert lines[2] == f"error: {spec}:4: nodes: must be at least 1, not 0"

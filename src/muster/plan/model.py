@@ -40,6 +40,17 @@ class MountPlan(Struct, frozen=True):
     link: str | None = None
 
 
+class ContainerPlan(Struct, frozen=True):
+    """How the container of a node is made: the fields of `spec.models.Container`."""
+
+    pull: str | None = None
+    python: str | None = None
+    user: str | None = None
+    #: Bytes.
+    shm_size: int | None = None
+    ulimits: Mapping[str, int] = field(default_factory=dict)
+
+
 class ResourcePlan(Struct, frozen=True):
     """What one node may use; None: no limit.
 
@@ -148,6 +159,7 @@ class GroupPlan(Struct, frozen=True):
     #: started.
     probe: Mapping[str, Any] | None = None
     image: str | None = None
+    container: ContainerPlan = ContainerPlan()
     #: Seconds without output after which a node counts as hung; None: never.
     hang_timeout: float | None = None
     #: With placeholders.

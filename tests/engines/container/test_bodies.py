@@ -150,3 +150,38 @@ def test_the_preview_is_what_is_sent(own_home: Path, plan_of: PlanOf) -> None:
         "POST /containers/create?name=muster-r1-1",
     ]
     assert json.loads(shown["POST /networks/create"]) == network_body(plan)
+
+
+def test_a_job_says_how_containers_are_made(plan_of: PlanOf) -> None:
+    settings = {
+        "pull": "always",
+        "python": "/opt/python",
+        "user": "1234",
+        "shm_size": "1GiB",
+        "ulimits": {"memlock": -1},
+    }
+    plan = plan_of(
+        image="ghcr.io/ana/train",
+        container=settings,
+        node_groups=[
+            {"name": "a"},
+            {"name": "b", "image": "other", "container": {"pull": "never"}},
+        ],
+    )
+    body = container_body(plan, 0, IMAGE, MACHINE)
+    assert body["User"] == "1234"
+    assert body["Entrypoint"][0] == "/opt/python"
+    assert body["HostConfig"]["ShmSize"] == GIB
+    assert body["HostConfig"]["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+    assert container_body(plan, 1, IMAGE, MACHINE)["User"] == ""
+    wanted = {"ghcr.io/ana/train": "always", "other": "never"}
+    assert bodies.images_of(plan, ContainerSettings()) == wanted
+
+
+def test_other_engines_say_that_they_make_no_containers(plan_of: PlanOf, own_home: Path) -> None:
+    plan = plan_of(nodes=1, image="other", container={"user": "1"})
+    engine = engine_named("local", Home(own_home))
+    assert [note for note in engine.notes(plan) if "container" in note or "image" in note] == [
+        "group workers: image other is not used by the local engine",
+        "group workers: container is not used by the local engine",
+    ]

@@ -70,6 +70,14 @@ def image_of(group: GroupPlan, settings: ContainerSettings) -> str:
     return group.image or settings.image
 
 
+def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
+    """The images of a run, and when each is pulled (`ContainerSettings.pull`)."""
+    found: dict[str, str] = {}
+    for group in plan.groups:
+        found.setdefault(image_of(group, settings), group.container.pull or settings.pull)
+    return found
+
+
 def has_network(plan: RunPlan) -> bool:
     """Whether the run has a network of its own. If not, nodes use the machine's."""
     return plan.own_interfaces
@@ -100,14 +108,15 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     node = plan.nodes[slot]
     group = plan.group_for(node)
     settings = machine.settings
-    user, namespace = user_of(image.user, machine)
+    container = group.container
+    user, namespace = user_of(container.user or image.user, machine)
     limits = _amounts(group, machine)
     told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
     body: dict[str, Any] = {
         "Image": image.id,
         "User": user,
         "Env": [f"{SETTINGS}={json.dumps(told)}"],
-        "Entrypoint": [settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
+        "Entrypoint": [container.python or settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
         "WorkingDir": "/",
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
@@ -116,7 +125,11 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "HostConfig": {
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
             "Mounts": _mounts(plan, slot, machine),
-            "ShmSize": (limits.memory or machine.memory) // 2,
+            "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
+            "Ulimits": [
+                {"Name": name, "Soft": limit, "Hard": limit}
+                for name, limit in container.ulimits.items()
+            ],
             **_limits(limits),
         },
     }

@@ -134,7 +134,7 @@ def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
         if "not found in $PATH" in text or f"{python}: no such file" in text:
             text = (
                 f"its image has no {python}: nodes need Python 3.9 or newer in their image. If it "
-                "has another name or path there, give that as `python` in the engine's profile"
+                "has another name or path there, give that as container.python"
             )
             raise CannotStart(text) from None
         raise CannotStart(f"its container cannot be started: {text}") from None

@@ -47,8 +47,8 @@ def check_images(
     """Whether the engine has, or can pull, the images of a plan."""
     try:
         daemon = Daemon(find_socket(settings.socket, environ))
-        names = {bodies.image_of(group, settings): None for group in plan.groups}
-        return [_image(daemon, name, settings.pull) for name in names]
+        wanted = bodies.images_of(plan, settings).items()
+        return [_image(daemon, name, pull) for name, pull in wanted]
     except (NoSocket, CannotReach, Refused) as error:
         return [Finding("engine", False, str(error))]
 

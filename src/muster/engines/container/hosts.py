@@ -175,9 +175,10 @@ class RunContainers:
     def _find_images(self) -> dict[str, Image]:
         """Raises NoImage, CannotReach, Refused."""
         settings, environ = self._machine.settings, self._context.environ
-        names = {bodies.image_of(group, settings): None for group in self._plan.groups}
-        say = self._say
-        return {name: find_image(self._daemon, name, settings.pull, environ, say) for name in names}
+        wanted = bodies.images_of(self._plan, settings).items()
+        return {
+            name: find_image(self._daemon, name, pull, environ, self._say) for name, pull in wanted
+        }
 
     def _say(self, why: str) -> None:
         """In a thread: the slots that wait are waiting for this."""
