@@ -157,8 +157,8 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     assert len(set(before) & set(after)) == 1, "the other one was left alone"
     assert len(after) == 2
     one.kill(0)
-    one.kill(1, incarnation=1)
     one.ended_after_all(0)
+    one.kill(1, incarnation=1)
     one.ended_after_all(1, incarnation=1)
     assert one.close() == 0
 
