@@ -77,6 +77,7 @@ PRINTS = {
     "check": "check -- true",
     "engines list": "engines list",
     "engines add hosts": "engines add hosts --help",
+    "engines add container": "engines add container --help",
     "engines check": "engines check local",
     "engines remove": "engines remove --help",
     "env list": "env list --json",

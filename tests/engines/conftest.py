@@ -26,6 +26,7 @@ from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 from muster.storage.home import Home
+from support import podman_service
 from support.plugins import install_processes, install_servers
 from support.programs import Program
 from support.sessions import KINDS, SIMULATED, DrivenSession, Session, engine_of, make_plan
@@ -95,6 +96,11 @@ def prepare(
             if not can_use_ssh():
                 pytest.skip("OpenSSH is not installed")
             add_engine(own_home, shared_sshd(), slots=16)
+        elif name == "container":
+            podman_service.skip_without_podman()
+            mounts = [*podman_service.machine_mounts(), str(tmp_path)]  # which programs write to
+            podman = podman_service.shared_podman()
+            podman_service.add_engine(own_home, podman, mounts=mounts)
         for path in (str(TESTS), str(site)) if site.exists() else ():
             monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
             monkeypatch.syspath_prepend(path)

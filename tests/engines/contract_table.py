@@ -33,6 +33,7 @@ KINDS = {
     "servers": "servers",
     "dialed": "dialed",
     "hosts": "hosts",
+    "container": "container",
     "simulated": "simulated",
     "simulated-agents": "simulated, detached",
 }

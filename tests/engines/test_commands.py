@@ -65,7 +65,7 @@ def test_a_command_has_the_environment_directory_and_processes_of_its_node(
     script = 'echo $RANK $EXTRA "$PWD"; hostname; exec 2>&1; cat /proc/1/comm; exit 21'
     text, code = run(sleeping, 1, script, env={"EXTRA": "more"})
     folder = Home(sleeping.home).run_dir(sleeping.plan.run_id)
-    work = sleeping.host_folder(1) / "node/work" if kind in DETACHED else folder.work(1)
+    work = sleeping.seen_folder(1) / "node/work" if kind in DETACHED else folder.work(1)
     lines = text.splitlines()
     assert (lines[0], code) == (f"1 more {work}", 21)
     if kind in NAMESPACES:

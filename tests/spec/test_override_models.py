@@ -40,6 +40,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "resources": RESOURCES,
     "shape": st.just("local"),
     "image": st.just("img"),
+    "container": st.sampled_from([{"user": "1000"}, {"pull": "never", "shm_size": 4096}]),
     "mounts": MOUNTS,
     "startup_probe": PROBE,
     "liveness_probe": PROBE,
@@ -67,7 +68,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         name: GROUP[name]
         for name in (
             *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
-            "mounts",
+            *("container", "mounts"),
             *("startup_probe", "liveness_probe", "after_start", "before_stop"),
             *("min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),

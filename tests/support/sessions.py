@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from muster.engines.container.bodies import SERVER_FOLDER as IN_CONTAINER
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.lifecycle.states import NodeState
@@ -35,10 +36,10 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-DETACHED = ("servers", "dialed", "hosts", _PLUG_IN)
+DETACHED = ("servers", "dialed", "hosts", "container", _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
-REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts"]
+REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts", "container"]
 ALL_KINDS = [*REAL_KINDS, *(() if _PLUG_IN else SIMULATED)]
 
 
@@ -279,8 +280,14 @@ class Session(DrivenSession):
         """The folder of the server of a node that outlives a session."""
         if self.engine in ("servers", "dialed"):  # see `support.remote_engine`
             return self.folder / "hosts" / str(rank)
+        if self.engine == "container":
+            return self.folder / "containers" / str(rank) / "node"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
+
+    def seen_folder(self, rank: int) -> Path:
+        """Where the node sees the folder of its server."""
+        return Path(IN_CONTAINER) if self.engine == "container" else self.host_folder(rank)
 
     def output(self, rank: int = 0, stream: str = "out", attempt: int = 0) -> str:
         return (self.folder / f"logs/{attempt}/workers-{rank}.{stream}").read_text()

@@ -121,6 +121,49 @@ def hosts(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
     _print_findings(ctx, name)
 
 
+@add.command()
+@click.option(
+    "--socket",
+    metavar="PATH",
+    help="Where the engine listens. Default: $DOCKER_HOST, or where Docker and Podman usually do.",
+)
+@click.option("--image", help="The image of nodes whose job names none. Default: Python's own.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python of images that serves nodes and runs `python` jobs. Default: python3.",
+)
+@click.option(
+    "--pull",
+    type=click.Choice(["missing", "always", "never"]),
+    help="When images are pulled at the start of a run. Default: missing.",
+)
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="SOURCE[:TARGET][:ro]",
+    help="A directory of this machine that all nodes see. May be repeated.",
+)
+@_name_option("container")
+@click.option("--replace", is_flag=True, help="Replace an engine of this name.")
+@click.pass_context
+def container(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
+    """Set defaults for nodes in containers of Docker or Podman.
+
+    Without them, `--engine container` works as well.
+
+    \b
+    muster engines add container --image docker.io/pytorch/pytorch:latest
+    """
+    from muster.service.engines import add as add_engine
+
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    file = add_engine(name, "container", given, replace=replace)
+    echo(f"wrote engine {name} to {file}", err=True)
+    _print_findings(ctx, name)
+
+
 @engines.command()
 @click.argument("name", shell_complete=engine_names)
 @click.pass_context

@@ -74,10 +74,19 @@ class BasicEngine(ABC):
 
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
-        return [
-            f"group {group.name}: image {group.image} is not used by engine {self.name}"
+        from muster.plan.model import ContainerPlan
+
+        given = {
+            group.name: [
+                *([f"image {group.image}"] if group.image is not None else ()),
+                *(["container"] if group.container != ContainerPlan() else ()),
+            ]
             for group in plan.groups
-            if group.image is not None
+        }
+        return [
+            f"group {name}: {what} is not used by engine {self.name}"
+            for name, found in given.items()
+            for what in found
         ]
 
     def explain(self, plan: RunPlan) -> list[str]:

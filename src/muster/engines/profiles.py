@@ -52,6 +52,11 @@ def read_profile(home: Home, name: str) -> Profile | None:
     return None if found is None else profile_of(name, found)
 
 
+def default_profile(home: Home, kind: str) -> Profile:
+    """The profile of an engine that was not added: it has the name of its kind, and no settings."""
+    return Profile(kind, kind, {}, TomlFile(file_of(home, kind), "", {}))
+
+
 def profile_of(name: str, found: TomlFile) -> Profile:
     """The profile in a file. Raises InvalidInput."""
     settings = dict(found.data)

@@ -22,6 +22,9 @@ _PREFIX = "muster-"
 LIMITED = {"cpu": "CPUs", "memory": "memory"}
 #: Controllers of version 1 whose groups hold processes and change nothing else.
 _HOLDERS = ("freezer", "pids")
+#: The file of a group that counts processes which were killed at its memory limit, in version 1 and
+#: 2.
+_OOM_COUNTS = ("memory.oom_control", "memory.events")
 #: Seconds that killed processes get to end, and between two looks.
 _END_TIMEOUT, _PAUSE = 10.0, 0.005
 
@@ -208,6 +211,15 @@ class NodeGroups:
             self.remove()
             raise
 
+    @classmethod
+    def of_container(cls, root: str = _ROOT) -> NodeGroups:
+        """What limits a node is the container in which this process is: its own group is mounted
+        as the root of each hierarchy. root: where control groups are mounted."""
+        made = cls("", None, None)
+        places = (os.path.join(root, "memory"), root)
+        made._memory = next((one for one in places if _counts_oom_kills(one)), None)
+        return made
+
     def _make(self, name: str, cpus: float | None, memory: int | None) -> None:
         available = hierarchies() if cpus is not None or memory is not None else {}
         if cpus is not None and "cpu" in available:
@@ -253,7 +265,7 @@ class NodeGroups:
         """How many processes of the node the kernel has killed at its memory limit."""
         if self._memory is None:
             return 0
-        for name in ("memory.oom_control", "memory.events"):
+        for name in _OOM_COUNTS:
             with contextlib.suppress(OSError), open(os.path.join(self._memory, name)) as file:
                 for line in file.read().splitlines():
                     if line.startswith("oom_kill "):
@@ -272,6 +284,10 @@ class NodeGroups:
         left = end_groups(self.paths)
         self.paths.clear()
         return left
+
+
+def _counts_oom_kills(group: str) -> bool:
+    return any(os.path.exists(os.path.join(group, name)) for name in _OOM_COUNTS)
 
 
 def unique_groups() -> Tuple[str, List[str]]:

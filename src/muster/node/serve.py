@@ -110,6 +110,8 @@ class Settings(NamedTuple):
     environments: str = ""
     #: What the node may use of its machine.
     amounts: Amounts = Amounts()
+    #: Whether what runs the server limits it to these amounts, such as a container.
+    contained: bool = False
 
 
 def serve(folder: str, settings: Settings) -> int:
@@ -285,7 +287,7 @@ def _serve(
     dialer = _make_dialer(settings)
     wake = processes.wake_on_signals()
     journal = _take_over(folder)
-    groups, amounts = _make_groups(folder, settings.amounts)
+    groups, amounts = _make_groups(folder, settings)
     modules, short = provide_modules(folder, settings.version), provide_short(folder)
     with unix_sockets.listen(folder, _SOCKET) as listener:
         ready()
@@ -309,8 +311,11 @@ def _serve(
     return code
 
 
-def _make_groups(folder: str, amounts: Amounts) -> Tuple[NodeGroups, Amounts]:
+def _make_groups(folder: str, settings: Settings) -> Tuple[NodeGroups, Amounts]:
     """The control groups of the node, and what it may use. Raises CannotServe, OSError."""
+    amounts = settings.amounts
+    if settings.contained:
+        return NodeGroups.of_container(), amounts
     try:
         check(amounts)
     except CannotLimit as error:

@@ -7,13 +7,14 @@ from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from muster.frameworks.base import Network
 from muster.plan.arrange import Arranged, first_ranks
 from muster.plan.model import (
     SERVICES_TIMEOUT,
     ArtifactPlan,
+    ContainerPlan,
     GroupPlan,
     MountKind,
     MountPlan,
@@ -132,6 +133,7 @@ def _groups(
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
             liveness=_probe(group.liveness_probe),
+            container=_container(group),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
             **{
@@ -191,6 +193,11 @@ def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
     return replace(
         shape, **limits, exact=exact, disk=resources.disk, disk_image=resources.disk_image
     )
+
+
+def _container(group: NodeGroup) -> ContainerPlan:
+    given = group.container
+    return ContainerPlan() if given is None else ContainerPlan(**asdict(given))
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:

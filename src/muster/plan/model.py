@@ -40,6 +40,17 @@ class MountPlan(Struct, frozen=True):
     link: str | None = None
 
 
+class ContainerPlan(Struct, frozen=True):
+    """How the container of a node is made: the fields of `spec.models.Container`."""
+
+    pull: str | None = None
+    python: str | None = None
+    user: str | None = None
+    #: Bytes.
+    shm_size: int | None = None
+    ulimits: Mapping[str, int] = field(default_factory=dict)
+
+
 class ResourcePlan(Struct, frozen=True):
     """What one node may use; None: no limit.
 
@@ -150,6 +161,7 @@ class GroupPlan(Struct, frozen=True):
     #: The same, of the probe that is tried from then on; None: there is none.
     liveness: Mapping[str, Any] | None = None
     image: str | None = None
+    container: ContainerPlan = ContainerPlan()
     #: Commands that run on a node, see `node.launch_message.LaunchMessage`; None: there is none.
     after_start: tuple[str, ...] | None = None
     before_stop: tuple[str, ...] | None = None

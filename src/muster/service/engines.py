@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from muster.engines.installed import InstalledEngine
 
 
+#: Flags that may be repeated, by the settings that they fill.
+_FLAGS = {"hosts": "host", "mounts": "mount"}
 #: Runs that are named in a refusal.
 _MOST_RUNS = 5
 
@@ -72,7 +74,7 @@ def _of_flag(problem: Problem) -> Problem:
     if not problem.path:
         return problem
     key = problem.path.partition("[")[0]
-    flag = "host" if key == "hosts" else key.replace("_", "-")
+    flag = _FLAGS.get(key) or key.replace("_", "-")
     return problem._replace(path=f"--{flag}")
 
 

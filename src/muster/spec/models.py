@@ -71,6 +71,9 @@ DEFAULT_ENGINE = "local"
 
 Startup = Literal["parallel", "in_order"]
 Network = Literal["shared", "cluster", "isolated"]
+Pull = Literal["missing", "always", "never"]
+#: Name -> limit; -1: none.
+Ulimits = dict[Annotated[str, Meta(pattern="^[a-z]+$")], Annotated[int, Meta(ge=-1)]]
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -87,6 +90,25 @@ class Resources(Struct, frozen=True, kw_only=True):
     disk_image: bool = False
     """Enforce `disk`: put those files in a file system of that size, made for the node and deleted
     with it. Requires root."""
+
+
+class Container(Struct, frozen=True, kw_only=True):
+    """How the container of a node is made, on engines that make them."""
+
+    pull: Pull | None = None
+    """When the image is pulled, at the start of a run: missing (if it is not on the machine),
+    always or never. Default: the engine's."""
+    python: Text | None = None
+    """The Python of the image that serves the node, and runs `python` jobs: a path, or a name on
+    PATH. Default: the engine's."""
+    user: Text | None = None
+    """The user of the node's processes: a name in the image or a number, and :GROUP. Default: the
+    image's."""
+    shm_size: Size | None = None
+    """The size of /dev/shm, such as 8GiB. Default: half of the node's memory."""
+    ulimits: Ulimits = field(default_factory=dict)
+    """Limits of the node's processes by their names, such as {memlock: -1, nofile: 65536}; -1 is
+    no limit. Default: the engine's."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -261,6 +283,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one."""
+    container: Inherited[Container | None] = None
+    """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
     """Mounts, added to the job's."""
     startup_probe: GroupOnly[StartupProbe | None] = None
@@ -385,6 +409,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one."""
+    container: Inherited[Container | None] = None
+    """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
     """Directories that every node sees."""
     network: AlwaysShown[Flag[RunWide[Network | None]]] = None

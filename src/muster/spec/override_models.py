@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, field
 
 from muster.spec.models import (
     ArrayField,
+    Container,
     LivenessProbe,
     Logging,
     Mount,
@@ -84,6 +85,7 @@ INHERITED = (
     "resources",
     "shape",
     "image",
+    "container",
     "mounts",
     "ready_timeout",
     "hang_timeout",
@@ -241,6 +243,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     shape: Text | None = None
     image: Text | None = None
+    container: Container | None = None
     mounts: tuple[Mount, ...] | None = None
     startup_probe: StartupProbe | None = None
     liveness_probe: LivenessProbe | None = None
@@ -280,6 +283,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     shape: Text | None = None
     image: Text | None = None
+    container: Container | None = None
     mounts: tuple[Mount, ...] | None = None
     network: Network | None = None
     max_runtime: Runtime | None = None

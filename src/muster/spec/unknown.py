@@ -59,7 +59,6 @@ _OTHER_NAMES = {
     "code_dir": "path",
     "subfolder": "path",
     "excludetags": "exclude_tags",
-    "container": "image",
     "docker_image": "image",
     "instance_type": "shape",
     "shape_name": "shape",
@@ -139,6 +138,7 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (policies.FailureRule, "to a rule: failure: {{rules: [{{action: fail, {name}: ...}}]}}"),
     (models.NodeGroup, "to a group: node_groups: [{{name: workers, {name}: ...}}]"),
     (models.Resources, "below resources: {{{name}: ...}}"),
+    (models.Container, "below container: {{{name}: ...}}"),
     (models.StartupProbe, "below startup_probe: {{{name}: ...}}"),
 )
 

@@ -88,6 +88,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "hosts.json"
 
     @property
+    def containers(self) -> Path:
+        """The folder with one for each node in a container, and with the containers' record."""
+        return self.path / "containers"
+
+    @property
     def endpoints(self) -> Path:
         """The addresses of the run's cluster, by name."""
         return self.path / "endpoints.json"
@@ -194,6 +199,11 @@ class Home(Struct, frozen=True):
     def artifacts_lock(self) -> Path:
         """Locked by processes that store or delete code (`ArtifactLock`)."""
         return self.root / "artifacts.lock"
+
+    @property
+    def node_programs(self) -> Path:
+        """The node programs that containers mount, each in a folder."""
+        return self.root / "node-programs"
 
     @property
     def runs(self) -> Path:

@@ -21,7 +21,7 @@ from muster.engines.reservations.demands import uses_gpus
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.node.free_ports import hold_port, hold_ports
-from muster.plan.model import MountPlan, RunPlan
+from muster.plan.model import ContainerPlan, MountPlan, RunPlan
 from muster.storage.home import Home
 
 
@@ -60,6 +60,11 @@ def notes(plan: RunPlan) -> list[str]:
         f"group {g.name}: image {g.image} is not used by the local engine"
         for g in plan.groups
         if g.image is not None
+    ]
+    found += [
+        f"group {g.name}: container is not used by the local engine"
+        for g in plan.groups
+        if g.container != ContainerPlan()
     ]
     found += disk_notes(plan)
     found += _overridden_variables(plan)

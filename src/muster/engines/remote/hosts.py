@@ -6,7 +6,7 @@ except in runs with arrays, whose nodes take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,6 +35,9 @@ class Host(Struct, frozen=True):
     #: Called when the server is about to leave with its folder: it is not to be started again.
     #: None: one that is started again leaves as well.
     leaving: Callable[[], None] | None = None
+    #: Where the mounts of the node are there already, by their sources: such as in a container,
+    #: which has them at the paths of the job. Others are found or copied (`remote.mounts`).
+    mounted: Mapping[str, str] = {}
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -71,6 +74,11 @@ class HostsOwner(Protocol):
     def gone(self, slot: int, why: str) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people."""
+        ...
+
+    def freeing(self, *, busy: bool) -> None:
+        """Whether something that belongs to the run is being freed, such as hosts that were given
+        up. While it is, a session that closes is not closed. At first: no."""
         ...
 
 

@@ -149,6 +149,7 @@ class RemoteMounts:
         self._urls = UrlFolders(context.plan, run_dir, context.environ, LIMIT)
         self._unsent: set[str] = set()  # URLs that lack what a node has brought back
         self._found: dict[int, dict[str, str]] = {}  # by slot: source -> where its host has it
+        self._mounted: dict[int, Mapping[str, str]] = {}  # by slot, see `Host.mounted`
         self._folder = run_dir.sent
         self._packed: dict[str, Packed] = {}
         self._outdated: set[str] = set()  # sources that may have changed since
@@ -162,12 +163,17 @@ class RemoteMounts:
 
     # --- before a launch
 
+    def placed(self, slot: int, mounted: Mapping[str, str]) -> None:
+        """A slot has a host. mounted: see `Host.mounted`."""
+        self._mounted[slot] = mounted
+
     def request(self, slot: int) -> messages.FindFolders | None:
         """What to ask the host of a node for; None: nothing."""
-        mounts = self._of(slot)
+        mounted = self._mounted.get(slot, {})
+        mounts = [one for one in self._of(slot) if one.source not in mounted]
         paths, exports = _sources(mounts, "directory"), _sources(mounts, "nfs")
         if not (paths or exports):
-            self._found[slot] = {}
+            self._found[slot] = dict(mounted)
             return None
         return messages.FindFolders(paths, [nfs_export(source) for source in exports])
 
@@ -178,7 +184,8 @@ class RemoteMounts:
             for source in _sources(self._of(slot), "nfs")
             if nfs_export(source) in answer.exports
         }
-        self._found[slot] = {**{path: path for path in answer.paths}, **exports}
+        found = {path: path for path in answer.paths}
+        self._found[slot] = {**found, **exports, **self._mounted.get(slot, {})}
 
     def starting(self) -> None:
         """Nodes are about to start: they get directories as they are now."""

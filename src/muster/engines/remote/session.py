@@ -120,6 +120,7 @@ class RemoteSession:
             self._add_events,
         )
         self._closing = self._closed = False
+        self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
         self._hosts = make_hosts(self)
@@ -374,6 +375,7 @@ class RemoteSession:
         self._queued.discard(node.rank)
         owner = NodeContact(self, node, host, self._loop, self._supervisor)
         self._contacts[slot] = owner
+        self._mounts.placed(slot, host.mounted)
         if self._proxy is None:
             self._proxy = Proxy(self._loop, str(self._run_dir.path))
         if not node.takes_turns:
@@ -427,6 +429,11 @@ class RemoteSession:
         elif node.running:
             self._allocate([slot])
         self._note(node)
+
+    def freeing(self, *, busy: bool) -> None:
+        """See `HostsOwner`."""
+        self._frees = busy
+        self._participant.notify()
 
     def _replace_isolated(self) -> None:
         """Give up hosts that have been without contact for so long that they have ended their nodes
@@ -645,7 +652,8 @@ class RemoteSession:
                 del self._contacts[slot]
             elif given_up_at is not None and self._loop.now() >= given_up_at:
                 self._leave_unreachable(owner)
-        if not self._contacts and not any(node.running for node in self._by_rank.values()):
+        runs = any(node.running for node in self._by_rank.values())
+        if not self._contacts and not runs and not self._frees:
             self._take(self._nodes)
             self._close()
 

@@ -1,0 +1,221 @@
+"""What the engine is asked to create: the bodies of its API's calls. Pure functions of the plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.record import Image
+from muster.engines.remote.resources import amounts_of
+from muster.engines.remote.server_settings import server_settings
+from muster.node.control_groups import Amounts
+from muster.node.serve import SETTINGS
+from muster.plan.model import GroupPlan, MountPlan, NodePlan, RunPlan
+from muster.storage.home import Home
+from muster.storage.mount_sources import named_source, nfs_export
+
+RUN, SLOT = "muster.run", "muster.slot"
+#: Where containers see the node program, and the folder of their slot: not where these are on this
+#: machine, as the user of an image may not enter the folders above, if they are mounted as well.
+PROGRAM, FOLDER = "/muster/program", "/muster/slot"
+#: The folder of a node's server, in that of its slot, where the user of the image creates it.
+_NODE = "node"
+#: Where containers see that of their server.
+SERVER_FOLDER = f"{FOLDER}/{_NODE}"
+_NANO = 1_000_000_000
+
+
+class Machine(Struct, frozen=True):
+    """What bodies depend on besides the plan. All of it is this machine's."""
+
+    home: Home
+    settings: ContainerSettings
+    #: The folder with the node program.
+    program: Path
+    cpus: int
+    #: Bytes of memory.
+    memory: int
+    #: Numeric ids of this process.
+    uid: int
+    gid: int
+    #: Whether the engine runs as this user, and not as root.
+    rootless: bool
+    #: NFS export -> the directory with its files.
+    exports: Mapping[str, str] = {}
+
+
+def run_labels(run_id: str) -> dict[str, str]:
+    """By which all that belongs to a run is found."""
+    return {RUN: run_id}
+
+
+def container_name(run_id: str, slot: int) -> str:
+    """The name of the container of a slot."""
+    return f"muster-{run_id}-{slot}"
+
+
+def network_name(run_id: str) -> str:
+    """The name of the run's network."""
+    return f"muster-{run_id}"
+
+
+def image_of(group: GroupPlan, settings: ContainerSettings) -> str:
+    """The name of the image of a group."""
+    return group.image or settings.image
+
+
+def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
+    """The images of a run, and when each is pulled (`ContainerSettings.pull`)."""
+    found: dict[str, str] = {}
+    for group in plan.groups:
+        found.setdefault(image_of(group, settings), group.container.pull or settings.pull)
+    return found
+
+
+def has_network(plan: RunPlan) -> bool:
+    """Whether the run has a network of its own. If not, nodes use the machine's."""
+    return plan.own_interfaces
+
+
+def network_body(plan: RunPlan) -> dict[str, Any]:
+    """Of POST /networks/create."""
+    return {
+        "Name": network_name(plan.run_id),
+        "Driver": "bridge",
+        "Internal": plan.network == "isolated",
+        "Labels": run_labels(plan.run_id),
+    }
+
+
+def slot_folder(home: Home, run_id: str, slot: int) -> Path:
+    """The folder of a slot, which its container mounts."""
+    return home.run_dir(run_id).containers / str(slot)
+
+
+def server_folder(home: Home, run_id: str, slot: int) -> Path:
+    """The folder of the server of a node, see `node.serve`."""
+    return slot_folder(home, run_id, slot) / _NODE
+
+
+def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> dict[str, Any]:
+    """Of POST /containers/create."""
+    node = plan.nodes[slot]
+    group = plan.group_for(node)
+    settings = machine.settings
+    container = group.container
+    user, namespace = user_of(container.user or image.user, machine)
+    limits = _amounts(group, machine)
+    told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
+    body: dict[str, Any] = {
+        "Image": image.id,
+        "User": user,
+        "Env": [f"{SETTINGS}={json.dumps(told)}"],
+        "Entrypoint": [container.python or settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
+        "Cmd": [],
+        "WorkingDir": "/",
+        "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
+        # it is removed when its node has ended: there is nothing to wait for
+        "StopTimeout": 1,
+        "HostConfig": {
+            "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
+            "Mounts": _mounts(plan, slot, machine),
+            "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
+            "Ulimits": [
+                {"Name": name, "Soft": limit, "Hard": limit}
+                for name, limit in container.ulimits.items()
+            ],
+            **_limits(limits),
+        },
+    }
+    if namespace:
+        body["HostConfig"]["UsernsMode"] = namespace
+    if has_network(plan):
+        body["Hostname"] = node.hostname
+        names = list(dict.fromkeys([node.hostname, node.fqdn, *node.names]))
+        endpoint = {"Aliases": [name for name in names if name]}
+        body["NetworkingConfig"] = {"EndpointsConfig": {network_name(plan.run_id): endpoint}}
+    return body
+
+
+def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
+    """The user of a container, and how its user namespace is made; "": as the engine does. Files
+    that nodes write belong to the submitter, and the submitter reaches the socket of the server."""
+    number, _, group = image_user.partition(":")
+    if machine.rootless:
+        # root there is the submitter already
+        if number in ("", "0", "root"):
+            return image_user, ""
+        return image_user, f"keep-id:uid={number},gid={group or number}"
+    if machine.uid == 0:  # who reaches every file
+        return image_user, ""
+    return f"{machine.uid}:{machine.gid}", ""
+
+
+def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
+    """What a node may use: what a shape has, as far as this machine has more."""
+    amounts = amounts_of(group.resources)._replace(required=())
+    cpus, memory = amounts.cpus, amounts.memory
+    return amounts._replace(
+        cpus=None if cpus is None or cpus >= machine.cpus else cpus,
+        memory=None if memory is None or memory >= machine.memory else memory,
+    )
+
+
+def _limits(amounts: Amounts) -> dict[str, Any]:
+    limits = dict[str, Any]()
+    if amounts.cpus is not None:
+        limits["NanoCpus"] = round(amounts.cpus * _NANO)
+    if amounts.memory is not None:
+        limits["Memory"] = limits["MemorySwap"] = amounts.memory  # the sum with swap
+    return limits
+
+
+# --- mounts
+
+
+def mounted(plan: RunPlan, slot: int, machine: Machine) -> dict[str, str]:
+    """Source of a mount -> where the container has it. See `remote.hosts.Host.mounted`."""
+    mounts = plan.group_for(plan.nodes[slot]).mounts
+    return {one.source: one.path for one in mounts if source_of(one, plan, machine)}
+
+
+def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
+    """The directory of this machine that is mounted; "" if nodes get another one in their folder:
+    scratch folders of a node, and copies of what is at a URL."""
+    if mount.kind == "directory":
+        return os.path.realpath(mount.source)
+    if mount.kind == "nfs":
+        return machine.exports.get(nfs_export(mount.source), "")
+    if mount.kind in ("scratch", "volume"):
+        named = named_source(mount.source)
+        if named.of == "home":
+            return str(machine.home.volume(named.name))
+        if named.of == "run":
+            return str(machine.home.run_dir(plan.run_id).scratch(named.name))
+    return ""
+
+
+def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+    node: NodePlan = plan.nodes[slot]
+    group = plan.group_for(node)
+    folder = str(slot_folder(machine.home, plan.run_id, slot))
+    found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, FOLDER)]
+    found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
+    if group.in_place is not None:
+        found.append(_bind(group.in_place, group.in_place))
+    for mount in group.mounts:
+        if source := source_of(mount, plan, machine):
+            found.append(_bind(source, mount.path, mount.read_only))
+    # a parent before what is in it; of several at one path, the last
+    by_target = {one["Target"]: one for one in found}
+    return [by_target[target] for target in sorted(by_target)]
+
+
+def _bind(source: str, target: str, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}

@@ -1,0 +1,289 @@
+"""What is done with containers of a run. Each call waits for the engine, so threads make it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from muster.engines.container import bodies
+from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.node import unix_sockets
+from muster.node.file_watch import Watcher
+from muster.node.files import remove_tree
+from muster.spec.quantities import format_size
+
+T = TypeVar("T")
+#: How often a call is repeated whose answer was lost, and seconds between two.
+_TRIES, _PAUSE = 5, 0.5
+#: A label: the name may be that of another container.
+_MADE = "muster.made"
+#: Seconds for a container to end whose server has left, and between looks.
+_LEAVE_TIMEOUT, _LEAVE_PAUSE = 3.0, 0.02
+#: Seconds for somebody else to remove a container.
+_REMOVAL_TIMEOUT = 20.0
+#: Seconds for a server to accept connections, and between looks at its container.
+_START_TIMEOUT, _LOOK = 120.0, 1.0
+#: The exit code of what was killed (SIGKILL), also for want of memory.
+_KILLED = 137
+
+
+class CannotStart(Exception):  # noqa: N818
+    """The text is a sentence for people."""
+
+
+class Found(Struct, frozen=True):
+    """A container of a run."""
+
+    slot: int
+    id: str
+    running: bool
+
+
+def list_containers(daemon: Daemon, run_id: str) -> list[Found]:
+    """Those of a run, by slot. Raises CannotReach, Refused."""
+    filters = {"label": [f"{bodies.RUN}={run_id}"]}
+    listed = daemon.get("containers", "json", all="true", filters=filters)
+    return sorted(_found(listed), key=lambda one: one.slot)
+
+
+def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
+    for one in listed:
+        slot = (one.get("Labels") or {}).get(bodies.SLOT, "")
+        if slot.isdigit():
+            yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
+
+
+def repeated(call: Callable[[], T]) -> T:
+    """What a call returns that may be repeated: it is if its answer was lost, a few times. Raises
+    what it does."""
+    for _ in range(_TRIES - 1):
+        try:
+            return call()
+        except CannotReach:
+            time.sleep(_PAUSE)  # the engine may be starting
+    return call()
+
+
+def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
+    """Create a network, unless it exists. Raises CannotReach, Refused."""
+    try:
+        repeated(lambda: daemon.call("POST", ("networks", "create"), {}, body))
+    except Refused as error:
+        # Docker: 409; Podman 4: 500
+        if error.status != 409 and "already" not in str(error):
+            raise
+
+
+def remove_network(daemon: Daemon, run_id: str) -> None:
+    """Remove a run's network, unless a container uses it. Raises CannotReach."""
+    with contextlib.suppress(Refused):
+        daemon.call("DELETE", ("networks", bodies.network_name(run_id)), {})
+
+
+def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
+    """Create a container and start it. Another one with this name is removed: that of an earlier
+    node. Returns its id. Raises CannotStart, CannotReach."""
+    own = os.urandom(8).hex()
+    body = {**body, "Labels": {**body["Labels"], _MADE: own}}
+    made = repeated(lambda: _create_once(daemon, name, body, own))
+    repeated(lambda: _start_once(daemon, made, body))
+    return made
+
+
+def _create_once(daemon: Daemon, name: str, body: Mapping[str, Any], own: str) -> str:
+    """own: by which one is recognized that was made though the answer was lost."""
+    for number in range(_TRIES):
+        try:
+            made = daemon.call("POST", ("containers", "create"), {"name": name}, body)
+            return str(made["Id"])
+        except Refused as error:
+            # Docker: 409; Podman 4: 500
+            if error.status not in (409, 500) or number == _TRIES - 1:
+                raise CannotStart(f"its container cannot be created: {error}") from None
+            found = _inspect(daemon, name)
+            if found is None and "in use" not in str(error):
+                raise CannotStart(f"its container cannot be created: {error}") from None
+            if found is not None and (found["Config"].get("Labels") or {}).get(_MADE) == own:
+                return str(found["Id"])
+            if found is not None:
+                _remove_other(daemon, str(found["Id"]))
+            time.sleep(_PAUSE / 5)
+    raise AssertionError("the last try has returned or raised")
+
+
+def _remove_other(daemon: Daemon, made: str) -> None:
+    """Raises CannotStart, CannotReach."""
+    try:
+        remove(daemon, made)
+    except Refused as error:
+        raise CannotStart(f"the container that has its name cannot be removed: {error}") from None
+
+
+def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
+    try:
+        daemon.call("POST", ("containers", made, "start"), {})
+    except Refused as error:
+        python = body["Entrypoint"][0]
+        text = str(error)
+        if "not found in $PATH" in text or f"{python}: no such file" in text:
+            text = (
+                f"its image has no {python}: nodes need Python 3.9 or newer in their image. If it "
+                "has another name or path there, give that as container.python"
+            )
+            raise CannotStart(text) from None
+        raise CannotStart(f"its container cannot be started: {text}") from None
+
+
+def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
+    """Wait until the server of a node accepts connections. folder: its own. Raises CannotStart,
+    CannotReach."""
+    import select
+
+    watcher = Watcher()
+    deadline = time.monotonic() + _START_TIMEOUT
+    try:
+        watcher.add(folder.parent)
+        is_there = False
+        poll = select.poll()
+        if (descriptor := watcher.fileno()) is not None:
+            poll.register(descriptor, select.POLLIN)
+        while not _accepts(folder):
+            if not is_there and folder.is_dir():
+                is_there = True
+                with contextlib.suppress(OSError):  # the container has ended
+                    watcher.add(folder)
+                continue
+            wait = min(_LOOK, watcher.timeout() or _LOOK)
+            if poll.poll(1 if (folder / "socket").exists() else 1000 * wait):
+                watcher.drain()
+                continue
+            why = why_ended(daemon, made)
+            if why:
+                raise CannotStart(f"its node server has not started: {why}")
+            if time.monotonic() > deadline:
+                raise CannotStart(f"its node server does not answer within {_START_TIMEOUT:.0f} s")
+    finally:
+        watcher.close()
+
+
+def _accepts(folder: Path) -> bool:
+    try:
+        unix_sockets.connect(str(folder), "socket").close()
+    except OSError:
+        return False
+    return True
+
+
+def why_ended(daemon: Daemon, made: str) -> str:
+    """Why a container has ended, as a phrase; "" if it runs. Raises CannotReach."""
+    try:
+        found = _inspect(daemon, made)
+    except Refused as error:
+        return str(error)
+    if found is None:
+        return "its container was removed"
+    state = found["State"]
+    if state.get("Running") or state.get("Status") in ("created", "restarting", "paused"):
+        return ""
+    code = state.get("ExitCode", -1)
+    if state.get("OOMKilled") or code == _KILLED:
+        limit = (found.get("HostConfig") or {}).get("Memory") or 0
+        has = f" of {format_size(limit)}" if limit else ""
+        if state.get("OOMKilled"):
+            return f"its container used more memory than its limit{has}, and was killed"
+        return f"its container was killed (137), as when it uses more memory than its limit{has}"
+    if state.get("Error"):
+        return f"its container failed: {state['Error']}"
+    said = _last_lines(daemon, made)
+    return f"its container exited with {code}" + (f": {said}" if said else "")
+
+
+def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
+    """None if there is no such container. Raises CannotReach, Refused."""
+    try:
+        found: Mapping[str, Any] = daemon.get("containers", name, "json")
+    except Refused as error:
+        if error.status == 404 or "no such container" in str(error):  # 500: it is being removed
+            return None
+        raise
+    return found
+
+
+def _last_lines(daemon: Daemon, made: str) -> str:
+    """What its first process has written last."""
+    try:
+        text = daemon.text("containers", made, "logs", stdout="true", stderr="true", tail="5")
+    except (CannotReach, Refused):
+        return ""
+    return " / ".join(line for line in text.splitlines() if line.strip())[-500:]
+
+
+def wait_until_ended(daemon: Daemon, made: str) -> None:
+    """Wait some seconds for the end of a container whose server has left. Podman 4 waits for all of
+    its timeouts if it is to remove one that ends in that moment. Raises CannotReach."""
+    deadline = time.monotonic() + _LEAVE_TIMEOUT
+    while _is_running(daemon, made) and time.monotonic() < deadline:
+        time.sleep(_LEAVE_PAUSE)
+
+
+def _is_running(daemon: Daemon, made: str) -> bool:
+    try:
+        found = _inspect(daemon, made)
+    except Refused:  # it is half gone
+        return False
+    return found is not None and bool(found["State"].get("Running"))
+
+
+def remove(daemon: Daemon, made: str) -> None:
+    """End a container and remove it. Returns when it is gone. made: id or name. Raises CannotReach,
+    Refused."""
+    query = {"force": "true", "v": "true"}  # at once: what is to end with its node has ended
+    try:
+        repeated(lambda: daemon.call("DELETE", ("containers", made), query))
+    except Refused as error:
+        if error.status != 404 and not _is_removed_by_others(daemon, made):
+            raise
+
+
+def _is_removed_by_others(daemon: Daemon, made: str) -> bool:
+    """Whether a container that cannot be removed is gone soon: somebody else removes it. Raises
+    CannotReach."""
+    deadline = time.monotonic() + _REMOVAL_TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            if _inspect(daemon, made) is None:
+                return True
+        except Refused:  # it is half gone
+            pass
+        time.sleep(_PAUSE / 5)
+    return False
+
+
+def provide_folder(folder: Path) -> None:
+    """Make an empty folder for a slot, in one that only its owner may enter. The user of the image
+    may write there. Raises OSError."""
+    remove_folder(folder)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir()
+    os.chmod(folder, 0o777)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder of a slot, if it exists. Raises OSError."""
+    if os.path.lexists(folder):
+        remove_tree(str(folder))
+
+
+def provide_source(path: Path) -> None:
+    """Make a volume or a scratch folder as `provide_folder` does, unless it is there. Raises
+    OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+        os.chmod(path, 0o777)

@@ -1,0 +1,193 @@
+"""The engine `container`: each node is a container of Docker or Podman on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from muster.engines.base import Capabilities
+from muster.engines.container.profile import read_settings
+from muster.engines.container.sockets import NoSocket, find_socket
+from muster.engines.remote.engine import RemoteEngine
+from muster.errors import EngineError, Problem
+
+if TYPE_CHECKING:
+    from muster.engines.base import RunContext
+    from muster.engines.container.api import Daemon
+    from muster.engines.container.bodies import Machine
+    from muster.engines.container.hosts import RunContainers
+    from muster.engines.findings import Finding
+    from muster.engines.loop import RunLoop
+    from muster.engines.profiles import Profile
+    from muster.engines.remote.hosts import HostsOwner
+    from muster.plan.model import ResourcePlan, RunPlan
+    from muster.storage.home import Home
+
+
+class ContainerEngine(RemoteEngine):
+    """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
+
+    capabilities = Capabilities(
+        in_place=True,
+        replace_node=True,
+        exec=True,
+        forward=True,
+        stacks=True,
+        counters=True,
+        suspend=True,
+        detached=True,
+        mounts=True,
+        limits=True,
+        arrays=True,
+    )
+
+    def __init__(self, profile: Profile, home: Home) -> None:
+        self.name = profile.name
+        self._settings = read_settings(profile.settings)
+        self._home = home
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        try:
+            find_socket(self._settings.socket, os.environ)
+        except NoSocket as error:
+            return str(error)
+        return ""
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        from muster.engines.container.examine import examine
+
+        return examine(self._settings, os.environ)
+
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
+        """See `Engine.check`."""
+        from muster.engines.container.checks import problems
+        from muster.engines.remote import plan_checks
+
+        found = problems(self.name, plan)
+        if problem := plan_checks.check_open_files(plan, replicas):
+            found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
+        return [*found, *plan_checks.problems(self.name, plan)]
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """See `Engine.replicas_at_once`."""
+        from muster.node.machine import count_cpus, count_memory
+
+        rooms = [count_cpus() / (nodes * (resources.cpus or 1))]
+        if resources.memory is not None:
+            rooms.append(count_memory() / (nodes * resources.memory))
+        return max(1, int(min(rooms)))
+
+    def notes(self, plan: RunPlan) -> list[str]:
+        """See `Engine.notes`."""
+        from muster.engines.container.checks import notes
+
+        return notes(plan)
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """See `Engine.explain`."""
+        from muster.engines.container.checks import explain
+
+        return explain(plan, self._settings)
+
+    def preview(self, plan: RunPlan) -> dict[str, str]:
+        """See `Engine.preview`."""
+        from muster.engines.container import bodies
+        from muster.engines.container.record import Image
+
+        machine, found = self._machine(""), dict[str, object]()
+        if bodies.has_network(plan):
+            found["POST /networks/create"] = bodies.network_body(plan)
+        for slot, node in enumerate(plan.nodes):
+            # its id is known when it is on this machine
+            image = Image(bodies.image_of(plan.group_for(node), self._settings))
+            name = bodies.container_name(plan.run_id, slot)
+            body = bodies.container_body(plan, slot, image, machine)
+            found[f"POST /containers/create?name={name}"] = body
+        return {title: json.dumps(body, indent=2) for title, body in found.items()}
+
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        """See `Engine.dry_run`."""
+        from muster.engines.container.examine import check_images
+
+        return check_images(plan, self._settings, os.environ)
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        from muster.engines.remote.resources import describe_resources
+
+        texts = {name: describe_resources(given) for name, given in resources.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        shares = super().shares_of_memory(plan)
+        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
+
+    def clean_up(self, run_id: str) -> None:
+        """See `Engine.clean_up`."""
+        from muster.engines.container.clean_up import end_containers
+
+        folder = self._home.run_dir(run_id)
+        try:
+            daemon = self._daemon(run_id, os.environ)
+        except (NoSocket, OSError) as error:
+            raise EngineError(f"its containers could not be removed: {error}") from None
+        end_containers(daemon, run_id, folder)
+
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunContainers:
+        """See `RemoteEngine.make_hosts`."""
+        from muster.engines.container.hosts import RunContainers
+
+        try:
+            daemon = self._daemon(context.plan.run_id, context.environ)
+            machine = self._machine(daemon.path, context.plan)
+        except (NoSocket, OSError) as error:
+            raise EngineError(str(error)) from None
+        return RunContainers(context, daemon, machine, loop, owner)
+
+    def _daemon(self, run_id: str, environ: Mapping[str, str]) -> Daemon:
+        """The engine of a run: the one that has its containers. Raises NoSocket, OSError."""
+        from muster.engines.container.api import Daemon
+        from muster.engines.container.record import read_record
+
+        record = read_record(self._home.run_dir(run_id)) if run_id else None
+        socket = self._settings.socket if record is None else record.socket
+        return Daemon(find_socket(socket, environ))
+
+    def _machine(self, socket: str, plan: RunPlan | None = None) -> Machine:
+        """socket: the engine's; "": it is not to be used. Raises OSError."""
+        from muster.engines.container.bodies import Machine
+        from muster.engines.container.program import program_folder
+        from muster.engines.container.sockets import is_rootless
+        from muster.node.machine import count_cpus, count_memory
+
+        machine = Machine(
+            home=self._home,
+            settings=self._settings,
+            program=program_folder(self._home),
+            cpus=count_cpus(),
+            memory=count_memory(),
+            uid=os.getuid(),
+            gid=os.getgid(),
+            rootless=bool(socket) and is_rootless(socket),
+        )
+        exports = {
+            mount.source
+            for group in (plan.groups if plan else ())
+            for mount in group.mounts
+            if mount.kind == "nfs"
+        }
+        if not exports:
+            return machine
+        from muster.node.nfs import mounted_exports
+        from muster.storage.mount_sources import nfs_export
+
+        found = mounted_exports(map(nfs_export, exports))
+        return replace(machine, exports=found)

@@ -1,0 +1,63 @@
+"""What an engine `container` finds on this machine, and whether it can run a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from muster.engines.container import bodies
+from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.engines.container.images import look_up
+from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.sockets import NoSocket, find_socket, is_rootless
+from muster.engines.findings import Finding
+from muster.plan.model import RunPlan
+
+
+def examine(settings: ContainerSettings, environ: Mapping[str, str]) -> list[Finding]:
+    """The engine, what it can limit, and the image of the profile. Changes nothing."""
+    try:
+        daemon = Daemon(find_socket(settings.socket, environ))
+        return [*_about(daemon), _image(daemon, settings.image, settings.pull)]
+    except NoSocket as error:
+        return [Finding("engine", False, str(error))]
+    except (CannotReach, Refused, OSError) as error:
+        return [Finding("engine", False, str(error))]
+
+
+def _about(daemon: Daemon) -> Iterator[Finding]:
+    """Raises CannotReach, Refused, OSError."""
+    version, info = daemon.get("version"), daemon.get("info")
+    names = [part.get("Name", "") for part in version.get("Components") or ()]
+    name = "Podman" if any("Podman" in one for one in names) else "Docker"
+    who = "as this user" if is_rootless(daemon.path) else "as root"
+    yield Finding("engine", True, f"{name} {version['Version']} at {daemon.path}, which runs {who}")
+    limits = {"CPUs": info.get("CpuCfsQuota"), "memory": info.get("MemoryLimit")}
+    lacks = [one for one, can in limits.items() if not can]
+    cgroups = f"control groups of version {info.get('CgroupVersion', '1')}"
+    if lacks:
+        text = f"cannot limit {' and '.join(lacks)} of nodes ({cgroups})"
+        yield Finding("limits", False, text, "leave these `resources` out of jobs")
+    else:
+        yield Finding("limits", True, f"CPUs and memory of nodes ({cgroups})")
+
+
+def check_images(
+    plan: RunPlan, settings: ContainerSettings, environ: Mapping[str, str]
+) -> list[Finding]:
+    """Whether the engine has, or can pull, the images of a plan."""
+    try:
+        daemon = Daemon(find_socket(settings.socket, environ))
+        wanted = bodies.images_of(plan, settings).items()
+        return [_image(daemon, name, pull) for name, pull in wanted]
+    except (NoSocket, CannotReach, Refused) as error:
+        return [Finding("engine", False, str(error))]
+
+
+def _image(daemon: Daemon, name: str, pull: str) -> Finding:
+    """Raises CannotReach, Refused."""
+    found = look_up(daemon, name)
+    if found is not None:
+        return Finding("image", True, f"{name} is on this machine ({found['Id'][:19]})")
+    if pull == "never":
+        return Finding("image", False, f"{name} is not on this machine", f"pull it: {name}")
+    return Finding("image", True, f"{name} is not on this machine: it will be pulled")

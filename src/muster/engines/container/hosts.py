@@ -1,0 +1,413 @@
+"""The containers of one run: creates them, watches them, and connects to the servers in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from muster.engines.base import RunContext
+from muster.engines.container import bodies, containers
+from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.engines.container.bodies import Machine
+from muster.engines.container.images import NoImage, find_image
+from muster.engines.container.program import provide_program
+from muster.engines.container.record import Image, Record, read_record, write_record
+from muster.engines.container.watcher import Watcher
+from muster.engines.loop import RunLoop
+from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.lifecycle.states import NodeState
+from muster.node import unix_sockets
+from muster.node.connection import Transport
+
+#: How nodes are that have not been seen yet by any session.
+_NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
+
+
+class _Prepared(Struct, frozen=True):
+    """What all containers of the run need is there."""
+
+    images: Mapping[str, Image]
+    #: By slot.
+    found: Mapping[int, containers.Found]
+
+
+class _Made(Struct, frozen=True):
+    """What a thread has made for a slot. id: "" if it could not be made; then `why` says so."""
+
+    id: str
+    why: str = ""
+    #: Whether one that an earlier session had made has ended.
+    has_ended: bool = False
+
+
+class RunContainers:
+    """See `engines.remote.hosts.Hosts`. machine: what containers are made from.
+
+    Threads talk to the engine; what they return is taken in the loop's thread.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        daemon: Daemon,
+        machine: Machine,
+        loop: RunLoop,
+        owner: HostsOwner,
+    ) -> None:
+        self._context, self._plan = context, context.plan
+        self._daemon, self._machine = daemon, machine
+        self._loop, self._owner = loop, owner
+        self._run_dir = context.home.run_dir(context.plan.run_id)
+        #: Slots that an earlier session may have used, until they were looked for.
+        self._in_use = set(slots_in_use(context))
+        self._attaches = bool(context.alive) or context.turn > 1
+        self._prepared: _Prepared | str | None = None  # or why nothing can be made
+        self._preparing = False
+        self._waiting: set[int] = set()  # slots that wait for that
+        self._made: dict[int, str] = {}  # slot -> the id of its container, which is placed
+        self._given_up: set[int] = set()  # slots that are not wanted while a thread makes them
+        self._making: set[int] = set()
+        self._leaving: set[int] = set()  # slots whose servers are about to leave
+        self._looking: set[int] = set()  # slots whose containers a thread looks at
+        self._found: dict[
+            int, containers.Found
+        ] = {}  # of earlier sessions, until they are looked at
+        self._removing: set[int] = set()  # slots whose containers threads remove
+        self._others = 0  # other threads for which the end of the session waits
+        self._over = self._closed = self._network_removed = False
+        self._watcher: Watcher | None = None
+
+    # --- calls
+
+    def allocate(self, slots: Sequence[int]) -> None:
+        """See `Hosts`."""
+        self._waiting.update(set(slots) - self._making)
+        self._given_up.difference_update(slots)
+        self._watch()
+        self._advance()
+
+    def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
+        """See `Hosts`."""
+        self.allocate([slot for part in parts for slot in part])
+
+    def place_ended(self) -> None:
+        """See `Hosts`."""
+        self._over = True
+        self._waiting.clear()
+        self._given_up.update(self._making)
+        if not self._attaches:
+            self._freeing()
+            return
+        known = {*self._made, *self._making, *self._removing}
+        self._others += 1
+        self._freeing()
+        self._loop.in_thread(self._list_ended, partial(self._take_ended, known))
+
+    def give_up(self, slot: int) -> None:
+        """See `Hosts`."""
+        self._waiting.discard(slot)
+        if slot in self._making:
+            self._given_up.add(slot)
+        if (made := self._made.pop(slot, None)) is not None:
+            self._forget(slot)
+            self._remove(slot, made)
+
+    def close(self) -> None:
+        """See `Hosts`."""
+        self._closed = True
+        if self._watcher is not None:
+            self._watcher.close()
+
+    # --- what all need
+
+    def _watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = Watcher(
+                self._daemon,
+                self._plan.run_id,
+                lambda made: self._loop.post(lambda: self._may_have_ended(made)),
+                lambda: self._loop.post(self._look_at_all),
+            )
+
+    def _advance(self) -> None:
+        """Make containers for slots that wait, once what they need is there."""
+        if self._prepared is None:
+            if not self._preparing and self._waiting:
+                self._preparing = True
+                self._loop.in_thread(self._prepare, self._take_prepared)
+            return
+        # the name of a container that is being removed is still taken
+        waiting = sorted(self._waiting - self._removing)
+        self._waiting.difference_update(waiting)
+        if isinstance(self._prepared, str):
+            for slot in waiting:
+                self._owner.refused(slot, self._prepared)
+            self._prepared = None  # it is tried again if a node is started again
+            return
+        for slot in waiting:
+            self._make(slot, self._prepared)
+
+    def _prepare(self) -> _Prepared | str:
+        """In a thread. Returns why nothing can be made otherwise: a sentence."""
+        plan = self._plan
+        try:
+            found = containers.repeated(self._list) if self._attaches else {}
+            record = read_record(self._run_dir)
+            if record is None:
+                record = Record(self._daemon.path, self._find_images())
+                write_record(self._run_dir, record)
+            if bodies.has_network(plan):
+                containers.create_network(self._daemon, bodies.network_body(plan))
+            self._provide_sources()
+            provide_program(self._context.home)
+        except NoImage as error:
+            return str(error)
+        except CannotReach as error:
+            return f"the container engine at {self._daemon.path} cannot be reached: {error}"
+        except (Refused, OSError) as error:
+            return f"the container engine has refused: {error}"
+        return _Prepared(record.images, found)
+
+    def _find_images(self) -> dict[str, Image]:
+        """Raises NoImage, CannotReach, Refused."""
+        settings, environ = self._machine.settings, self._context.environ
+        wanted = bodies.images_of(self._plan, settings).items()
+        return {
+            name: find_image(self._daemon, name, pull, environ, self._say) for name, pull in wanted
+        }
+
+    def _say(self, why: str) -> None:
+        """In a thread: the slots that wait are waiting for this."""
+        self._loop.post(lambda: self._owner.queued(sorted(self._waiting), why))
+
+    def _provide_sources(self) -> None:
+        """Raises OSError."""
+        for group in self._plan.groups:
+            for mount in group.mounts:
+                if mount.kind in ("scratch", "volume"):
+                    source = bodies.source_of(mount, self._plan, self._machine)
+                    if source:
+                        containers.provide_source(Path(source))
+
+    def _take_prepared(self, result: _Prepared | str) -> None:
+        self._preparing = False
+        self._prepared = result
+        if isinstance(result, _Prepared):
+            self._found = dict(result.found)
+        self._advance()
+        self._freeing()
+
+    # --- making
+
+    def _make(self, slot: int, prepared: _Prepared) -> None:
+        found, was_in_use = self._found.pop(slot, None), slot in self._in_use
+        self._in_use.discard(slot)
+        if was_in_use and found is None and self._has_started(slot):
+            self._owner.gone(slot, "its container was removed while nobody drove the run")
+            return
+        self._making.add(slot)
+        group = self._plan.group_for(self._plan.nodes[slot])
+        image = prepared.images[bodies.image_of(group, self._machine.settings)]
+        work = partial(self._create, slot, image)
+        if found is not None:
+            work = partial(self._find, found, None if was_in_use else work)
+        self._loop.in_thread(work, partial(self._take_made, slot))
+
+    def _has_started(self, slot: int) -> bool:
+        """Whether the node in a slot was seen to run by an earlier session."""
+        return any(
+            self._plan.slot_of(self._plan.node(ref.rank)) == slot
+            and status.state not in _NOT_STARTED
+            for ref, status in self._context.alive.items()
+            if not self._plan.group_of(ref.rank).is_array
+        )
+
+    def _create(self, slot: int, image: Image) -> _Made:
+        """In a thread."""
+        plan, home = self._plan, self._context.home
+        name = bodies.container_name(plan.run_id, slot)
+        body = bodies.container_body(plan, slot, image, self._machine)
+        made = ""
+        try:
+            containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
+            made = containers.create(self._daemon, name, body)
+            folder = bodies.server_folder(home, plan.run_id, slot)
+            containers.wait_for_server(self._daemon, made, folder)
+        except (containers.CannotStart, CannotReach, OSError) as error:
+            self._drop(slot, name)
+            return _Made("", str(error))
+        return _Made(made)
+
+    def _find(self, found: containers.Found, otherwise: Callable[[], _Made] | None) -> _Made:
+        """In a thread: the container of an earlier session. otherwise: what makes another one, if
+        it has ended; None: nothing, as the end of its node is not known."""
+        try:
+            why = containers.why_ended(self._daemon, found.id)
+        except CannotReach:  # which is no sign that it has ended: `_look_at_all` looks again
+            why = ""
+        if not why:
+            return _Made(found.id)
+        self._drop(found.slot, found.id)
+        return _Made("", why, has_ended=True) if otherwise is None else otherwise()
+
+    def _take_made(self, slot: int, made: _Made) -> None:
+        self._making.discard(slot)
+        is_wanted = slot not in self._given_up
+        self._given_up.discard(slot)
+        if made.has_ended:
+            self._owner.gone(slot, made.why)
+        elif made.why:
+            if is_wanted:
+                self._owner.refused(slot, made.why)
+        elif is_wanted:
+            self._place(slot, made.id)
+        else:
+            self._remove(slot, made.id)
+        self._freeing()
+
+    def _place(self, slot: int, made: str) -> None:
+        self._made[slot] = made
+        host = Host(
+            partial(self._dial, slot),
+            bodies.container_name(self._plan.run_id, slot),
+            leaving=lambda: self._leaving.add(slot),
+            mounted=bodies.mounted(self._plan, slot, self._machine),
+        )
+        self._owner.placed(slot, host)
+
+    def _dial(self, slot: int) -> Transport:
+        """Raises OSError."""
+        folder = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+        try:
+            sock = unix_sockets.connect(str(folder), "socket")
+        except OSError:
+            self._look(slot)
+            raise
+        sock.setblocking(False)
+        return sock
+
+    # --- ends
+
+    def _may_have_ended(self, made: str) -> None:
+        for slot, one in self._made.items():
+            if one == made:
+                self._look(slot)
+                return
+
+    def _look_at_all(self) -> None:
+        for slot in list(self._made):
+            self._look(slot)
+
+    def _look(self, slot: int) -> None:
+        """Look whether the container of a slot has ended; if so, it is removed."""
+        made = self._made.get(slot)
+        if made is None or slot in self._looking or self._closed:
+            return
+        self._looking.add(slot)
+        self._freeing()
+        self._loop.in_thread(
+            partial(self._why_ended, slot, made), partial(self._looked, slot, made)
+        )
+
+    def _why_ended(self, slot: int, made: str) -> str:
+        """In a thread. Returns why it has ended, and is removed; "" if it runs."""
+        try:
+            why = containers.why_ended(self._daemon, made)
+        except CannotReach:  # the watcher notices when it can be reached again
+            return ""
+        if why:
+            self._drop(slot, made)
+        return why
+
+    def _looked(self, slot: int, made: str, why: str) -> None:
+        self._looking.discard(slot)
+        self._freeing()
+        if not why or self._made.get(slot) != made:
+            return
+        is_leaving = slot in self._leaving
+        del self._made[slot]
+        self._forget(slot)
+        self._owner.gone(slot, "its server does not run any more" if is_leaving else why)
+        self._freeing()
+
+    def _forget(self, slot: int) -> None:
+        self._leaving.discard(slot)
+        self._in_use.discard(slot)
+
+    def _list(self) -> dict[int, containers.Found]:
+        """In a thread. Raises CannotReach, Refused."""
+        found = containers.list_containers(self._daemon, self._plan.run_id)
+        return {one.slot: one for one in found}
+
+    # --- freeing
+
+    def _list_ended(self) -> dict[int, containers.Found]:
+        """In a thread."""
+        try:
+            return containers.repeated(self._list)
+        except (CannotReach, Refused) as error:
+            sys.stderr.write(f"muster: containers of nodes that had ended may be left: {error}\n")
+            return {}
+
+    def _take_ended(self, known: set[int], found: Mapping[int, containers.Found]) -> None:
+        """Those that earlier sessions have made, and this one has not looked for."""
+        for slot, one in found.items():
+            if slot in known or slot in self._made:
+                continue
+            if one.running:
+                self._place(slot, one.id)
+            else:
+                self._remove(slot, one.id)
+        self._others -= 1
+        self._freeing()
+
+    def _remove(self, slot: int, made: str) -> None:
+        def removed(_: None) -> None:
+            self._removing.discard(slot)
+            self._freeing()
+            if self._waiting:
+                self._advance()
+
+        self._removing.add(slot)
+        self._freeing()
+        self._loop.in_thread(partial(self._drop, slot, made, leaves=True), removed)
+
+    def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
+        """In a thread: remove a container, and its folder. leaves: whether its server does."""
+        try:
+            if leaves:
+                containers.wait_until_ended(self._daemon, made)
+            containers.remove(self._daemon, made)
+            folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
+            containers.remove_folder(folder)
+        except (CannotReach, Refused, OSError) as error:
+            sys.stderr.write(f"muster: container {made} was left: {error}\n")
+
+    def _freeing(self) -> None:
+        """Tell the owner whether something is being removed. After the last container of a run that
+        is over, its network is."""
+        works = bool(self._removing or self._looking or self._making or self._others)
+        works = works or self._preparing
+        if self._over and not works and not self._made and not self._network_removed:
+            works = self._network_removed = True
+            self._others += 1
+            self._loop.in_thread(self._remove_network, self._take_removed_network)
+        self._owner.freeing(busy=works)
+
+    def _remove_network(self) -> None:
+        """In a thread."""
+        try:
+            if bodies.has_network(self._plan):
+                containers.remove_network(self._daemon, self._plan.run_id)
+            containers.remove_folder(self._run_dir.containers)
+        except (CannotReach, OSError) as error:
+            name = bodies.network_name(self._plan.run_id)
+            sys.stderr.write(f"muster: network {name} was left: {error}\n")
+
+    def _take_removed_network(self, _: None) -> None:
+        self._others -= 1
+        self._freeing()

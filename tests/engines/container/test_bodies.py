@@ -1,0 +1,187 @@
+"""What the engine is asked to create."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from muster.engines.container import bodies
+from muster.engines.container.bodies import Machine, container_body, network_body, user_of
+from muster.engines.container.profile import ContainerSettings, HostMount
+from muster.engines.container.record import Image
+from muster.engines.registry import engine_named
+from muster.node.serve import SETTINGS
+from muster.plan.model import MountPlan, ResourcePlan, RunPlan
+from muster.storage.home import Home
+
+GIB = 1 << 30
+HOME = Home(Path("/home/ana/.muster"))
+MACHINE = Machine(HOME, ContainerSettings(), Path("/program"), 8, 16 * GIB, 0, 0, rootless=False)
+IMAGE = Image("sha256:1")
+
+PlanOf = Callable[..., RunPlan]
+
+
+def with_group(plan: RunPlan, **changes: Any) -> RunPlan:
+    return replace(plan, groups=(replace(plan.groups[0], **changes),))
+
+
+def host_config(plan: RunPlan, machine: Machine = MACHINE) -> dict[str, Any]:
+    found = container_body(plan, 0, IMAGE, machine)["HostConfig"]
+    assert isinstance(found, dict)
+    return found
+
+
+def binds(plan: RunPlan, machine: Machine = MACHINE) -> dict[str, tuple[str, bool]]:
+    """Target -> source, and whether it is read-only."""
+    mounts = host_config(plan, machine)["Mounts"]
+    return {one["Target"]: (one["Source"], one["ReadOnly"]) for one in mounts}
+
+
+def test_a_node_is_found_by_labels_and_told_without_secrets(plan_of: PlanOf) -> None:
+    body = container_body(plan_of(nodes=2), 1, IMAGE, MACHINE)
+    assert body["Labels"] == {"muster.run": "r1", "muster.slot": "1"}
+    assert body["Image"] == "sha256:1"
+    assert body["Entrypoint"][-2:] == ["serve", "/muster/slot/node"]
+    (variable,) = body["Env"]
+    name, _, text = variable.partition("=")
+    assert (name, json.loads(text)["rank"]) == (SETTINGS, 1)
+    assert set(json.loads(text)) == {"run_id", "rank", "amounts", "contained"}
+
+
+@pytest.mark.parametrize(
+    ("network", "mode", "internal"),
+    [("shared", "host", None), ("cluster", "muster-r1", False), ("isolated", "muster-r1", True)],
+)
+def test_the_network_of_a_run(
+    plan_of: PlanOf, network: str, mode: str, internal: bool | None
+) -> None:
+    plan = plan_of(nodes=2, network=network)
+    body = container_body(plan, 0, IMAGE, MACHINE)
+    assert body["HostConfig"]["NetworkMode"] == mode
+    assert ("Hostname" in body) is bodies.has_network(plan) is (internal is not None)
+    if internal is not None:
+        assert network_body(plan)["Internal"] is internal
+        aliases = body["NetworkingConfig"]["EndpointsConfig"][mode]["Aliases"]
+        assert plan.nodes[0].hostname in aliases
+        assert set(plan.nodes[0].names) <= set(aliases)
+
+
+@pytest.mark.parametrize(
+    ("resources", "limits", "shm"),
+    [
+        (ResourcePlan(), {}, 8 * GIB),
+        (ResourcePlan(cpus=1.5), {"NanoCpus": 1_500_000_000}, 8 * GIB),
+        (ResourcePlan(memory=GIB), {"Memory": GIB, "MemorySwap": GIB}, GIB // 2),
+        # a shape with more than this machine has
+        (ResourcePlan(cpus=64, memory=64 * GIB, shape="big"), {}, 8 * GIB),
+    ],
+)
+def test_limits(plan_of: PlanOf, resources: ResourcePlan, limits: dict[str, int], shm: int) -> None:
+    found = host_config(with_group(plan_of(nodes=1), resources=resources))
+    assert {key: found[key] for key in ("NanoCpus", "Memory", "MemorySwap") if key in found} == (
+        limits
+    )
+    assert found["ShmSize"] == shm
+
+
+@pytest.mark.parametrize(
+    ("image", "uid", "rootless", "user"),
+    [
+        ("", 0, False, ("", "")),
+        ("ana", 0, False, ("ana", "")),  # root reaches all files
+        ("", 1000, False, ("1000:100", "")),
+        ("0", 1000, False, ("1000:100", "")),
+        ("", 1000, True, ("", "")),
+        ("0:0", 1000, True, ("0:0", "")),
+        ("1234", 1000, True, ("1234", "keep-id:uid=1234,gid=1234")),
+        ("1234:5", 1000, True, ("1234:5", "keep-id:uid=1234,gid=5")),
+    ],
+)
+def test_the_user(image: str, uid: int, rootless: bool, user: tuple[str, str]) -> None:
+    machine = replace(MACHINE, uid=uid, gid=100 if uid else 0, rootless=rootless)
+    assert user_of(image, machine) == user
+
+
+def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
+    mounts = (
+        MountPlan("/data", "directory", "/mnt/data", "A", read_only=True),
+        MountPlan("volume:kept", "volume", "/mnt/kept", "B"),
+        MountPlan("scratch:run/x", "scratch", "/mnt/x", "C"),
+        MountPlan("scratch:node/y", "scratch", "/mnt/y", "D"),
+        MountPlan("s3://bucket/z", "url", "/mnt/z", "E"),
+        MountPlan("nfs://server/out", "nfs", "/mnt/out", "F"),
+    )
+    plan = with_group(plan_of(nodes=1), mounts=mounts)
+    machine = replace(MACHINE, exports={"server:/out": "/net/out"})
+    found = binds(plan, machine)
+    assert found == {
+        "/muster/program": ("/program", True),
+        "/muster/slot": ("/home/ana/.muster/runs/r1/containers/0", False),
+        "/mnt/data": ("/data", True),
+        "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
+        "/mnt/x": ("/home/ana/.muster/runs/r1/scratch/x", False),
+        "/mnt/out": ("/net/out", False),
+    }
+    assert bodies.mounted(plan, 0, machine) == {
+        one.source: one.path for one in mounts if one.path in found
+    }
+
+
+def test_a_parent_is_mounted_before_what_is_in_it(plan_of: PlanOf) -> None:
+    settings = ContainerSettings(mounts=(HostMount("/b", "/b/c"), HostMount("/a", "/b")))
+    plan = with_group(plan_of(nodes=1), working_dir="/b/c/d")
+    found = list(binds(plan, replace(MACHINE, settings=settings)))
+    assert [one for one in found if one.startswith("/b")] == ["/b", "/b/c", "/b/c/d"]
+
+
+def test_the_preview_is_what_is_sent(own_home: Path, plan_of: PlanOf) -> None:
+    engine = engine_named("container", Home(own_home))
+    plan = plan_of(nodes=2, network="cluster")
+    shown = engine.preview(plan)
+    assert list(shown) == [
+        "POST /networks/create",
+        "POST /containers/create?name=muster-r1-0",
+        "POST /containers/create?name=muster-r1-1",
+    ]
+    assert json.loads(shown["POST /networks/create"]) == network_body(plan)
+
+
+def test_a_job_says_how_containers_are_made(plan_of: PlanOf) -> None:
+    settings = {
+        "pull": "always",
+        "python": "/opt/python",
+        "user": "1234",
+        "shm_size": "1GiB",
+        "ulimits": {"memlock": -1},
+    }
+    plan = plan_of(
+        image="ghcr.io/ana/train",
+        container=settings,
+        node_groups=[
+            {"name": "a"},
+            {"name": "b", "image": "other", "container": {"pull": "never"}},
+        ],
+    )
+    body = container_body(plan, 0, IMAGE, MACHINE)
+    assert body["User"] == "1234"
+    assert body["Entrypoint"][0] == "/opt/python"
+    assert body["HostConfig"]["ShmSize"] == GIB
+    assert body["HostConfig"]["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+    assert container_body(plan, 1, IMAGE, MACHINE)["User"] == ""
+    wanted = {"ghcr.io/ana/train": "always", "other": "never"}
+    assert bodies.images_of(plan, ContainerSettings()) == wanted
+
+
+def test_other_engines_say_that_they_make_no_containers(plan_of: PlanOf, own_home: Path) -> None:
+    plan = plan_of(nodes=1, image="other", container={"user": "1"})
+    engine = engine_named("local", Home(own_home))
+    assert [note for note in engine.notes(plan) if "container" in note or "image" in note] == [
+        "group workers: image other is not used by the local engine",
+        "group workers: container is not used by the local engine",
+    ]

@@ -1,0 +1,361 @@
+"""What happens when the engine, an image or a container fails: with a Podman of the tests' own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.container.conftest import MakeSession
+from muster.engines.container.api import CannotReach, Daemon
+from muster.engines.container.sockets import NoSocket, find_socket
+from muster.engines.registry import engine_named
+from muster.errors import EngineError
+from muster.plan.model import MountPlan
+from muster.storage.home import Home
+from support import podman_service
+from support.faults import until
+from support.podman_service import PodmanService
+
+WAITS = "echo up; exec sleep 1000"
+
+
+# --- no engine
+
+
+def test_an_engine_that_is_absent_is_named_with_what_to_do(own_home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "absent.sock"
+    with pytest.raises(NoSocket, match=f"{path}: there is no such socket.*podman.socket"):
+        find_socket(str(path), {})
+    with pytest.raises(NoSocket, match=f"{path}: there is no such socket"):
+        find_socket("", {"DOCKER_HOST": f"unix://{path}"})
+
+
+def test_a_socket_to_which_nobody_listens(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+    with pytest.raises(NoSocket, match=f"{path}: nothing listens there"):
+        find_socket(str(path), {})
+
+
+def test_a_socket_without_permission_names_the_group_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import grp
+
+    def refuse(self: socket.socket, address: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = tmp_path / "sock"
+    group = next(one for one in grp.getgrall() if one.gr_gid)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+    monkeypatch.setattr("os.stat", lambda path: type("Stat", (), {"st_gid": group.gr_gid}))
+    monkeypatch.setattr("muster.engines.container.sockets.socket.socket.connect", refuse)
+    with pytest.raises(NoSocket, match=f"for the members of group {group.gr_name} .*usermod"):
+        find_socket(str(path), {})
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:2375", "ssh://ana@gpu1", "relative.sock"])
+def test_an_engine_elsewhere_is_refused(address: str) -> None:
+    with pytest.raises(NoSocket, match=r"is not the path of a Unix socket.*engines add hosts"):
+        find_socket("", {"DOCKER_HOST": address})
+
+
+ANSWERS = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"SSH-2.0-OpenSSH_9.2\r\n", b""]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_is_not_the_api_is_said_to_be_none(tmp_path: Path, answer: bytes) -> None:
+    path = tmp_path / "sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(65536)
+                sock.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(CannotReach, match=r"not Docker's API|the connection was lost"):
+            Daemon(str(path)).get("version")
+        thread.join()
+
+
+# --- images
+
+
+def refused(run: MakeSession) -> str:
+    """Why a node could not be started."""
+    one = run("true")
+    one.start(0)
+    ended = one.ended_after_all(0)[0]
+    assert ended["reason"] == "not_started"
+    assert one.close() == 0
+    return str(ended["message"])
+
+
+def test_an_image_that_is_nowhere(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
+    name = "127.0.0.1:1/none:1"
+    podman_service.add_engine(own_home, podman, image=name)
+    assert f"image {name} cannot be pulled: " in refused(run)
+
+
+def test_an_image_that_is_not_to_be_pulled(
+    run: MakeSession, podman: PodmanService, own_home: Path
+) -> None:
+    podman_service.add_engine(own_home, podman, image="localhost/none:1", pull="never")
+    assert "image localhost/none:1 is not on this machine, and pull is `never`" in refused(run)
+
+
+def test_an_image_without_python(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
+    podman_service.add_engine(own_home, podman, python="python3", mounts=[])
+    assert "its image has no python3: nodes need Python 3.9 or newer" in refused(run)
+
+
+def test_an_image_for_another_processor(
+    run: MakeSession, podman: PodmanService, own_home: Path
+) -> None:
+    archive = own_home / "layer.tar"
+    archive.write_bytes(podman_service.layer())
+    podman.podman("import", "--arch=s390x", str(archive), "localhost/other:1")
+    podman_service.add_engine(own_home, podman, image="localhost/other:1")
+    assert "image localhost/other:1 is for s390x, and this machine is" in refused(run)
+
+
+def test_a_server_that_cannot_start_is_quoted(
+    run: MakeSession, podman: PodmanService, own_home: Path
+) -> None:
+    podman_service.add_engine(own_home, podman, python="/bin/false")
+    assert "its node server has not started: its container exited with 1" in refused(run)
+
+
+# --- containers
+
+
+def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    before = [each["Id"] for each in podman.containers(one.plan.run_id)]
+    podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
+    ended = one.ended_after_all(1)[1]
+    assert ended["reason"] == "node_lost"
+    assert "its container was " in ended["message"]
+    one.start(1, incarnation=1)
+    until(lambda: one.event()["event"] == "NodeReady", "the new node is ready")
+    after = [each["Id"] for each in podman.containers(one.plan.run_id)]
+    assert len(set(before) & set(after)) == 1, "the other one was left alone"
+    assert len(after) == 2
+    one.kill(0)
+    one.ended_after_all(0)
+    one.kill(1, incarnation=1)
+    one.ended_after_all(1, incarnation=1)
+    assert one.close() == 0
+
+
+def test_a_server_that_is_killed_ends_its_node(run: MakeSession, podman: PodmanService) -> None:
+    one = run(WAITS)
+    one.start(0)
+    one.ready(0)
+    podman.podman("kill", f"muster-{one.plan.run_id}-0")
+    ended = one.ended_after_all(0)[0]
+    assert "its container was killed (137)" in ended["message"]
+    assert one.close() == 0
+
+
+def test_nodes_go_on_while_the_service_is_restarted(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    podman.stop()
+    podman.start()
+    podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-0")
+    assert one.ended_after_all(0)[0]["reason"] == "node_lost"
+    one.kill(1)
+    assert one.ended_after_all(1)[1]["signal"] == 9
+    assert one.close() == 0
+
+
+def test_a_container_that_ends_while_nobody_drives_the_run(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    one._kill()
+    podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-0")
+    podman.podman("kill", f"muster-{one.plan.run_id}-1")
+    one.replaced()
+    ended = one.ended_after_all(0, 1)
+    assert "was removed while nobody drove the run" in ended[0]["message"]
+    assert "was killed" in ended[1]["message"]
+    assert one.close() == 0
+
+
+@pytest.fixture
+def losing(podman: PodmanService, tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """A socket before that of the service. The answer to the first request that begins with given
+    bytes is lost."""
+    listener = socket.socket(socket.AF_UNIX)
+    path = tmp_path / "losing.sock"
+    listener.bind(str(path))
+    listener.listen(64)
+    to_lose: list[bytes] = []
+
+    def carry(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(str(podman.socket))
+            request = client.recv(1 << 20)
+            is_lost = bool(to_lose) and request.startswith(to_lose[0])
+            if is_lost:
+                to_lose.clear()
+            server.sendall(request)
+            other = threading.Thread(target=pump, args=(client, server), daemon=True)
+            other.start()
+            while part := server.recv(65536):
+                if is_lost:
+                    client.shutdown(socket.SHUT_RDWR)
+                    break
+                try:
+                    client.sendall(part)
+                except OSError:
+                    break
+
+    def pump(client: socket.socket, server: socket.socket) -> None:
+        try:
+            while part := client.recv(65536):
+                server.sendall(part)
+            server.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=carry, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+    def lose(start: bytes) -> Path:
+        to_lose.append(start)
+        return path
+
+    yield lose
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+@pytest.mark.parametrize("call", ["create?", "muster-", ""])
+def test_a_call_whose_answer_is_lost_is_not_done_twice(
+    run: MakeSession,
+    podman: PodmanService,
+    own_home: Path,
+    losing: Callable[[bytes], Path],
+    call: str,
+) -> None:
+    start = {"create?": b"POST /containers/create?", "": b"POST /networks/create"}
+    path = losing(start.get(call, b"DELETE /containers/"))
+    podman_service.add_engine(own_home, podman, socket=str(path))
+    one = run(WAITS, network="cluster")
+    one.start(0)
+    one.ready(0)
+    assert len(podman.containers(one.plan.run_id)) == 1
+    one.kill(0)
+    one.ended(0)
+    assert one.close() == 0
+
+
+# --- what is left
+
+
+def test_what_a_killed_supervisor_has_left_is_removed(
+    run: MakeSession, podman: PodmanService, own_home: Path
+) -> None:
+    one = run(WAITS, 2, network="cluster")
+    one.start(0, 1)
+    one.ready(0, 1)
+    one._kill()
+    run_id = one.plan.run_id
+    assert len(podman.containers(run_id)) == 2
+    engine_named("container", Home(own_home)).clean_up(run_id)
+    assert podman.containers(run_id) == []
+    assert f"muster-{run_id}" not in podman.networks()
+    assert not (one.folder / "containers").exists()
+
+
+def test_that_nothing_is_left_has_to_be_confirmed(
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path
+) -> None:
+    podman_service.add_engine(own_home, podman, socket=str(tmp_path / "absent"))
+    with pytest.raises(EngineError, match="its containers could not be removed: no container eng"):
+        engine_named("container", Home(own_home)).clean_up("r1")
+
+
+# --- what containers have
+
+
+def test_nodes_find_each_other_by_name_on_a_network_of_their_own(run: MakeSession) -> None:
+    script = (
+        "import socket, os; print(socket.gethostname(), len({socket.gethostbyname(n) for n in "
+        "('node-0', 'node-1')}), flush=True)"
+    )
+    one = run(f'exec "$PYTHON" -c "{script}"', 2, network="cluster", env=python())
+    one.start(0, 1)
+    ends = one.ended(0, 1)
+    assert {end["exit_code"] for end in ends.values()} == {0}
+    assert [one.output(rank) for rank in (0, 1)] == ["node-0 2\n", "node-1 2\n"]
+    assert one.close() == 0
+
+
+def python() -> dict[str, str]:
+    import sys
+
+    return {"PYTHON": sys.executable}
+
+
+def test_the_user_of_an_image_runs_its_nodes(
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path
+) -> None:
+    podman_service.add_engine(own_home, podman, image=podman_service.USERS_IMAGE)
+    volume = MountPlan("volume:kept", "volume", "/mnt/kept", "MUSTER_MOUNT_KEPT")
+    one = run("id -u; id -u > /mnt/kept/user; id -u > $MUSTER_OUTPUTS/own", mounts=(volume,))
+    one.start(0)
+    assert one.ended(0)[0]["exit_code"] == 0
+    assert one.close() == 0
+    user = f"{podman_service.USER}\n"
+    assert one.output() == user
+    assert (own_home / "volumes/kept/user").read_text() == user
+    assert (one.folder / "outputs/rank-0/own").read_text() == user
+
+
+def test_mounts_are_at_their_paths(run: MakeSession, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in").write_text("in\n")
+    mounts = (
+        MountPlan(str(tmp_path / "data"), "directory", "/mnt/data", "MUSTER_MOUNT_DATA", True),
+        MountPlan("scratch:run/s", "scratch", "/mnt/s", "MUSTER_MOUNT_S"),
+    )
+    command = (
+        "cat /mnt/data/in; touch /mnt/data/out 2> /dev/null && echo writable; touch /mnt/s/$RANK"
+    )
+    command += "; until [ -e /mnt/s/0 ] && [ -e /mnt/s/1 ]; do sleep 0.01; done"
+    one = run(command, 2, mounts=mounts)
+    one.start(0, 1)
+    one.ended(0, 1)
+    assert one.output(0) == "in\n"
+    assert one.close() == 0
