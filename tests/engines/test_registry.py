@@ -12,6 +12,7 @@ import pytest
 from muster.engines import registry
 from muster.engines.installed import installed_engines
 from muster.engines.local.engine import LocalEngine
+from muster.engines.profiles import Profile, file_of, profile_text, write_profile
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
@@ -204,3 +205,28 @@ def test_a_plug_in_does_not_replace_the_built_in_engine(site: Path) -> None:
     assert isinstance(registry.local_engine(), LocalEngine)
     (one,) = installed_engines(HOME)
     assert one.origin == "built in (the engines of that name in muster-mine 1.0 are not used)"
+
+
+def test_a_kind_that_need_not_be_told_anything_works_without_a_profile(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    class Engine(LocalEngine):
+        def __init__(self, profile: Profile, home: Home) -> None:
+            self.name = profile.name
+            told.append(profile.settings)
+
+    monkeypatch.setattr(registry, "KINDS", {"plain": "muster.engines.registry:Engine"})
+    monkeypatch.setattr(registry, "Engine", Engine, raising=False)
+    monkeypatch.setattr(registry, "DEFAULT_KINDS", frozenset({"plain"}))
+    monkeypatch.setattr("muster.engines.installed.DEFAULT_KINDS", frozenset({"plain"}))
+    home = Home(own_home)
+    assert registry.engine_named("plain", home).name == "plain"
+    (listed,) = [one for one in installed_engines(home) if one.name == "plain"]
+    assert listed.origin == "built in"
+    write_profile(file_of(home, "plain"), profile_text("plain", "plain", {"x": 1}))
+    assert registry.engine_named("plain", home).name == "plain"
+    (listed,) = [one for one in installed_engines(home) if one.name == "plain"]
+    assert listed.origin == "its profile"
+    assert told == [{}, {}, {"x": 1}, {"x": 1}]

@@ -8,6 +8,7 @@ from muster.engines.base import Engine
 from muster.engines.profiles import profile_names
 from muster.engines.registry import (
     BUILT_IN,
+    DEFAULT_KINDS,
     distribution_of,
     engine_named,
     engine_names,
@@ -52,6 +53,6 @@ def _installed(name: str, home: Home) -> InstalledEngine:
 
 def _origin(name: str, home: Home) -> str:
     """What provides it; "" if a package does."""
-    if name in BUILT_IN:
-        return "built in"
-    return "its profile" if name in profile_names(home) else ""
+    if name in profile_names(home) and name not in BUILT_IN:
+        return "its profile"
+    return "built in" if name in BUILT_IN or name in DEFAULT_KINDS else ""

@@ -70,6 +70,11 @@ def read_profile(home: Home, name: str) -> Profile | None:
     return parse_profile(name, text, file)
 
 
+def default_profile(home: Home, kind: str) -> Profile:
+    """The profile of an engine that was not added: it has the name of its kind, and no settings."""
+    return Profile(kind, kind, {}, file_of(home, kind), "")
+
+
 def parse_profile(name: str, text: str, file: Path) -> Profile:
     """The profile in the text of a file. Raises InvalidInput."""
     import tomllib  # few engines have a profile

@@ -36,6 +36,8 @@ BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 #: Kinds of engines that users add, by module name. Each is made of a profile and a home; that
 #: raises InvalidInput for a wrong profile.
 KINDS = {"hosts": "muster.engines.hosts.engine:HostsEngine"}
+#: Those that need not be told anything: without a profile, they work with their defaults.
+DEFAULT_KINDS: frozenset[str] = frozenset()
 _OWN_MODULES = {place.partition(":")[0] for place in (*BUILT_IN.values(), *KINDS.values())}
 
 
@@ -44,10 +46,12 @@ def engine_named(name: str, home: Home) -> Engine:
     profile is wrong, or if the package that provides it cannot be loaded."""
     if name in BUILT_IN:
         return _built_in(name)()
-    from muster.engines.profiles import read_profile  # most runs use a built-in engine
+    from muster.engines import profiles  # most runs use a built-in engine
 
-    if (profile := read_profile(home, name)) is not None:
+    if (profile := profiles.read_profile(home, name)) is not None:
         return engine_of(profile, home)
+    if name in DEFAULT_KINDS:
+        return engine_of(profiles.default_profile(home, name), home)
     made = _plug_in(name)
     if made is None:
         raise InvalidInput(_unknown(name, home))
@@ -72,6 +76,7 @@ def engine_names(home: Home) -> list[str]:
     from muster.engines.profiles import profile_names
 
     others = {entry.name for entry in entry_points_of_engines()} | {*profile_names(home)}
+    others |= DEFAULT_KINDS
     return [*BUILT_IN, *sorted(others - {*BUILT_IN})]
 
 
