@@ -30,6 +30,7 @@ from support.plugins import install_processes, install_servers
 from support.programs import Program
 from support.sessions import KINDS, SIMULATED, DrivenSession, Session, engine_of, make_plan
 from support.simulated_nodes import CAPABILITIES, SimulatedNodes
+from support.slurm_cluster import require_slurm, shared_cluster, use_cluster
 from support.ssh_hosts import add_engine, can_use_ssh, shared_sshd
 
 TESTS = Path(__file__).parents[1]
@@ -95,6 +96,9 @@ def prepare(
             if not can_use_ssh():
                 pytest.skip("OpenSSH is not installed")
             add_engine(own_home, shared_sshd(), slots=16)
+        elif name == "slurm":
+            require_slurm()
+            use_cluster(shared_cluster(), monkeypatch)
         for path in (str(TESTS), str(site)) if site.exists() else ():
             monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
             monkeypatch.syspath_prepend(path)

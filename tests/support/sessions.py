@@ -35,10 +35,10 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-DETACHED = ("servers", "dialed", "hosts", _PLUG_IN)
+DETACHED = ("servers", "dialed", "hosts", "slurm", _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
-REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts"]
+REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts", "slurm"]
 ALL_KINDS = [*REAL_KINDS, *(() if _PLUG_IN else SIMULATED)]
 
 
@@ -279,6 +279,8 @@ class Session(DrivenSession):
         """The folder of the server of a node that outlives a session."""
         if self.engine in ("servers", "dialed"):  # see `support.remote_engine`
             return self.folder / "hosts" / str(rank)
+        if self.engine == "slurm":
+            return self.home / "slurm" / f"{self.plan.run_id}-{rank}"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
 

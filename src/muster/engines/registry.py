@@ -35,9 +35,12 @@ LOCAL = "local"
 BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 #: Kinds of engines that users add, by module name. Each is made of a profile and a home; that
 #: raises InvalidInput for a wrong profile.
-KINDS = {"hosts": "muster.engines.hosts.engine:HostsEngine"}
+KINDS = {
+    "hosts": "muster.engines.hosts.engine:HostsEngine",
+    "slurm": "muster.engines.slurm.engine:SlurmEngine",
+}
 #: Those that need not be told anything: without a profile, they work with their defaults.
-DEFAULT_KINDS: frozenset[str] = frozenset()
+DEFAULT_KINDS: frozenset[str] = frozenset(("slurm",))
 _OWN_MODULES = {place.partition(":")[0] for place in (*BUILT_IN.values(), *KINDS.values())}
 
 

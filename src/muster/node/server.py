@@ -54,6 +54,9 @@ from muster.node.tree_streams import SENT
 if TYPE_CHECKING:
     from muster.node.dialer import Dialer
 
+#: The variable with the name of the host in the infrastructure that has started the server, if it
+#: has another one there.
+HOST = "MUSTER_NODE_HOST"
 #: Seconds for which another process may connect and say nothing.
 _GREETING_TIMEOUT = 30.0
 #: Seconds that a server which leaves waits for the supervisor to acknowledge what it has said.
@@ -361,7 +364,7 @@ class NodeServer:
         return AgentHello(
             PROTOCOL,
             self._identity.version,
-            socket.gethostname(),
+            os.environ.get(HOST) or socket.gethostname(),
             self._identity.run_id,
             self._identity.rank,
             self._process,

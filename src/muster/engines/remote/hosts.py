@@ -14,6 +14,7 @@ from msgspec import Struct
 from muster.engines.base import RunContext
 from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import Reason
 
 
 class Host(Struct, frozen=True):
@@ -35,6 +36,9 @@ class Host(Struct, frozen=True):
     #: Called when the server is about to leave with its folder: it is not to be started again.
     #: None: one that is started again leaves as well.
     leaving: Callable[[], None] | None = None
+    #: Called whenever contact with the server is lost: the infrastructure may know why. None:
+    #: nothing is.
+    lost: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -68,7 +72,7 @@ class HostsOwner(Protocol):
         """A slot gets no host. why: a sentence for people."""
         ...
 
-    def gone(self, slot: int, why: str) -> None:
+    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people."""
         ...

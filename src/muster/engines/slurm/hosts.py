@@ -1,0 +1,541 @@
+"""The allocations of one run: submits jobs, waits for their nodes, and notices when these are lost.
+
+Nothing polls for the start of a job: its node servers dial the supervisor. Slurm is asked about a
+job while that has not happened, and while contact with one of its nodes is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.engines.base import RunContext
+from muster.engines.loop import Participant, RunLoop
+from muster.engines.remote.contact import Arrivals
+from muster.engines.remote.dialing import Dialing
+from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.slurm import script
+from muster.engines.slurm.client import (
+    CannotRun,
+    Job,
+    client_environ,
+    jobs_of_run,
+    submit,
+)
+from muster.engines.slurm.listen import listen_address
+from muster.engines.slurm.profile import SlurmProfile
+from muster.engines.slurm.program import folder_of, provide_program
+from muster.engines.slurm.reasons import how_it_ended, why_it_waits
+from muster.engines.slurm.record import RECORD, Allocation, Record, read_record, write_record
+from muster.engines.slurm.watcher import watcher_of
+from muster.node.files import replace_file
+from muster.node.host_programs import inherited
+
+if TYPE_CHECKING:
+    from muster.node.connection import Connection
+
+#: Seconds until a submission is tried again that Slurm has not answered.
+_RETRY_PAUSE = 5.0
+#: Seconds without contact after which a node server is started again where it was, if Slurm says
+#: that its node is still the run's.
+_RESTART_AFTER = 5.0
+
+
+class _Slot(Struct):
+    """A slot that has a node, or waits for one."""
+
+    allocation: int
+    #: Where its connections are passed on to; None until it has a node.
+    arrivals: Arrivals | None = None
+    #: When contact was lost (see `RunLoop.now`); None: there is contact.
+    lost_at: float | None = None
+    #: Whether its server was started again since contact was lost.
+    restarted: bool = False
+
+
+class SlurmHosts:
+    """See `engines.remote.hosts.Hosts`."""
+
+    def __init__(
+        self, context: RunContext, profile: SlurmProfile, loop: RunLoop, owner: HostsOwner
+    ) -> None:
+        self._context, self._profile, self._plan = context, profile, context.plan
+        self._loop, self._owner = loop, owner
+        self._environ = dict(context.environ)
+        self._file = context.home.run_dir(self._plan.run_id).path / RECORD
+        new = Record(str(folder_of(profile, context.home.root) / self._plan.run_id))
+        record = read_record(self._file) or new
+        self._record, self._folder = record, Path(record.folder)
+        self._allocations = {one.number: one for one in record.allocations}
+        self._next = record.next
+        self._slots: dict[int, _Slot] = {}
+        #: Slots whose nodes were found alive, and are not placed yet.
+        self._in_use = set(slots_in_use(context))
+        self._components: dict[int, Sequence[Job]] = {}  # allocation -> as Slurm said last
+        self._steps: list[subprocess.Popen[bytes]] = []
+        self._told: dict[int, str] = {}  # allocation -> what the owner was told of its queue
+        self._dialing: Dialing | None = None
+        self._early: list[Sequence[int]] = []  # slots that wait for the listener
+        self._pauses: list[Participant] = []
+        self._over = False  # whether `place_ended` waits for it
+        self._closed = False
+        self._watcher = watcher_of(loop, self._environ)
+        self._find_address()
+
+    # --- files that nodes see
+
+    def _find_address(self) -> None:
+        listen, environ = self._profile.listen, self._environ
+        if listen is None:
+            self._loop.in_thread(lambda: listen_address(environ), self._listen)
+        else:
+            self._loop.post(partial(self._listen, listen))
+
+    def _listen(self, address: str | CannotRun) -> None:
+        """The address at which nodes dial is known."""
+        if self._closed:
+            return
+        if isinstance(address, CannotRun):
+            slots, why = [slot for part in self._early for slot in part], str(address)
+            if address.refused:
+                self._early = []
+                for slot in slots:
+                    self._owner.refused(slot, f"Slurm cannot be used: {why}")
+            else:
+                self._owner.queued(slots, f"Slurm does not answer: {why}")
+            self._later(self._find_address)
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._dialing = Dialing(self._context, self._loop, address, self._folder / "address")
+        program = provide_program(self._folder.parent)
+        python = self._profile.python or self._context.python
+        nodes = f"{self._profile.scratch or self._folder.parent}/{self._plan.run_id}"
+        text = script.node_script(str(self._folder), python, str(program), nodes)
+        replace_file(self._folder / "node.sh", text.encode(), 0o600)
+        environ = {} if self._plan.clean_env else inherited(self._context.environ)
+        text = script.environment_script(environ)
+        replace_file(self._folder / "environment", text.encode(), 0o600)
+        parts, self._early = self._early, []
+        for part in parts:
+            self._allocate(part)
+        if self._over:
+            self.place_ended()
+
+    def _later(self, call: Callable[[], None]) -> None:
+        """Call something after a pause, unless this is closed by then."""
+
+        def due(_ready: Mapping[int, int]) -> None:
+            participant.close()
+            call()
+
+        participant = self._loop.add(due)
+        participant.wake_at(self._loop.now() + _RETRY_PAUSE)
+        self._pauses = [one for one in self._pauses if not one.closed]
+        self._pauses.append(participant)
+
+    def _write_settings(self, slot: int) -> None:
+        assert self._dialing is not None
+        token = self._folder / f"{slot}.token"
+        replace_file(token, self._dialing.token(slot).encode(), 0o600)
+        shared = str(self._profile.scratch or self._folder.parent)
+        settings = self._dialing.settings(slot, shared, str(token))
+        settings["amounts"] |= {"required": []}  # Slurm limits what its nodes have
+        text = json.dumps(settings).encode() + b"\n"
+        replace_file(self._folder / f"{slot}.settings", text, 0o600)
+
+    # --- what the session asks for
+
+    def allocate(self, slots: Sequence[int]) -> None:
+        """See `Hosts`."""
+        if self._dialing is None:
+            self._early.append(slots)
+        else:
+            self._loop.post(partial(self._allocate, slots))
+
+    def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
+        """See `Hosts`. Each part is a job of its own."""
+        for part in parts:
+            self.allocate(part)
+
+    def _allocate(self, slots: Sequence[int]) -> None:
+        if self._closed:
+            return
+        new = []
+        for slot in slots:
+            known = next((a for a in self._allocations.values() if slot in a.slots), None)
+            if known is not None:
+                self._expect(slot, known.number)
+                if slot in self._in_use:
+                    self._in_use.discard(slot)
+                    self._place(slot, known.hosts.get(slot) or "its node")
+                    self._slots[slot].lost_at = self._loop.now()
+                self._submit_or_watch(known.number)
+            elif not self._use_spare(slot):
+                new.append(slot)
+        if new:
+            self._submit_new(new)
+
+    def _submit_new(self, slots: Sequence[int]) -> None:
+        number, self._next = self._next, self._next + 1
+        self._put(Allocation(number, tuple(slots)))  # first: it may be submitted from now on
+        for slot in slots:
+            self._expect(slot, number)
+            self._write_settings(slot)
+        self._submit(number, again=False)
+
+    def _expect(self, slot: int, number: int) -> None:
+        assert self._dialing is not None
+        self._slots[slot] = _Slot(number)
+        self._dialing.of(slot).take = partial(self._arrived, slot)
+
+    def place_ended(self) -> None:
+        """See `Hosts`."""
+        if self._dialing is None:
+            self._over = True
+            return
+        for one in list(self._allocations.values()):
+            for slot in one.slots:
+                if slot not in self._slots:
+                    self._expect(slot, one.number)
+                    self._place(slot, one.hosts.get(slot) or "its node")
+                    self._slots[slot].lost_at = self._loop.now()
+            self._submit_or_watch(one.number, over=True)
+
+    def give_up(self, slot: int) -> None:
+        """See `Hosts`."""
+        self._slots.pop(slot, None)
+        self._in_use.discard(slot)
+        self._early = [[one for one in part if one != slot] for part in self._early]
+        if self._dialing is not None:
+            self._dialing.of(slot).take = None
+        for name in ("settings", "token"):
+            (self._folder / f"{slot}.{name}").unlink(missing_ok=True)
+        one = next((a for a in self._allocations.values() if slot in a.slots), None)
+        if one is not None:
+            self._leave(one, slot)
+
+    def _leave(self, one: Allocation, slot: int) -> None:
+        """An allocation does not serve a slot any more. One that serves none is ended."""
+        left = tuple(other for other in one.slots if other != slot)
+        hosts = {other: host for other, host in one.hosts.items() if other != slot}
+        if left:
+            self._put(replace(one, slots=left, hosts=hosts))
+        else:
+            self._drop(one)
+            self._cancel(one)
+
+    def close(self) -> None:
+        """See `Hosts`."""
+        self._closed = True
+        for pause in self._pauses:
+            pause.close()
+        for one in self._allocations.values():
+            self._forget(one)
+        if self._dialing is not None:
+            self._dialing.close()
+        for step in self._steps:
+            step.poll()
+        if not self._allocations:  # it has variables of the submitter
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- allocations
+
+    def _put(self, one: Allocation) -> None:
+        self._allocations[one.number] = one
+        self._write()
+
+    def _drop(self, one: Allocation) -> None:
+        self._forget(one)
+        self._allocations.pop(one.number, None)
+        self._components.pop(one.number, None)
+        self._write()
+
+    def _write(self) -> None:
+        every = tuple(self._allocations.values())
+        self._record = replace(self._record, allocations=every, next=self._next)
+        write_record(self._file, self._record)
+
+    def _forget(self, one: Allocation) -> None:
+        if one.job is not None:
+            self._watcher.forget(self, one.job)
+
+    def _cancel(self, one: Allocation) -> None:
+        """End a job that serves no slot: a process does that, which outlives this one."""
+        if one.lent:
+            return
+        words = ["scancel", "--quiet"]
+        words += [str(one.job)] if one.job is not None else ["--name", self._name(one.number)]
+        self._start(words)
+
+    def _start(self, words: Sequence[str]) -> None:
+        """Start a command of Slurm in the background."""
+        self._steps = [step for step in self._steps if step.poll() is None]
+        null = subprocess.DEVNULL
+        self._steps.append(
+            subprocess.Popen(
+                words,
+                stdin=null,
+                stdout=null,
+                stderr=null,
+                cwd="/",
+                env=client_environ(self._environ),
+                start_new_session=True,
+            )
+        )
+
+    def _name(self, number: int) -> str:
+        return script.job_name(self._plan.run_id, number)
+
+    def _submit_or_watch(self, number: int, *, over: bool = False) -> None:
+        """Go on with an allocation of an earlier session. over: it is not submitted any more."""
+        one = self._allocations[number]
+        if one.job is None:
+            self._submit(number, again=True, over=over)
+        else:
+            self._watch(one)
+
+    def _submit(self, number: int, *, again: bool, over: bool = False) -> None:
+        """Submit a job in a thread. again: it may have been, and is looked for first."""
+        one = self._allocations.get(number)
+        if one is None:  # it was given up
+            return
+        parts = script.components(self._plan, one.slots, self._profile.options)
+        name, environ, run_id = self._name(number), self._environ, self._plan.run_id
+        text = script.batch_script(name, self._plan.run_name, str(self._folder), parts)
+
+        def work() -> int | CannotRun | None:
+            try:
+                if again:
+                    known = [job for job in jobs_of_run(run_id, environ) if job.name == name]
+                    if known or over:
+                        return min((job.leader for job in known), default=None)
+                return submit(text, environ, "--chdir=/")
+            except CannotRun as error:
+                return error
+
+        self._loop.in_thread(work, partial(self._submitted, number, over=over))
+
+    def _submitted(self, number: int, answer: int | CannotRun | None, *, over: bool) -> None:
+        one = self._allocations.get(number)
+        if one is None:  # it was given up meanwhile
+            if isinstance(answer, int):
+                self._cancel(Allocation(number, (), answer))
+            return
+        if isinstance(answer, int):
+            one = replace(one, job=answer)
+            self._put(one)
+            if not self._closed:
+                self._watch(one)
+        elif answer is None:
+            self._end_allocation(one, "there is no job in Slurm", refuses=False)
+        elif answer.refused:
+            self._refuse(one, f"Slurm refuses the job: {answer}")
+        else:
+            self._say_queued(one, f"Slurm does not answer: {answer}")
+            self._later(partial(self._submit, number, again=True, over=over))
+
+    def _refuse(self, one: Allocation, why: str) -> None:
+        self._drop(one)
+        for slot in one.slots:
+            self._slots.pop(slot, None)
+            self._owner.refused(slot, why)
+
+    # --- what Slurm says
+
+    def _watch(self, one: Allocation) -> None:
+        assert one.job is not None
+        seen = partial(self._seen, one.number)
+        self._watcher.watch(self, one.job, self._loop, seen)
+
+    def _look_soon(self, number: int) -> None:
+        one = self._allocations.get(number)
+        if one is not None and one.job is not None:
+            self._watch(one)
+            self._watcher.look_soon(self, one.job)
+
+    def _seen(self, number: int, answer: Sequence[Job] | CannotRun) -> None:
+        one = self._allocations.get(number)
+        if one is None or one.job is None or self._closed:
+            return
+        if isinstance(answer, CannotRun):
+            if not self._has_nodes(one):
+                self._say_queued(one, f"Slurm does not answer: {answer}")
+            return
+        self._components[number] = answer
+        if not answer or all(job.over for job in answer):
+            worst = next((job for job in answer if job.state != "COMPLETED"), None)
+            last = worst or next(iter(answer), None)
+            self._ended(one, last)
+        elif any(job.waits for job in answer):
+            self._say_queued(one, why_it_waits(next(job for job in answer if job.waits)))
+        else:
+            self._look_at_nodes(one, answer)
+
+    def _has_nodes(self, one: Allocation) -> bool:
+        slots = (self._slots.get(slot) for slot in one.slots)
+        return any(slot is not None and slot.arrivals is not None for slot in slots)
+
+    def _say_queued(self, one: Allocation, why: str) -> None:
+        if self._told.get(one.number) == why:
+            return
+        self._told[one.number] = why
+        waiting = [s for s in one.slots if s in self._slots and self._slots[s].arrivals is None]
+        if waiting:
+            self._owner.queued(waiting, why)
+
+    def _ended(self, one: Allocation, job: Job | None) -> None:
+        """A job has ended, and all of its processes."""
+        assert one.job is not None
+        reason, why = how_it_ended(one.job, job)
+        self._drop(one)
+        for slot in one.slots:
+            known = self._slots.pop(slot, None)
+            if known is None:
+                continue
+            if known.arrivals is not None:
+                self._owner.gone(slot, why, reason)
+            else:
+                log = last_line(self._folder / f"{slot}.log") or last_line(
+                    self._folder / f"{one.number}.log"
+                )
+                self._owner.refused(slot, f"{why}: {log}" if log else why)
+
+    def _end_allocation(self, one: Allocation, why: str, *, refuses: bool) -> None:
+        self._drop(one)
+        for slot in one.slots:
+            known = self._slots.pop(slot, None)
+            if known is not None and known.arrivals is not None and not refuses:
+                self._owner.gone(slot, why)
+            elif known is not None:
+                self._owner.refused(slot, why)
+
+    def _look_at_nodes(self, one: Allocation, jobs: Sequence[Job]) -> None:
+        """A job runs: find out which of its nodes it has lost."""
+        alive = {name for job in jobs for name in job.nodes}
+        for slot in one.slots:
+            known = self._slots.get(slot)
+            if known is None or known.lost_at is None:
+                continue
+            host = one.hosts.get(slot)
+            if host is not None and host not in alive:
+                self._lose(
+                    slot, f"node {host} was lost, and Slurm job {one.job} goes on without it"
+                )
+            elif (
+                host is not None
+                and not known.restarted
+                and self._loop.now() >= known.lost_at + _RESTART_AFTER
+            ):
+                known.restarted = True
+                self._start_server(one, slot, host)
+        slots = (self._slots.get(slot) for slot in self._allocations.get(one.number, one).slots)
+        if all(slot is not None and slot.arrivals and slot.lost_at is None for slot in slots):
+            self._forget(one)
+
+    def _lose(self, slot: int, why: str) -> None:
+        one = self._allocations[self._slots.pop(slot).allocation]
+        self._leave(one, slot)
+        self._owner.gone(slot, why)
+
+    def _use_spare(self, slot: int) -> bool:
+        """Start the server of a slot on a node of a running job that nobody uses, if there is one
+        that fits."""
+        need = script.components(self._plan, [slot], self._profile.options)
+        for one in self._allocations.values():
+            parts = script.components(self._plan, [*one.slots, slot], self._profile.options)
+            jobs = self._components.get(one.number, ())
+            if len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
+                continue
+            for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
+                free = [name for name in job.nodes if name not in one.hosts.values()]
+                if slot in part.slots and free and part.flags == need[0].flags:
+                    self._add(one, slot, free[0])
+                    return True
+        return False
+
+    def _add(self, one: Allocation, slot: int, host: str) -> None:
+        """Have a running job serve one more slot, on a node of it that nobody uses."""
+        hosts = {**one.hosts, slot: host}
+        one = replace(one, slots=(*one.slots, slot), hosts=hosts)
+        self._put(one)
+        self._expect(slot, one.number)
+        self._write_settings(slot)
+        self._start_server(one, slot, host)
+        self._watch(one)
+
+    def _start_server(self, one: Allocation, slot: int, host: str) -> None:
+        """Start the server of a slot on a node of a running job. It ends at once if one runs."""
+        jobs = self._components.get(one.number, ())
+        job = next((job.id for job in jobs if host in job.nodes), one.job)
+        step = script.STEP.split()
+        where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
+        node = ["sh", str(self._folder / "node.sh"), f"{slot}-{slot}"]
+        self._start([*step, *where, *node])
+
+    # --- what node servers do
+
+    def _arrived(self, slot: int, connection: Connection) -> None:
+        """The server of a slot has dialed. Raises Refusal."""
+        known = self._slots[slot]
+        hello = connection.hello or {}
+        name = str(hello.get("host", ""))[:255] or "its node"
+        one = self._allocations[known.allocation]
+        if one.hosts.get(slot) != name:
+            self._put(replace(one, hosts={**one.hosts, slot: name}))
+        if known.arrivals is None:
+            self._place(slot, name)
+        arrivals = known.arrivals
+        if arrivals is None or arrivals.take is None:
+            from muster.node.greeting import Refusal
+
+            raise Refusal("the supervisor does not expect this node now")
+        arrivals.take(connection)
+        known.lost_at, known.restarted = None, False
+        self._forget_if_reached(known.allocation)
+
+    def _forget_if_reached(self, number: int) -> None:
+        """Look at a job no more when there is contact with all of its nodes."""
+        one = self._allocations[number]
+        slots = [self._slots.get(slot) for slot in one.slots]
+        if all(slot is not None and slot.arrivals and slot.lost_at is None for slot in slots):
+            self._forget(one)
+
+    def _place(self, slot: int, name: str) -> None:
+        known = self._slots[slot]
+        known.arrivals = Arrivals()
+        host = Host(
+            known.arrivals,
+            name,
+            python=self._profile.python or self._context.python,
+            compress=True,
+            lost=partial(self._lost, slot),
+        )
+        self._owner.placed(slot, host)
+
+    def _lost(self, slot: int) -> None:
+        """Contact with a node is lost: Slurm may know why."""
+        known = self._slots.get(slot)
+        if known is not None and not self._closed:
+            if known.lost_at is None:
+                known.lost_at = self._loop.now()
+            self._look_soon(known.allocation)
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log, for people; "" if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    shown = [line.strip() for line in lines if line.strip()]
+    return shown[-1].removeprefix("muster-node: ")[:300] if shown else ""
