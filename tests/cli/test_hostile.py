@@ -76,6 +76,7 @@ PRINTS = {
     "check": "check -- true",
     "engines list": "engines list",
     "engines add hosts": "engines add hosts --help",
+    "engines add slurm": "engines add slurm --help",
     "engines check": "engines check local",
     "engines remove": "engines remove --help",
     "env list": "env list --json",

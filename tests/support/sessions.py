@@ -197,10 +197,12 @@ class Session(DrivenSession):
 
     def _next(self) -> Event:
         assert self.process.stdout is not None
-        line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
-        assert line, "the session ended"
-        event: Event = json.loads(line)
-        return event
+        while True:
+            line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
+            assert line, "the session ended"
+            event: Event = json.loads(line)
+            if self.engine != "slurm" or event.get("event") not in ("NodeQueued", "NodeScheduled"):
+                return event  # nodes of Slurm may wait or not
 
     def up(self, *ranks: int, incarnation: int = 0) -> None:
         """See `DrivenSession.up`."""

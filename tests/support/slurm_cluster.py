@@ -142,12 +142,13 @@ class SlurmCluster:
     def stop(self) -> None:
         """End all jobs and daemons."""
         with contextlib.suppress(subprocess.SubprocessError):
-            self.run("scancel", "--me", "--signal=KILL")
-            self.run("scancel", "--me")
-            until(lambda: not self.jobs(), "no job is left")
+            self.run("scancel", f"--user={os.getuid()}", "--signal=KILL", "--full")
+            self.run("scancel", f"--user={os.getuid()}")
+            until(lambda: not self.jobs(), "no job is left", pause=0.02)
         pids = [self._pid(path.stem) for path in (self.folder / "run").glob("*.pid")]
         for pid in [*pids, int((self.folder / "munge" / "pid").read_text())]:
-            _kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what it does

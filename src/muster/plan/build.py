@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from muster.frameworks.base import Network
 from muster.plan.arrange import Arranged, first_ranks
@@ -133,6 +133,7 @@ def _groups(
             probe=_probe(group.startup_probe),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
+            slurm={} if group.slurm is None else _given(group.slurm),
             **{
                 **copied_settings(group, GROUP_SETTINGS, GroupPlan),
                 "replicas": group.most_replicas,
@@ -178,6 +179,11 @@ def _nodes(
                     )
                 )
     return tuple(nodes)
+
+
+def _given(record: Struct) -> dict[str, Any]:
+    """The fields of a record that are not empty."""
+    return {name: value for name, value in asdict(record).items() if value not in (None, ())}
 
 
 def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:

@@ -20,6 +20,7 @@ from muster.spec.models import (
     Mount,
     Network,
     Resources,
+    Slurm,
     Startup,
     StartupProbe,
 )
@@ -82,6 +83,7 @@ INHERITED = (
     "working_dir",
     "resources",
     "shape",
+    "slurm",
     "image",
     "mounts",
     "ready_timeout",
@@ -231,6 +233,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
     shape: Text | None = None
+    slurm: Slurm | None = None
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     startup_probe: StartupProbe | None = None
@@ -267,6 +270,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     failure: FailurePolicy | None = None
     resources: Resources | None = None
     shape: Text | None = None
+    slurm: Slurm | None = None
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     network: Network | None = None

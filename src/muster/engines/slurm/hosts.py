@@ -81,6 +81,7 @@ class SlurmHosts:
         self._in_use = set(slots_in_use(context))
         self._components: dict[int, Sequence[Job]] = {}  # allocation -> as Slurm said last
         self._steps: list[subprocess.Popen[bytes]] = []
+        self._looked: set[int] = set()  # allocations that were seen waiting
         self._told: dict[int, str] = {}  # allocation -> what the owner was told of its queue
         self._dialing: Dialing | None = None
         self._early: list[Sequence[int]] = []  # slots that wait for the listener
@@ -375,7 +376,10 @@ class SlurmHosts:
             last = worst or next(iter(answer), None)
             self._ended(one, last)
         elif any(job.waits for job in answer):
-            self._say_queued(one, why_it_waits(next(job for job in answer if job.waits)))
+            waiting = next(job for job in answer if job.waits)
+            if waiting.reason != "None" or number in self._looked:
+                self._say_queued(one, why_it_waits(waiting))
+            self._looked.add(number)  # most start soon after Slurm has looked at them
         else:
             self._look_at_nodes(one, answer)
 

@@ -54,9 +54,9 @@ def option_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem(name, f"must be a time limit of Slurm, not {say(value)}", hint)
         elif not isinstance(value, str) or not value or not value.isprintable() or '"' in value:
             yield Problem(name, f"must be a text without quotes, not {say(value)}")
-    exclusive = options.get("exclusive", False)
-    if exclusive not in (True, False, "user", "mcs"):
-        yield Problem("exclusive", f"must be true, false, user or mcs, not {say(exclusive)}")
+    if not isinstance(exclusive := options.get("exclusive", False), bool):
+        hint = 'extra = ["--exclusive=user"] shares machines with jobs of the user'
+        yield Problem("exclusive", f"must be true or false, not {say(exclusive)}", hint)
     spares = options.get("spares", 0)
     if not isinstance(spares, int) or isinstance(spares, bool) or not 0 <= spares <= _MOST_SPARES:
         yield Problem("spares", f"must be between 0 and {_MOST_SPARES}, not {say(spares)}")
@@ -104,9 +104,8 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 def flags(options: Mapping[str, Any]) -> list[str]:
     """The flags of `sbatch` for options."""
     found = [f"{flag}={options[name]}" for name, flag in FLAGS.items() if name in options]
-    exclusive = options.get("exclusive", False)
-    if exclusive:
-        found.append("--exclusive" if exclusive is True else f"--exclusive={exclusive}")
+    if options.get("exclusive"):
+        found.append("--exclusive")
     return [*found, *options.get("extra", ())]
 
 

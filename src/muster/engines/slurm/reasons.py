@@ -42,7 +42,7 @@ def why_it_waits(job: Job) -> str:
     else:
         text = reason or "Slurm does not say why"
     start = f", start expected {job.start.replace('T', ' ')}" if job.start and job.waits else ""
-    return f"Slurm job {job.leader} waits: {text}{start}"
+    return f"Slurm job {job.leader}: {text}{start}"
 
 
 #: How jobs end (squeue's `%T`).
