@@ -67,7 +67,7 @@ def _options_of(texts: Mapping[str, str]) -> Callable[[Any], Any]:
     """An option for each name, with its help."""
 
     def decorate(command: Any) -> Any:
-        for name, text in reversed(texts.items()):
+        for name, text in reversed([*texts.items()]):
             command = click.option(f"--{name}", metavar="TEXT", help=text)(command)
         return command
 

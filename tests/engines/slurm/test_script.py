@@ -120,7 +120,7 @@ def test_each_task_serves_a_slot(tmp_path: Path, task: int, slot: int | None) ->
     env = {"SLURM_PROCID": str(task), "PATH": "/usr/bin:/bin"}
     assert subprocess.run(argv, env=env, check=False).returncode == 0
     logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
-    said = f"/p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
+    said = f"-IS /p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
     assert logs == ({} if slot is None else {f"{slot}.log": said})
 
 

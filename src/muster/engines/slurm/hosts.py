@@ -7,6 +7,7 @@ job while that has not happened, and while contact with one of its nodes is lost
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +77,7 @@ class SlurmHosts:
         self._record, self._folder = record, Path(record.folder)
         self._allocations = {one.number: one for one in record.allocations}
         self._next = record.next
+        self._program = Path()  # the node program, for nodes
         self._slots: dict[int, _Slot] = {}
         #: Slots whose nodes were found alive, and are not placed yet.
         self._in_use = set(slots_in_use(context))
@@ -94,11 +96,18 @@ class SlurmHosts:
     # --- files that nodes see
 
     def _find_address(self) -> None:
-        listen, environ = self._profile.listen, self._environ
-        if listen is None:
-            self._loop.in_thread(lambda: listen_address(environ), self._listen)
-        else:
-            self._loop.post(partial(self._listen, listen))
+        """Find out where to listen, and provide the node program, in a thread."""
+        listen, environ, folder = self._profile.listen, self._environ, self._folder.parent
+
+        def work() -> str | CannotRun:
+            try:
+                self._program = provide_program(folder)
+            except OSError as error:
+                text = f"the folder that nodes share cannot be written: {error}"
+                return CannotRun(text, refused=True)
+            return listen or listen_address(environ)
+
+        self._loop.in_thread(work, self._listen)
 
     def _listen(self, address: str | CannotRun) -> None:
         """The address at which nodes dial is known."""
@@ -116,10 +125,9 @@ class SlurmHosts:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dialing = Dialing(self._context, self._loop, address, self._folder / "address")
-        program = provide_program(self._folder.parent)
         python = self._profile.python or self._context.python
         nodes = f"{self._profile.scratch or self._folder.parent}/{self._plan.run_id}"
-        text = script.node_script(str(self._folder), python, str(program), nodes)
+        text = script.node_script(str(self._folder), python, str(self._program), nodes)
         replace_file(self._folder / "node.sh", text.encode(), 0o600)
         environ = {} if self._plan.clean_env else inherited(self._context.environ)
         text = script.environment_script(environ)
@@ -186,11 +194,55 @@ class SlurmHosts:
 
     def _submit_new(self, slots: Sequence[int]) -> None:
         number, self._next = self._next, self._next + 1
-        self._put(Allocation(number, tuple(slots)))  # first: it may be submitted from now on
+        lent = lent_job(self._environ)
+        # first: it may be submitted from now on
+        self._put(Allocation(number, tuple(slots), lent, lent is not None))
         for slot in slots:
             self._expect(slot, number)
             self._write_settings(slot)
-        self._submit(number, again=False)
+        if lent is None:
+            self._submit(number, again=False)
+        else:
+            self._use_lent(number)
+
+    def _use_lent(self, number: int) -> None:
+        """Start the servers of slots in the job in which this process was started."""
+        one = self._allocations[number]
+        for part in script.components(self._plan, one.slots, self._profile.options):
+            step = shlex.split(script.step_of(str(self._folder), [part]))
+            words = [step[0], f"--jobid={one.job}", "--overlap", "--immediate=60", *step[1:]]
+            self._loop.in_thread(partial(self._run_step, words), partial(self._step_ended, number))
+        self._watch(one)
+
+    def _run_step(self, words: Sequence[str]) -> str:
+        """Run a step until it ends, in a thread. Returns what it has said if it has failed."""
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                cwd="/",
+                env=client_environ(self._environ),
+                start_new_session=True,  # it goes on if this process is killed
+                check=False,
+            )
+        except OSError as error:
+            return f"srun cannot be run: {error.strerror}"
+        text = done.stderr.decode(errors="replace").strip()
+        return text.splitlines()[-1] if done.returncode and text else ""
+
+    def _step_ended(self, number: int, why: str) -> None:
+        """A step in a job of others has ended; why: "" if it has not failed."""
+        one = self._allocations.get(number)
+        if one is None or self._closed or not why:
+            return
+        new = [s for s in one.slots if s in self._slots and self._slots[s].arrivals is None]
+        for slot in new:
+            self._slots.pop(slot)
+            self._leave(self._allocations[number], slot)
+            log = last_line(self._folder / f"{slot}.log")
+            where = f"Slurm job {one.job}, in which this was started, cannot run it"
+            self._owner.refused(slot, f"{where}: {log or why.removeprefix('srun: error: ')}")
 
     def _expect(self, slot: int, number: int) -> None:
         assert self._dialing is not None
@@ -531,6 +583,12 @@ class SlurmHosts:
             if known.lost_at is None:
                 known.lost_at = self._loop.now()
             self._look_soon(known.allocation)
+
+
+def lent_job(environ: Mapping[str, str]) -> int | None:
+    """The id of the job in which a process with this environment was started; None if in none."""
+    text = environ.get("SLURM_JOB_ID", "")
+    return int(text) if text.isdigit() else None
 
 
 def last_line(path: Path) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import compileall
+import io
+import shutil
+import tempfile
+import zipfile
 from pathlib import Path
 
 from muster.engines.node_program import node_program, program_key
 from muster.engines.slurm.profile import SlurmProfile
-from muster.node.files import replace_file
 
 
 def folder_of(profile: SlurmProfile, home: Path) -> Path:
@@ -16,9 +20,20 @@ def folder_of(profile: SlurmProfile, home: Path) -> Path:
 
 
 def provide_program(folder: Path) -> Path:
-    """The node program in a folder that nodes share. Raises OSError."""
-    path = folder / f"program-{program_key()}.pyz"
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, node_program(), 0o600)
+    """The node program in a folder that nodes share: unpacked and compiled, as it starts sooner
+    then. Takes a second the first time. Raises OSError."""
+    path = folder / f"program-{program_key()}"
+    if path.is_dir():
+        return path
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unpacked = Path(tempfile.mkdtemp(prefix="part-", dir=folder))
+    try:
+        with zipfile.ZipFile(io.BytesIO(node_program())) as archive:
+            archive.extractall(unpacked)
+        compileall.compile_dir(unpacked, quiet=2)
+        unpacked.rename(path)
+    except OSError:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        if not path.is_dir():  # by another process, meanwhile
+            raise
     return path

@@ -171,7 +171,7 @@ command -v {interpreter} >/dev/null || {{
 ended=
 trap 'ended=yes' TERM  # the server has got it, too
 while :; do
-  {interpreter} {shlex.quote(program)} serve {shlex.quote(nodes)}"-$slot" <"$slot.settings"
+  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$slot" <"$slot.settings"
   code=$?
   # a server that was killed is started again, and finds its node
   [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$slot.settings" ] || exit "$code"
