@@ -144,12 +144,26 @@ class SlurmCluster:
         with contextlib.suppress(subprocess.SubprocessError):
             self.run("scancel", f"--user={os.getuid()}", "--signal=KILL", "--full")
             self.run("scancel", f"--user={os.getuid()}")
-            until(lambda: not self.jobs(), "no job is left", pause=0.02)
+            with contextlib.suppress(AssertionError):
+                until(lambda: not self.jobs(), "no job is left", timeout=10, pause=0.02)
         pids = [self._pid(path.stem) for path in (self.folder / "run").glob("*.pid")]
         for pid in [*pids, int((self.folder / "munge" / "pid").read_text())]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _processes(self) -> list[int]:
+        """Processes of jobs, and of those who use the cluster, except this one."""
+        mark, found = f"SLURM_CONF={self.config}".encode(), []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                        found.append(int(folder.name))
+        return found
 
     # --- what it does
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from muster.engines.slurm.client import CannotRun, Job, cancel, jobs_of_run, jobs_with_ids
+from muster.engines.slurm.program import remove_files
 from muster.engines.slurm.record import RECORD, Record, read_record
 from muster.errors import EngineError
 from muster.storage.home import RunDir
@@ -36,7 +37,7 @@ def end_jobs(folder: RunDir, run_id: str, environ: Mapping[str, str]) -> None:
             pause = min(2 * pause, _LONGEST_PAUSE)
     except CannotRun as error:
         raise EngineError(f"its jobs in Slurm could not be ended: {error}") from None
-    shutil.rmtree(record.folder, ignore_errors=True)
+    remove_files(Path(record.folder))
     (folder.path / RECORD).unlink(missing_ok=True)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,7 +32,7 @@ from muster.engines.slurm.client import (
 )
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import folder_of, provide_program
+from muster.engines.slurm.program import folder_of, provide_program, remove_files
 from muster.engines.slurm.reasons import how_it_ended, why_it_waits
 from muster.engines.slurm.record import RECORD, Allocation, Record, read_record, write_record
 from muster.engines.slurm.watcher import watcher_of
@@ -86,7 +85,8 @@ class SlurmHosts:
         self._looked: set[int] = set()  # allocations that were seen waiting
         self._told: dict[int, str] = {}  # allocation -> what the owner was told of its queue
         self._dialing: Dialing | None = None
-        self._early: list[Sequence[int]] = []  # slots that wait for the listener
+        self._wanted: list[int] = []  # slots that are to be in one job
+        self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
         self._pauses: list[Participant] = []
         self._over = False  # whether `place_ended` waits for it
         self._closed = False
@@ -114,9 +114,10 @@ class SlurmHosts:
         if self._closed:
             return
         if isinstance(address, CannotRun):
-            slots, why = [slot for part in self._early for slot in part], str(address)
+            slots = [*self._wanted, *(slot for part in self._parts for slot in part)]
+            why = str(address)
             if address.refused:
-                self._early = []
+                self._wanted, self._parts = [], []
                 for slot in slots:
                     self._owner.refused(slot, f"Slurm cannot be used: {why}")
             else:
@@ -132,11 +133,9 @@ class SlurmHosts:
         environ = {} if self._plan.clean_env else inherited(self._context.environ)
         text = script.environment_script(environ)
         replace_file(self._folder / "environment", text.encode(), 0o600)
-        parts, self._early = self._early, []
-        for part in parts:
-            self._allocate(part)
+        self._allocate_all()
         if self._over:
-            self.place_ended()
+            self.place_ended()  # again: it could not place them before
 
     def _later(self, call: Callable[[], None]) -> None:
         """Call something after a pause, unless this is closed by then."""
@@ -164,19 +163,23 @@ class SlurmHosts:
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
-        if self._dialing is None:
-            self._early.append(slots)
-        else:
-            self._loop.post(partial(self._allocate, slots))
+        self._wanted += slots
+        self._loop.post(self._allocate_all)  # with those that others are asked for now
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
         """See `Hosts`. Each part is a job of its own."""
-        for part in parts:
-            self.allocate(part)
+        self._parts += parts
+        self._loop.post(self._allocate_all)
+
+    def _allocate_all(self) -> None:
+        if self._dialing is None or self._closed:
+            return
+        wanted, self._wanted = self._wanted, []
+        parts, self._parts = self._parts, []
+        for part in (wanted, *parts):
+            self._allocate(part)
 
     def _allocate(self, slots: Sequence[int]) -> None:
-        if self._closed:
-            return
         new = []
         for slot in slots:
             known = next((a for a in self._allocations.values() if slot in a.slots), None)
@@ -251,8 +254,12 @@ class SlurmHosts:
 
     def place_ended(self) -> None:
         """See `Hosts`."""
+        self._over = True
+        self._wanted.clear()
+        self._parts.clear()
+        for slot in [slot for slot, one in self._slots.items() if one.arrivals is None]:
+            self.give_up(slot)  # it waits for a host, which nobody needs any more
         if self._dialing is None:
-            self._over = True
             return
         for one in list(self._allocations.values()):
             for slot in one.slots:
@@ -266,7 +273,8 @@ class SlurmHosts:
         """See `Hosts`."""
         self._slots.pop(slot, None)
         self._in_use.discard(slot)
-        self._early = [[one for one in part if one != slot] for part in self._early]
+        self._wanted = [one for one in self._wanted if one != slot]
+        self._parts = [[one for one in part if one != slot] for part in self._parts]
         if self._dialing is not None:
             self._dialing.of(slot).take = None
         for name in ("settings", "token"):
@@ -296,8 +304,8 @@ class SlurmHosts:
             self._dialing.close()
         for step in self._steps:
             step.poll()
-        if not self._allocations:  # it has variables of the submitter
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if not self._allocations:
+            remove_files(self._folder)
 
     # --- allocations
 
@@ -388,7 +396,7 @@ class SlurmHosts:
             if not self._closed:
                 self._watch(one)
         elif answer is None:
-            self._end_allocation(one, "there is no job in Slurm", refuses=False)
+            self._end_allocation(one, "there is no job in Slurm")
         elif answer.refused:
             self._refuse(one, f"Slurm refuses the job: {answer}")
         else:
@@ -427,6 +435,9 @@ class SlurmHosts:
             worst = next((job for job in answer if job.state != "COMPLETED"), None)
             last = worst or next(iter(answer), None)
             self._ended(one, last)
+        elif self._over and any(job.waits for job in answer):
+            self._end_allocation(one, f"Slurm job {one.job} was canceled while it waited")
+            self._cancel(one)
         elif any(job.waits for job in answer):
             waiting = next(job for job in answer if job.waits)
             if waiting.reason != "None" or number in self._looked:
@@ -464,11 +475,12 @@ class SlurmHosts:
                 )
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 
-    def _end_allocation(self, one: Allocation, why: str, *, refuses: bool) -> None:
+    def _end_allocation(self, one: Allocation, why: str) -> None:
+        """No process of a job is left, or none was started."""
         self._drop(one)
         for slot in one.slots:
             known = self._slots.pop(slot, None)
-            if known is not None and known.arrivals is not None and not refuses:
+            if known is not None and known.arrivals is not None:
                 self._owner.gone(slot, why)
             elif known is not None:
                 self._owner.refused(slot, why)
@@ -585,6 +597,10 @@ class SlurmHosts:
             self._look_soon(known.allocation)
 
 
+#: srun says so on clusters that bind nothing.
+_NOISE = "lacks support for cpu binding"
+
+
 def lent_job(environ: Mapping[str, str]) -> int | None:
     """The id of the job in which a process with this environment was started; None if in none."""
     text = environ.get("SLURM_JOB_ID", "")
@@ -599,5 +615,5 @@ def last_line(path: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    shown = [line.strip() for line in lines if line.strip()]
+    shown = [line.strip() for line in lines if line.strip() and _NOISE not in line]
     return shown[-1].removeprefix("muster-node: ")[:300] if shown else ""

@@ -1,4 +1,4 @@
-"""The folder that nodes share, and the node program there."""
+"""The folder that nodes share: the node program there, and files of runs."""
 
 from __future__ import annotations
 
@@ -37,3 +37,10 @@ def provide_program(folder: Path) -> Path:
         if not path.is_dir():  # by another process, meanwhile
             raise
     return path
+
+
+def remove_files(folder: Path) -> None:
+    """Remove the folder of a run that nodes share, which has variables of its submitter, and what
+    servers have left beside it that were killed."""
+    for path in (folder, *folder.parent.glob(f"{folder.name}-*")):
+        shutil.rmtree(path, ignore_errors=True)
