@@ -58,6 +58,7 @@ from muster.spec.values import (
     ReplicaNumbers,
     Runtime,
     Size,
+    SlurmTime,
     Tags,
     Text,
     Words,
@@ -120,7 +121,7 @@ class Slurm(Struct, frozen=True, kw_only=True):
     """Machines that must be among those of the run."""
     exclude: Text | None = None
     """Machines that must not be used."""
-    time: Text | None = None
+    time: SlurmTime | None = None
     """Time limit, as for sbatch: 90 (minutes), 12:00:00, 2-00:00:00. Default: a little more than
     max_runtime, if that is set, so that the run ends first, and can save a checkpoint; else that
     of the partition."""

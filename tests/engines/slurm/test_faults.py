@@ -130,7 +130,8 @@ def test_a_job_that_is_canceled_in_slurm(cluster: SlurmCluster, own_home: Path) 
     run = Counting(own_home)
     run.until_lines()
     cluster.run("scancel", run.job(cluster))
-    assert run.until_state("FAILED")
+    cause = run.until_state("FAILED")["cause"]
+    assert (cause["reason"], "canceled" in cause["message"]) == ("node_lost", True)
 
 
 def test_a_restart_after_a_lost_job(cluster: SlurmCluster, own_home: Path) -> None:
@@ -229,11 +230,12 @@ def test_a_submission_whose_answer_was_lost(cluster: SlurmCluster, own_home: Pat
 def test_a_second_job_of_a_run_ends_at_once(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home)
     run.until_lines()
-    script = cluster.run("scontrol", "write", "batch_script", run.job(cluster), "-")
+    job = run.job(cluster)
+    script = cluster.run("scontrol", "write", "batch_script", job, "-")
     file = own_home / "again.sh"
     file.write_text(script)
-    again = cluster.run("sbatch", "--parsable", str(file)).strip()
-    until(lambda: not cluster.jobs(f"--jobs={again},{run.job(cluster)}")[1:], "it has ended")
+    cluster.run("sbatch", str(file))
+    until(lambda: [line.split()[0] for line in cluster.jobs()] == [job], "it has ended")
     run.until_lines()
     assert run.end()["state"] == "SUCCEEDED"
 
@@ -241,8 +243,8 @@ def test_a_second_job_of_a_run_ends_at_once(cluster: SlurmCluster, own_home: Pat
 @pytest.mark.slow
 def test_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home, "--set", "slurm.time=1")
-    status = run.until_state("FAILED")
-    assert "time limit" in json.dumps(status)
+    cause = run.until_state("FAILED")["cause"]
+    assert (cause["reason"], "out of time" in cause["message"]) == ("node_lost", True)
 
 
 def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path) -> None:
