@@ -471,7 +471,7 @@ class SlurmHosts:
                 self._owner.gone(slot, why, reason)
             else:
                 log = last_line(self._folder / f"{slot}.log") or last_line(
-                    self._folder / f"{one.number}.log"
+                    self._folder / f"job-{one.number}.log"
                 )
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 

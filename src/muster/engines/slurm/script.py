@@ -102,11 +102,15 @@ def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -
             lines.append("#SBATCH hetjob")
         else:
             common = [f"--job-name={name}", f'--comment="Muster run {run}"']
-            common += [f'--output="{folder}/{number}.log"', "--open-mode=append", "--no-requeue"]
+            common += [
+                f'--output="{folder}/job-{number}.log"',
+                "--open-mode=append",
+                "--no-requeue",
+            ]
             lines += [f"#SBATCH {flag}" for flag in common]
         size = f"--nodes={len(part.slots) + part.spares} --ntasks-per-node=1"
         lines += [f"#SBATCH {flag}" for flag in (size, "--no-kill", *part.flags)]
-    owner = f"{shlex.quote(folder)}/{number}.job"
+    owner = f"{shlex.quote(folder)}/job-{number}"
     lines += [
         "",
         "# if the answer to a submission is lost, there may be a second job: the first one that",
