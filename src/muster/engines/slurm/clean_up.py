@@ -6,7 +6,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.engines.slurm.client import CannotRun, Job, cancel, jobs_of_run, jobs_with_ids
+from muster.engines.slurm.client import (
+    CannotRun,
+    Job,
+    cancel,
+    jobs_of_run,
+    jobs_with_ids,
+    steps_of_run,
+)
 from muster.engines.slurm.program import remove_files
 from muster.engines.slurm.record import RECORD, Record, read_record
 from muster.errors import EngineError
@@ -35,10 +42,21 @@ def end_jobs(folder: RunDir, run_id: str, environ: Mapping[str, str]) -> None:
             cancel({job.leader for job in jobs}, environ)
             time.sleep(pause)  # nothing tells when a job has ended
             pause = min(2 * pause, _LONGEST_PAUSE)
+        while steps := _steps(record, run_id, environ):
+            if time.monotonic() > deadline:
+                raise EngineError(f"its steps in Slurm do not end: {', '.join(steps)}")
+            cancel(steps, environ)
+            time.sleep(pause)
     except CannotRun as error:
         raise EngineError(f"its jobs in Slurm could not be ended: {error}") from None
     remove_files(Path(record.folder))
     (folder.path / RECORD).unlink(missing_ok=True)
+
+
+def _steps(record: Record, run_id: str, environ: Mapping[str, str]) -> list[str]:
+    """The steps of a run in jobs of others."""
+    lent = {one.job for one in record.allocations if one.job is not None and one.lent}
+    return [step for job in lent for step in steps_of_run(job, run_id, environ)]
 
 
 def _left(record: Record, run_id: str, environ: Mapping[str, str]) -> list[Job]:

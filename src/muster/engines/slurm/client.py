@@ -107,8 +107,8 @@ def _squeue(environ: Mapping[str, str], *options: str) -> str:
     return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
 
 
-def cancel(ids: Iterable[int], environ: Mapping[str, str]) -> None:
-    """Cancel jobs; nothing if they have ended. Raises CannotRun."""
+def cancel(ids: Iterable[int | str], environ: Mapping[str, str]) -> None:
+    """Cancel jobs, or steps; nothing if they have ended. Raises CannotRun."""
     run(("scancel", "--quiet", *map(str, ids)), environ)
 
 
@@ -207,6 +207,26 @@ def _expand_one(text: str) -> Iterator[str]:
         for name in names:
             for end in _expand_one(after):
                 yield f"{before}{name}{end}"
+
+
+def steps_of_run(job: int, run_id: str, environ: Mapping[str, str]) -> list[str]:
+    """The steps of a run in a job that is not its own. Raises CannotRun."""
+    words = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
+    try:
+        lines = run(words, environ).splitlines()
+    except CannotRun as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+    rows = [line.split("|", 1) for line in lines if "|" in line]
+    return [step for step, name in rows if name.startswith(f"muster-{run_id}.")]
+
+
+def check_version(environ: Mapping[str, str]) -> None:
+    """Raises CannotRun if Slurm is too old."""
+    if (found := version(environ)) < OLDEST:
+        text = f"Slurm {'.'.join(map(str, found))} is too old: 22.05 or newer is needed"
+        raise CannotRun(text, refused=True)
 
 
 def version(environ: Mapping[str, str]) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ from muster.engines.slurm import script
 from muster.engines.slurm.client import (
     CannotRun,
     Job,
+    cancel,
+    check_version,
     client_environ,
     jobs_of_run,
     submit,
@@ -88,6 +90,7 @@ class SlurmHosts:
         self._wanted: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
         self._pauses: list[Participant] = []
+        self._is_unwritten = False  # whether the record is to be written
         self._over = False  # whether `place_ended` waits for it
         self._closed = False
         self._watcher = watcher_of(loop, self._environ)
@@ -101,10 +104,13 @@ class SlurmHosts:
 
         def work() -> str | CannotRun:
             try:
+                check_version(environ)
                 self._program = provide_program(folder)
             except OSError as error:
                 text = f"the folder that nodes share cannot be written: {error}"
                 return CannotRun(text, refused=True)
+            except CannotRun as error:
+                return error
             return listen or listen_address(environ)
 
         self._loop.in_thread(work, self._listen)
@@ -124,8 +130,14 @@ class SlurmHosts:
                 self._owner.queued(slots, f"Slurm does not answer: {why}")
             self._later(self._find_address)
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._dialing = Dialing(self._context, self._loop, address, self._folder / "address")
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            dialing = Dialing(self._context, self._loop, address, self._folder / "address")
+        except OSError as error:
+            text = f"nodes cannot dial {address}: {error}; set `listen` in the profile"
+            self._listen(CannotRun(text, refused=True))
+            return
+        self._dialing = dialing
         python = self._profile.python or self._context.python
         nodes = f"{self._profile.scratch or self._folder.parent}/{self._plan.run_id}"
         text = script.node_script(str(self._folder), python, str(self._program), nodes)
@@ -180,18 +192,24 @@ class SlurmHosts:
             self._allocate(part)
 
     def _allocate(self, slots: Sequence[int]) -> None:
-        new = []
+        new, found = [], set[int]()
+        of_slot = {slot: one for one in self._allocations.values() for slot in one.slots}
         for slot in slots:
-            known = next((a for a in self._allocations.values() if slot in a.slots), None)
+            known = of_slot.get(slot)
+            if known is not None and known.lent and slot not in self._in_use:
+                self._leave(self._allocations[known.number], slot)  # it was not started there
+                known = None
             if known is not None:
                 self._expect(slot, known.number)
                 if slot in self._in_use:
                     self._in_use.discard(slot)
                     self._place(slot, known.hosts.get(slot) or "its node")
                     self._slots[slot].lost_at = self._loop.now()
-                self._submit_or_watch(known.number)
+                found.add(known.number)
             elif not self._use_spare(slot):
                 new.append(slot)
+        for number in found:
+            self._submit_or_watch(number)
         if new:
             self._submit_new(new)
 
@@ -213,7 +231,8 @@ class SlurmHosts:
         one = self._allocations[number]
         for part in script.components(self._plan, one.slots, self._profile.options):
             step = shlex.split(script.step_of(str(self._folder), [part]))
-            words = [step[0], f"--jobid={one.job}", "--overlap", "--immediate=60", *step[1:]]
+            where = [f"--jobid={one.job}", "--overlap", "--immediate=60"]
+            words = [step[0], *where, f"--job-name={self._name(number)}", *step[1:]]
             self._loop.in_thread(partial(self._run_step, words), partial(self._step_ended, number))
         self._watch(one)
 
@@ -298,6 +317,8 @@ class SlurmHosts:
         self._closed = True
         for pause in self._pauses:
             pause.close()
+        if self._is_unwritten:
+            self._write()
         for one in self._allocations.values():
             self._forget(one)
         if self._dialing is not None:
@@ -320,9 +341,16 @@ class SlurmHosts:
         self._write()
 
     def _write(self) -> None:
+        self._is_unwritten = False
         every = tuple(self._allocations.values())
         self._record = replace(self._record, allocations=every, next=self._next)
         write_record(self._file, self._record)
+
+    def _write_soon(self) -> None:
+        """Write what is known of nodes that arrive together once."""
+        if not self._is_unwritten:
+            self._is_unwritten = True
+            self._loop.post(self._write)
 
     def _forget(self, one: Allocation) -> None:
         if one.job is not None:
@@ -378,9 +406,13 @@ class SlurmHosts:
                     known = [job for job in jobs_of_run(run_id, environ) if job.name == name]
                     if known or over:
                         return min((job.leader for job in known), default=None)
-                return submit(text, environ, "--chdir=/")
+                job = submit(text, environ, "--chdir=/")
+                if self._closed and number not in self._allocations:
+                    cancel([job], environ)  # it was given up meanwhile, and nobody else knows it
             except CannotRun as error:
                 return error
+            else:
+                return job
 
         self._loop.in_thread(work, partial(self._submitted, number, over=over))
 
@@ -557,7 +589,8 @@ class SlurmHosts:
         name = str(hello.get("host", ""))[:255] or "its node"
         one = self._allocations[known.allocation]
         if one.hosts.get(slot) != name:
-            self._put(replace(one, hosts={**one.hosts, slot: name}))
+            one.hosts[slot] = name
+            self._write_soon()
         if known.arrivals is None:
             self._place(slot, name)
         arrivals = known.arrivals
