@@ -39,6 +39,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "env": ENV,
     "resources": RESOURCES,
     "shape": st.just("local"),
+    "slurm": st.sampled_from([{"partition": "gpu"}, {"time": 90, "extra": ["--nice"]}]),
     "image": st.just("img"),
     "mounts": MOUNTS,
     "startup_probe": PROBE,
@@ -63,7 +64,8 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     **{
         name: GROUP[name]
         for name in (
-            *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
+            *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "slurm"),
+            "image",
             "mounts",
             *("startup_probe", "min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),

@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from muster.engines.registry import engine_named
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef
 from muster.node.processes import children
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
+from muster.storage.home import Home
 from support.faults import until
 from support.node_servers import server_pid_if_any
 
@@ -255,6 +257,8 @@ class Session(DrivenSession):
         """End everything of the session that a test has left. Fails if it has reported what it may
         not."""
         rest = self._kill()
+        if self.engine == "slurm":  # which would start servers again
+            engine_named(self.engine, Home(self.home)).clean_up(self.plan.run_id)
         for server in self.servers():
             os.kill(server, signal.SIGKILL)  # its agent ends the node
         assert '"wrong":' not in rest, rest

@@ -57,6 +57,7 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=512
 SlurmdParameters=config_overrides
 SlurmdTimeout=10
 SlurmctldTimeout=10
