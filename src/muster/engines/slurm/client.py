@@ -26,7 +26,10 @@ _OVER = frozenset(
 )
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"))
 #: Variables of the person who runs it that the commands need.
-_NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "SLURM_CONF")
+_NEEDED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"),
+    *("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME"),
+)
 
 
 class CannotRun(Exception):  # noqa: N818

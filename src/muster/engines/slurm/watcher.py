@@ -81,11 +81,11 @@ class Watcher:
         self._asking = False
         for watch in watches:
             own: Sequence[Job] | CannotRun = answer
+            changed = False
             if not isinstance(answer, CannotRun):
                 own = [job for job in answer if job.leader == watch.job]
-                changed = own != watch.last
-                watch.last = own
-                watch.pause = _FIRST_PAUSE if changed else min(2 * watch.pause, _LONGEST_PAUSE)
+                changed, watch.last = own != watch.last, own
+            watch.pause = _FIRST_PAUSE if changed else min(2 * watch.pause, _LONGEST_PAUSE)
             watch.due = self._loop.now() + watch.pause * random.uniform(0.75, 1.25)
             if watch in self._watches.values():
                 self._pass_on(watch, own)
