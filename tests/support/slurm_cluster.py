@@ -126,8 +126,8 @@ class SlurmCluster:
         self.run("slurmctld", "-f", str(self.config))
 
     def stop_controller(self) -> None:
-        """Kill slurmctld."""
-        _kill(self._pid("slurmctld"))
+        """End slurmctld, which saves its state: else it would start jobs again that have ended."""
+        _kill(self._pid("slurmctld"), signal.SIGTERM)
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
@@ -195,9 +195,9 @@ class SlurmCluster:
         return self.run("squeue", "-h", "-o", "%A %j %T", *options).splitlines()
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     until(lambda: state_of(pid) in ("", "Z"), f"process {pid} has ended")
 
 
