@@ -85,8 +85,10 @@ def test_an_allocation_that_is_too_small(cluster: SlurmCluster) -> None:
     assert "in which this was started, cannot run it: Only allocated 2 nodes" in done.stderr
 
 
-def test_each_replica_of_an_array_has_a_job(cluster: SlurmCluster) -> None:
-    words = ["--array", "n=1..5", "--parallelism", "2", "--", "sh", "-c", SAY]
+def test_each_replica_of_an_array_has_a_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+    both = f"[ -e {tmp_path}/1 ] && [ -e {tmp_path}/2 ]"
+    script = f"{SAY}; touch {tmp_path}/$MUSTER_PARAM_N; until {both}; do sleep 0.1; done"
+    words = ["--array", "n=1..5", "--parallelism", "2", "--", "sh", "-c", script]
     output = output_of("run", "--engine", "slurm", *words)
     assert len({line.split()[-1] for line in output.splitlines() if " rank " in line}) == 2
 

@@ -117,7 +117,8 @@ def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -
         "# starts has the run",
         f'ln -s "$SLURM_JOB_ID" {owner} 2>/dev/null ||',
         f'  [ "$(readlink {owner})" = "$SLURM_JOB_ID" ] || exit 0',
-        "unset SLURM_CPU_BIND SLURM_MEM_PER_NODE",
+        "# memory is that of the job; the variables of its components would contradict each other",
+        "unset SLURM_CPU_BIND $(env | sed -n 's/^\\(SLURM_MEM_PER_[A-Z0-9_]*\\)=.*/\\1/p')",
         f"exec {step_of(folder, parts)}",
     ]
     return "\n".join([*lines, ""])
