@@ -78,6 +78,7 @@ PRINTS = {
     "engines list": "engines list",
     "engines add hosts": "engines add hosts --help",
     "engines add container": "engines add container --help",
+    "engines add slurm": "engines add slurm --help",
     "engines check": "engines check local",
     "engines remove": "engines remove --help",
     "env list": "env list --json",

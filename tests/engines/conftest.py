@@ -31,6 +31,7 @@ from support.plugins import install_processes, install_servers
 from support.programs import Program
 from support.sessions import KINDS, SIMULATED, DrivenSession, Session, engine_of, make_plan
 from support.simulated_nodes import CAPABILITIES, SimulatedNodes
+from support.slurm_cluster import require_slurm, shared_cluster, use_cluster
 from support.ssh_hosts import add_engine, can_use_ssh, shared_sshd
 
 TESTS = Path(__file__).parents[1]
@@ -101,6 +102,9 @@ def prepare(
             mounts = [*podman_service.machine_mounts(), str(tmp_path)]  # which programs write to
             podman = podman_service.shared_podman()
             podman_service.add_engine(own_home, podman, mounts=mounts)
+        elif name == "slurm":
+            require_slurm()
+            use_cluster(shared_cluster(), monkeypatch)
         for path in (str(TESTS), str(site)) if site.exists() else ():
             monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
             monkeypatch.syspath_prepend(path)

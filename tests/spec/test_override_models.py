@@ -39,6 +39,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "env": ENV,
     "resources": RESOURCES,
     "shape": st.just("local"),
+    "slurm": st.sampled_from([{"partition": "gpu"}, {"time": 90, "extra": ["--nice"]}]),
     "image": st.just("img"),
     "container": st.sampled_from([{"user": "1000"}, {"pull": "never", "shm_size": 4096}]),
     "mounts": MOUNTS,
@@ -67,8 +68,8 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     **{
         name: GROUP[name]
         for name in (
-            *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
-            *("container", "mounts"),
+            *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "slurm"),
+            *("image", "container", "mounts"),
             *("startup_probe", "liveness_probe", "after_start", "before_stop"),
             *("min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),

@@ -76,19 +76,14 @@ class Started:
     def __init__(
         self, machine: Machine, context: RunContext, loop: RunLoop, owner: HostsOwner
     ) -> None:
-        from muster.engines.remote.listener import RunListener
-        from muster.engines.remote.run_secrets import contact_secrets
+        from muster.engines.remote.dialing import Dialing
 
         run_dir = context.home.run_dir(context.plan.run_id)
         self._machine, self._loop, self._owner = machine, loop, owner
         self._run_id, self._folder = context.plan.run_id, run_dir.path / "hosts"
-        self._secrets = contact_secrets(run_dir)
         self._home = context.home.root
         listen = Infrastructure.of(self._home).listen
-        self._listener = RunListener(loop, self._run_id, self._secrets, listen)
-        #: Which each server reads when it dials: another supervisor listens elsewhere.
-        self._address = run_dir.contact / "address"
-        replace_file(self._address, f"{listen}:{self._listener.port}\n".encode())
+        self._dialing = Dialing(context, loop, listen, run_dir.contact / "address")
         self._servers: dict[int, subprocess.Popen[bytes] | None] = {}  # by rank
         self._participant = loop.add(self._step)
 
@@ -104,7 +99,7 @@ class Started:
     def _place(self, rank: int) -> None:
         # as over a network, though it is none
         name = Infrastructure.of(self._home).name(rank)
-        host = Host(self._listener.of(rank), name, compress=True)
+        host = Host(self._dialing.of(rank), name, compress=True)
         self._owner.placed(rank, host)
 
     def place_ended(self) -> None:
@@ -121,7 +116,7 @@ class Started:
             server.wait(30)
 
     def close(self) -> None:
-        self._listener.close()
+        self._dialing.close()
         self._participant.close()
 
     def _step(self, _ready: Mapping[int, int]) -> None:
@@ -133,15 +128,9 @@ class Started:
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
         """Start a server. It leaves at once if that of an earlier session runs."""
         there = Infrastructure.of(self._home)
-        authority = there.authority or self._secrets.authority
-        supervisor = {"address": str(self._address), "authority": authority}
-        settings = {
-            "run_id": self._run_id,
-            "rank": rank,
-            "archives": str(self._machine.archives),
-            "supervisor": supervisor,
-        }
-        told = {SETTINGS: json.dumps(settings), TOKEN: there.token or self._secrets.token(rank)}
+        settings = self._dialing.settings(rank) | {"archives": str(self._machine.archives)}
+        settings["supervisor"]["authority"] = there.authority or self._dialing.authority
+        told = {SETTINGS: json.dumps(settings), TOKEN: there.token or self._dialing.token(rank)}
         folder = self._folder / str(rank)
         folder.mkdir(parents=True, exist_ok=True)
         serve = [str(self._machine.python), str(self._machine.program), "serve", str(folder)]

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.container.bodies import SERVER_FOLDER as IN_CONTAINER
+from muster.engines.registry import engine_named
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef
 from muster.node.processes import children
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
+from muster.storage.home import Home
 from support.faults import until
 from support.node_servers import server_pid_if_any
 
@@ -36,10 +38,12 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-DETACHED = ("servers", "dialed", "hosts", "container", _PLUG_IN)
+DETACHED = ("servers", "dialed", "hosts", "container", "slurm", _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
-REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts", "container"]
+REAL_KINDS = (
+    [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts", "container", "slurm"]
+)
 ALL_KINDS = [*REAL_KINDS, *(() if _PLUG_IN else SIMULATED)]
 
 
@@ -198,10 +202,12 @@ class Session(DrivenSession):
 
     def _next(self) -> Event:
         assert self.process.stdout is not None
-        line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
-        assert line, "the session ended"
-        event: Event = json.loads(line)
-        return event
+        while True:
+            line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
+            assert line, "the session ended"
+            event: Event = json.loads(line)
+            if self.engine != "slurm" or event.get("event") not in ("NodeQueued", "NodeScheduled"):
+                return event  # nodes of Slurm may wait or not
 
     def up(self, *ranks: int, incarnation: int = 0) -> None:
         """See `DrivenSession.up`."""
@@ -254,6 +260,8 @@ class Session(DrivenSession):
         """End everything of the session that a test has left. Fails if it has reported what it may
         not."""
         rest = self._kill()
+        if self.engine == "slurm":  # which would start servers again
+            engine_named(self.engine, Home(self.home)).clean_up(self.plan.run_id)
         for server in self.servers():
             os.kill(server, signal.SIGKILL)  # its agent ends the node
         assert '"wrong":' not in rest, rest
@@ -282,6 +290,8 @@ class Session(DrivenSession):
             return self.folder / "hosts" / str(rank)
         if self.engine == "container":
             return self.folder / "containers" / str(rank) / "node"
+        if self.engine == "slurm":
+            return self.home / "slurm" / f"{self.plan.run_id}-{rank}"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,6 +61,17 @@ def add() -> None:
 def _name_option(kind: str) -> Callable[[Any], Any]:
     help_text = f"The engine's name, as for `muster run --engine NAME`. Default: {kind}."
     return click.option("--name", default=kind, metavar="NAME", help=help_text)
+
+
+def _options_of(texts: Mapping[str, str]) -> Callable[[Any], Any]:
+    """An option for each name, with its help."""
+
+    def decorate(command: Any) -> Any:
+        for name, text in reversed([*texts.items()]):
+            command = click.option(f"--{name}", metavar="TEXT", help=text)(command)
+        return command
+
+    return decorate
 
 
 @add.command()
@@ -160,6 +171,65 @@ def container(ctx: click.Context, /, name: str, replace: bool, **settings: Any) 
 
     given = {key: value for key, value in settings.items() if value not in (None, ())}
     file = add_engine(name, "container", given, replace=replace)
+    echo(f"wrote engine {name} to {file}", err=True)
+    _print_findings(ctx, name)
+
+
+_SLURM_HELP = {
+    "account": "The account that jobs are charged to.",
+    "partition": "The partitions of jobs, separated by commas.",
+    "qos": "The quality of service of jobs.",
+    "constraint": "Features of the machines, such as a100.",
+    "reservation": "A reservation.",
+}
+
+
+@add.command()
+@_name_option("slurm")
+@_options_of(_SLURM_HELP)
+@click.option(
+    "--extra", multiple=True, metavar="FLAG", help="Another flag of sbatch. May be repeated."
+)
+@click.option(
+    "--spares",
+    type=click.IntRange(0, 1024),
+    help="Additional machines of each allocation, which replace those that are lost. Default: 0.",
+)
+@click.option(
+    "--folder",
+    metavar="PATH",
+    help="A folder on a file system that all nodes share. Default: MUSTER_HOME/slurm.",
+)
+@click.option(
+    "--scratch",
+    metavar="PATH",
+    help="Where nodes have their own files, on each machine. Default: in the shared folder.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python of the machines that runs jobs. Default: the one that runs them here.",
+)
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    help="The address of this machine that nodes reach. Default: by the route to them.",
+)
+@click.option("--replace", is_flag=True, help="Replace an engine of this name.")
+@click.pass_context
+def slurm(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
+    """Set defaults for jobs of Slurm.
+
+    `muster run --engine slurm` works without, with the defaults of the cluster. Jobs can set the
+    same in `slurm`.
+
+    \b
+    muster engines add slurm --account lab --partition gpu
+    """
+    from muster.service.engines import add as add_engine
+
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    file = add_engine(name, "slurm", given, replace=replace)
     echo(f"wrote engine {name} to {file}", err=True)
     _print_findings(ctx, name)
 

@@ -38,9 +38,10 @@ BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 KINDS = {
     "container": "muster.engines.container.engine:ContainerEngine",
     "hosts": "muster.engines.hosts.engine:HostsEngine",
+    "slurm": "muster.engines.slurm.engine:SlurmEngine",
 }
 #: Those that need not be told anything: without a profile, they work with their defaults.
-DEFAULT_KINDS = frozenset({"container"})
+DEFAULT_KINDS = frozenset({"container", "slurm"})
 _OWN_MODULES = {place.partition(":")[0] for place in (*BUILT_IN.values(), *KINDS.values())}
 
 

@@ -17,7 +17,15 @@ _OF_CONNECTION = frozenset(
         *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR"),
     )
 )
-_PREFIXES = ("SSH_", "MUSTER_", "XDG_SESSION_")
+#: Variables of a step of Slurm: programs and MPI would take them for those of their own ranks.
+_OF_STEP = ("SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_")
+_KEPT = frozenset(
+    (
+        *("SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_JOB_NAME"),
+        *("SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURMD_NODENAME"),
+    )
+)
+_PREFIXES = ("SSH_", "MUSTER_", "XDG_SESSION_", *_OF_STEP)
 #: The part of a server's folder with the modules, if they cannot be used where they are.
 _MODULES = "modules"
 #: The file with the path of the link to it.
@@ -31,7 +39,7 @@ def inherited(environ: Mapping[str, str]) -> Dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name not in _OF_CONNECTION and not name.startswith(_PREFIXES)
+        if name in _KEPT or (name not in _OF_CONNECTION and not name.startswith(_PREFIXES))
     }
 
 

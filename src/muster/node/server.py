@@ -54,6 +54,9 @@ from muster.node.tree_streams import SENT
 if TYPE_CHECKING:
     from muster.node.dialer import Dialer
 
+#: The variable with the name of the host in the infrastructure that has started the server, if it
+#: has another one there.
+HOST = "MUSTER_NODE_HOST"
 #: Seconds for which another process may connect and say nothing.
 _GREETING_TIMEOUT = 30.0
 #: Seconds that a server which leaves waits for the supervisor to acknowledge what it has said.
@@ -64,6 +67,8 @@ _PING_AFTER = 30.0
 #: The longest poll, in milliseconds; and while the isolation timeout runs, as poll does not count
 #: the time for which the machine is suspended.
 _LONGEST_WAIT, _LOOK_EVERY = 86_400_000, 1000
+#: Why a node has ended whose server was terminated by what has started it.
+_TERMINATED = "its node server was told to end, as when a job is canceled, preempted or out of time"
 #: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
@@ -151,6 +156,8 @@ class NodeServer:
         self._stopping = False  # whether that incarnation was to end
         self._ended = clock.now()  # when the newest incarnation ended
         self._terminated = False
+        #: Whether what has started it, such as a batch system, has had it end with its node.
+        self._was_terminated = False
         self._code = 0  # the exit code
         #: Whether its folder is not needed any more: the supervisor has had it leave.
         self.removes_folder = False
@@ -361,7 +368,7 @@ class NodeServer:
         return AgentHello(
             PROTOCOL,
             self._identity.version,
-            socket.gethostname(),
+            os.environ.get(HOST) or socket.gethostname(),
             self._identity.run_id,
             self._identity.rank,
             self._process,
@@ -677,6 +684,9 @@ class NodeServer:
             report = message.report
             if report.signal == signal.SIGKILL and self._was_oom_killed():
                 return message._replace(report=report._replace(reason="out_of_memory"))
+            if self._was_terminated and report.reason == "exit" and report.exit_code != 0:
+                lost = report._replace(reason="node_lost", message=_TERMINATED)
+                return message._replace(report=lost)
         return message
 
     def _was_oom_killed(self) -> bool:
@@ -712,6 +722,7 @@ class NodeServer:
             self._leave("its node server was ended")
         else:
             self._leave_at = self._leave_at or float("inf")
+            self._was_terminated = self._dialer is not None
             self._pass_on(agent, messages.Stop(self._journal.incarnation))
 
     def _leave(self, why: str) -> None:

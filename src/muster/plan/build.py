@@ -136,6 +136,7 @@ def _groups(
             container=_container(group),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
+            slurm={} if group.slurm is None else _given(group.slurm),
             **{
                 **copied_settings(group, GROUP_SETTINGS, GroupPlan),
                 "replicas": group.most_replicas,
@@ -181,6 +182,11 @@ def _nodes(
                     )
                 )
     return tuple(nodes)
+
+
+def _given(record: Struct) -> dict[str, Any]:
+    """The fields of a record that are not empty."""
+    return {name: value for name, value in asdict(record).items() if value not in (None, ())}
 
 
 def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:

@@ -186,6 +186,8 @@ class GroupPlan(Struct, frozen=True):
     #: Replicas that run at once, each of which is a cluster of its own; None: the group is no
     #: array.
     parallelism: int | None = None
+    #: What the nodes need of Slurm: the fields of `spec.models.Slurm` that are given.
+    slurm: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_array(self) -> bool:

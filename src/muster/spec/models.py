@@ -58,6 +58,7 @@ from muster.spec.values import (
     ReplicaNumbers,
     Runtime,
     Size,
+    SlurmTime,
     Tags,
     Text,
     Words,
@@ -109,6 +110,49 @@ class Container(Struct, frozen=True, kw_only=True):
     ulimits: Ulimits = field(default_factory=dict)
     """Limits of the node's processes by their names, such as {memlock: -1, nofile: 65536}; -1 is
     no limit. Default: the engine's."""
+
+
+class Slurm(Struct, frozen=True, kw_only=True):
+    """What nodes need of Slurm, with the words of sbatch. Only for engine slurm; ignored by others.
+    What is left out is that of the engine's profile, or of the cluster."""
+
+    account: Text | None = None
+    """The account that is charged."""
+    partition: Text | None = None
+    """Partitions, separated by commas."""
+    qos: Text | None = None
+    """Quality of service."""
+    constraint: Text | None = None
+    """Features of the machines, such as a100."""
+    reservation: Text | None = None
+    """A reservation."""
+    licenses: Text | None = None
+    """Licenses, such as matlab:1."""
+    switches: Text | None = None
+    """The most switches between the machines, and how long to wait for that: 1@01:00:00."""
+    gres: Text | None = None
+    """Generic resources of each machine, such as gpu:a100:2. Default: gpu, if resources has
+    gpus."""
+    gpus_per_node: Text | None = None
+    """GPUs of each machine, such as a100:2. Default: resources.gpus."""
+    tres_per_node: Text | None = None
+    """Trackable resources of each machine (Slurm 24.05 or newer)."""
+    tres_per_task: Text | None = None
+    """Trackable resources of each node's task (Slurm 23.11 or newer)."""
+    nodelist: Text | None = None
+    """Machines that must be among those of the run."""
+    exclude: Text | None = None
+    """Machines that must not be used."""
+    time: SlurmTime | None = None
+    """Time limit, as for sbatch: 90 (minutes), 12:00:00, 2-00:00:00. Default: a little more than
+    max_runtime, if that is set, so that the run ends first, and can save a checkpoint; else that
+    of the partition."""
+    exclusive: bool | None = None
+    """Whether the machines run nothing else."""
+    spares: Natural | None = None
+    """Additional machines in the allocation, which replace those that are lost. Default: 0."""
+    extra: tuple[Text, ...] = ()
+    """Other flags of sbatch, such as --mail-type=END."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -281,6 +325,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Resources of each node."""
     shape: Inherited[Text | None] = None
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
+    slurm: Inherited[Slurm | None] = None
+    """What the nodes need of Slurm. Default: the job's; a group's replaces all of it."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one."""
     container: Inherited[Container | None] = None
@@ -407,6 +453,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Resources of each node."""
     shape: Inherited[Text | None] = None
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
+    slurm: Inherited[Slurm | None] = None
+    """What the nodes of every group need of Slurm."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one."""
     container: Inherited[Container | None] = None

@@ -22,6 +22,7 @@ from muster.spec.models import (
     Mount,
     Network,
     Resources,
+    Slurm,
     Startup,
     StartupProbe,
 )
@@ -84,6 +85,7 @@ INHERITED = (
     "working_dir",
     "resources",
     "shape",
+    "slurm",
     "image",
     "container",
     "mounts",
@@ -242,6 +244,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
     shape: Text | None = None
+    slurm: Slurm | None = None
     image: Text | None = None
     container: Container | None = None
     mounts: tuple[Mount, ...] | None = None
@@ -282,6 +285,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     failure: FailurePolicy | None = None
     resources: Resources | None = None
     shape: Text | None = None
+    slurm: Slurm | None = None
     image: Text | None = None
     container: Container | None = None
     mounts: tuple[Mount, ...] | None = None

@@ -243,6 +243,14 @@ Size = Annotated[
     int, Meta(gt=0, extra={"parse": parse_size}, extra_json_schema={"type": ["string", "integer"]})
 ]
 _Word = Annotated[str, Meta(extra={"parse": _scalar})]
+SlurmTime = Annotated[
+    str,
+    Meta(
+        extra={"parse": _scalar},
+        min_length=1,
+        extra_json_schema={"type": ["string", "integer"]},
+    ),
+]
 Words = Annotated[
     tuple[_Word, ...],
     Meta(

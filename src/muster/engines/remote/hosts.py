@@ -14,6 +14,7 @@ from msgspec import Struct
 from muster.engines.base import RunContext
 from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import Reason
 
 
 class Host(Struct, frozen=True):
@@ -38,6 +39,9 @@ class Host(Struct, frozen=True):
     #: Where the mounts of the node are there already, by their sources: such as in a container,
     #: which has them at the paths of the job. Others are found or copied (`remote.mounts`).
     mounted: Mapping[str, str] = {}
+    #: Called whenever contact with the server is lost: the infrastructure may know why. None:
+    #: nothing is.
+    lost: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -71,7 +75,7 @@ class HostsOwner(Protocol):
         """A slot gets no host. why: a sentence for people."""
         ...
 
-    def gone(self, slot: int, why: str) -> None:
+    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people."""
         ...

@@ -244,12 +244,12 @@ class RemoteNode:
             if self.running or self.collecting:
                 self.events.append(NodeUnreachable(self.rank, self.incarnation, why))
 
-    def gone(self, why: str) -> None:
+    def gone(self, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """Its infrastructure says that no process of it is left on its host. why: for people. An
         incarnation that is wanted still is: it needs another host."""
         self.facts, self.kept, self.former = None, False, None
         if self.running and self.stage is not Stage.WANTED:
-            report = ExitReport(None, 0, Reason.NODE_LOST, why)
+            report = ExitReport(None, 0, reason, why)
             self.end(node_ended(self.ref, report))
 
     def receive(self, message: Message) -> None:

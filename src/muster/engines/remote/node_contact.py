@@ -99,6 +99,8 @@ class NodeContact:
             self._violates = self.contact.violated
             self._owner.deadlines_changed()
         self._owner.contact_changed(self.slot)
+        if self.host.lost is not None:
+            self.host.lost()
 
     @property
     def isolated_at(self) -> float | None:

@@ -35,7 +35,7 @@ from muster.lifecycle.events import (
     SessionClosed,
 )
 from muster.lifecycle.states import NodeState
-from muster.lifecycle.status import NodeRef, NodeStatus
+from muster.lifecycle.status import NodeRef, NodeStatus, Reason
 from muster.node import messages
 from muster.node.messages import Message
 from muster.spec.quantities import format_duration
@@ -409,7 +409,7 @@ class RemoteSession:
         self._launcher.has_no_host(slot)
         self._heard_slot(slot)
 
-    def gone(self, slot: int, why: str) -> None:
+    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """See `HostsOwner`."""
         owner = self._contacts.pop(slot, None)
         if owner is not None:
@@ -418,7 +418,7 @@ class RemoteSession:
         self._mounts.gone(slot)
         self._sent.gone(slot)
         self._output.give_up(node, why)
-        node.gone(why)
+        node.gone(why, reason)
         self._has_no_host(slot)
         self._usage.forget(slot)
         if node.running and node.takes_turns:

@@ -55,6 +55,7 @@ _WHYS = {
     "early_success": "JobSet has no such policy for a replicated Job",
     "max_replicas": "JobSet does not change the number of replicas",
     "shape": "Kubernetes has no shapes; use resources",
+    "slurm": "Kubernetes schedules the pods",
     "min_success": "the first Job that fails counts as a failure of the JobSet",
     "max_restarts": "JobSet counts restarts for all groups together",
     "max_runtime": "JobSet does not cancel",

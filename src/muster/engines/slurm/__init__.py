@@ -1,0 +1,1 @@
+"""The engine `slurm`: nodes in allocations of Slurm."""

@@ -1,0 +1,238 @@
+"""Runs the commands of Slurm, each within a time limit: they hang when its controller is gone.
+
+Only formats that are the same from Slurm 22.05 on are used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+#: Seconds for a command.
+_TIMEOUT = 30.0
+#: The oldest release that is supported.
+OLDEST = (22, 5)
+_FORMAT = "%A|%i|%j|%T|%S|%N|%r"
+#: States in which a job has no processes any more.
+_OVER = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+    )
+)
+_WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"))
+#: Variables of the person who runs it that the commands need.
+_NEEDED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"),
+    *("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME"),
+)
+
+
+class CannotRun(Exception):  # noqa: N818
+    """A command of Slurm has failed, or does not answer. The text says why, for people.
+
+    refused: whether Slurm has answered that it does not do what was asked.
+    """
+
+    def __init__(self, text: str, *, refused: bool) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
+class Job(Struct, frozen=True):
+    """What Slurm says of a job, or of a component of one."""
+
+    id: int
+    #: That of the job: for a component, that of the first one.
+    leader: int
+    name: str
+    state: str
+    #: When it starts, as Slurm expects, in its words; "" if it does not say.
+    start: str
+    nodes: tuple[str, ...]
+    reason: str
+
+    @property
+    def over(self) -> bool:
+        """Whether no process of it is left."""
+        return self.state in _OVER
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no nodes yet."""
+        return self.state in _WAITING
+
+
+def submit(script: str, environ: Mapping[str, str], *options: str) -> int:
+    """Submit a script. Returns the id of the job. environ: of the person who does. Raises
+    CannotRun."""
+    answer = run(("sbatch", "--parsable", *options), environ, script)
+    found = re.match(r"\d+", answer)
+    if found is None:
+        raise CannotRun(f"sbatch has answered {answer[:200]!r}", refused=False)
+    return int(found[0])
+
+
+def test_submission(script: str, environ: Mapping[str, str]) -> str:
+    """What Slurm says of a script when it validates it. Raises CannotRun if it refuses it."""
+    done = _run(("sbatch", "--test-only"), environ, script)
+    if done.returncode:
+        raise CannotRun(_why("sbatch", done.stderr), refused=True)
+    return done.stderr.strip().removeprefix("sbatch: ").partition("\n")[0] or "accepted"
+
+
+def jobs_with_ids(ids: Collection[int], environ: Mapping[str, str]) -> list[Job]:
+    """The components of these jobs that Slurm knows. Raises CannotRun."""
+    listed = ",".join(map(str, sorted(ids)))
+    try:
+        return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"))
+    except CannotRun as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+
+
+def jobs_of_run(run_id: str, environ: Mapping[str, str]) -> list[Job]:
+    """The jobs of a run that have not ended, as their names say. Raises CannotRun."""
+    own = [f"--user={os.getuid()}"]
+    return [
+        job
+        for job in parse_jobs(_squeue(environ, *own))
+        if job.name.startswith(f"muster-{run_id}.") and not job.over
+    ]
+
+
+def _squeue(environ: Mapping[str, str], *options: str) -> str:
+    return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
+
+
+def cancel(ids: Iterable[int | str], environ: Mapping[str, str]) -> None:
+    """Cancel jobs, or steps; nothing if they have ended. Raises CannotRun."""
+    run(("scancel", "--quiet", *map(str, ids)), environ)
+
+
+def run(words: Sequence[str], environ: Mapping[str, str], text: str = "") -> str:
+    """What a command prints. text: for its standard input. Raises CannotRun."""
+    done = _run(words, environ, text)
+    if done.returncode:
+        raise CannotRun(_why(words[0], done.stderr), refused=not _is_unreachable(done.stderr))
+    return done.stdout
+
+
+def _run(
+    words: Sequence[str], environ: Mapping[str, str], text: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command. Raises CannotRun if it cannot be run, or does not answer."""
+    try:
+        return subprocess.run(
+            words,
+            input=text,
+            env=client_environ(environ),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            start_new_session=True,  # keys pressed on a terminal do not end it
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        text = f"{words[0]} does not answer within {_TIMEOUT:.0f} s"
+        raise CannotRun(text, refused=False) from None
+    except OSError as error:
+        raise CannotRun(f"{words[0]} cannot be run: {error.strerror}", refused=True) from None
+
+
+def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command: Slurm keeps that of `sbatch` where administrators see it, so
+    it has no more than is needed. The submitter's defaults for `sbatch` apply."""
+    found = {name: value for name, value in environ.items() if name in _NEEDED}
+    found |= {name: value for name, value in environ.items() if name.startswith("SBATCH_")}
+    return {"PATH": os.defpath, **found, "SLURM_TIME_FORMAT": "standard"}
+
+
+def _why(command: str, text: str) -> str:
+    """Why a command has failed, from what it has written to its standard error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line] or lines[-1:]
+    said = "; ".join(dict.fromkeys(line.rpartition("error: ")[2] for line in errors))
+    return said.removeprefix("Batch job submission failed: ") or f"{command} has failed"
+
+
+def _is_unreachable(text: str) -> bool:
+    """Whether Slurm's controller has not answered, so that it may have done what was asked."""
+    known = ("Unable to contact", "Connection refused", "timed out", "Zero Bytes", "Connection re")
+    return any(one.lower() in text.lower() for one in known)
+
+
+def parse_jobs(text: str) -> list[Job]:
+    """The jobs in the output of squeue (`_FORMAT`)."""
+    found = []
+    for line in text.splitlines():
+        fields = line.split("|", 6)
+        if len(fields) == 7 and fields[0].isdigit():
+            number, shown, name, state, start, nodes, reason = fields
+            leader = shown.partition("+")[0]
+            found.append(
+                Job(
+                    int(number),
+                    int(leader) if leader.isdigit() else int(number),
+                    name,
+                    state,
+                    "" if start in ("N/A", "Unknown") else start,
+                    tuple(expand(nodes)),
+                    reason,
+                )
+            )
+    return found
+
+
+def expand(nodes: str) -> Iterator[str]:
+    """The names in a list of nodes, as in `n[1-3,07],gpu[1-2]-[a]`."""
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        yield from _expand_one(part)
+
+
+def _expand_one(text: str) -> Iterator[str]:
+    before, bracket, rest = text.partition("[")
+    if not bracket:
+        yield text
+        return
+    inside, _, after = rest.partition("]")
+    for item in inside.split(","):
+        first, dash, last = item.partition("-")
+        names = [item]
+        if dash and first.isdigit() and last.isdigit():
+            names = [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
+        for name in names:
+            for end in _expand_one(after):
+                yield f"{before}{name}{end}"
+
+
+def steps_of_run(job: int, run_id: str, environ: Mapping[str, str]) -> list[str]:
+    """The steps of a run in a job that is not its own. Raises CannotRun."""
+    words = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
+    try:
+        lines = run(words, environ).splitlines()
+    except CannotRun as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+    rows = [line.split("|", 1) for line in lines if "|" in line]
+    return [step for step, name in rows if name.startswith(f"muster-{run_id}.")]
+
+
+def check_version(environ: Mapping[str, str]) -> None:
+    """Raises CannotRun if Slurm is too old."""
+    if (found := version(environ)) < OLDEST:
+        text = f"Slurm {'.'.join(map(str, found))} is too old: 22.05 or newer is needed"
+        raise CannotRun(text, refused=True)
+
+
+def version(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The release of Slurm, as in (22, 5, 8). Raises CannotRun."""
+    text = run(("sbatch", "--version"), environ)
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -1,0 +1,162 @@
+"""The engine `slurm`: nodes in jobs of a Slurm cluster, submitted from a login node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.engines.base import Capabilities
+from muster.engines.remote.engine import RemoteEngine
+from muster.engines.slurm.profile import read_settings
+from muster.errors import EngineError, Problem
+from muster.spec.values import MAX_RUNTIME
+
+if TYPE_CHECKING:
+    from muster.engines.base import RunContext
+    from muster.engines.findings import Finding
+    from muster.engines.loop import RunLoop
+    from muster.engines.profiles import Profile
+    from muster.engines.remote.hosts import HostsOwner
+    from muster.engines.slurm.hosts import SlurmHosts
+    from muster.plan.model import ResourcePlan, RunPlan
+    from muster.storage.home import Home
+
+#: Replicas of an array that run at once if the job does not say: each is a job of its own.
+_AT_ONCE = 32
+
+
+class SlurmEngine(RemoteEngine):
+    """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
+
+    capabilities = Capabilities(
+        in_place=True,
+        replace_node=True,
+        exec=True,
+        forward=True,
+        stacks=True,
+        counters=True,
+        suspend=True,
+        detached=True,
+        mounts=True,
+        limits=True,
+        gpus=True,
+        arrays=True,
+        queueing=True,
+    )
+
+    def __init__(self, profile: Profile, home: Home) -> None:
+        self.name = profile.name
+        self._profile = read_settings(profile.settings)
+        self._home = home
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
+        return f"{', '.join(missing)} of Slurm is not installed" if missing else ""
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        from muster.engines.slurm.examine import examine
+
+        return examine(self._profile, self._home.root, os.environ)
+
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
+        """See `Engine.check`."""
+        from muster.engines.remote import plan_checks
+
+        problems = [
+            problem._replace(path=f"node_groups[{group.name}].slurm.{problem.path}")
+            for group in plan.groups
+            for problem in self._group_problems(group.slurm)
+        ]
+        if plan.network == "isolated":
+            text = "nodes of engine slurm share the network of their machines"
+            problems.append(Problem("network", text, "use cluster or shared"))
+        if problem := plan_checks.check_open_files(plan, replicas):
+            problems.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
+        if '"' in str(root) or not str(root).isprintable():
+            text = f"Slurm cannot be told of MUSTER_HOME={root}"
+            problems.append(Problem("", text, "choose one without quotes"))
+        return [*problems, *plan_checks.problems(self.name, plan)]
+
+    def _group_problems(self, options: Mapping[str, object]) -> list[Problem]:
+        from muster.engines.slurm.options import option_problems
+
+        return list(option_problems(options))
+
+    def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
+        """See `Engine.replicas_at_once`."""
+        return _AT_ONCE
+
+    def explain(self, plan: RunPlan) -> list[str]:
+        """See `Engine.explain`."""
+        found = ["a node is replaced when Slurm says that it, or its job, is gone"]
+        if plan.policy.max_runtime >= MAX_RUNTIME:
+            found.append("its job has the time limit of its partition, as max_runtime is not set")
+        return found
+
+    def preview(self, plan: RunPlan) -> dict[str, str]:
+        """See `Engine.preview`."""
+        from muster.engines.slurm import script
+        from muster.engines.slurm.program import folder_of
+
+        folder = str(folder_of(self._profile, self._home.root) / plan.run_id)
+        jobs = script.first_jobs(plan)
+        texts = [
+            script.batch_script(
+                script.job_name(plan.run_id, number),
+                plan.run_name,
+                folder,
+                script.components(plan, slots, self._profile.options),
+            )
+            for number, slots in enumerate(jobs)
+        ]
+        titles = (
+            ["sbatch script"]
+            if len(jobs) == 1
+            else [f"sbatch script {n}" for n in range(len(jobs))]
+        )
+        return dict(zip(titles, texts, strict=True))
+
+    def dry_run(self, plan: RunPlan) -> list[Finding]:
+        """See `Engine.dry_run`."""
+        from muster.engines.findings import Finding
+        from muster.engines.slurm.client import CannotRun, test_submission
+
+        found = []
+        for title, text in self.preview(plan).items():
+            try:
+                found.append(Finding(title, True, test_submission(text, os.environ)))
+            except CannotRun as error:
+                found.append(Finding(title, False, f"Slurm refuses it: {error}"))
+        return found
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        from muster.engines.remote.resources import describe_resources
+
+        texts = {name: describe_resources(given) for name, given in resources.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        shares = super().shares_of_memory(plan)
+        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
+
+    def clean_up(self, run_id: str) -> None:
+        """See `Engine.clean_up`."""
+        from muster.engines.slurm.clean_up import end_jobs
+
+        end_jobs(self._home.run_dir(run_id), run_id, os.environ)
+
+    def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> SlurmHosts:
+        """See `RemoteEngine.make_hosts`."""
+        from muster.engines.slurm.hosts import SlurmHosts
+
+        try:
+            return SlurmHosts(context, self._profile, loop, owner)
+        except OSError as error:
+            raise EngineError(f"the jobs of the run are not known: {error}") from None

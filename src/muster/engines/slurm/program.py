@@ -1,0 +1,46 @@
+"""The folder that nodes share: the node program there, and files of runs."""
+
+from __future__ import annotations
+
+import compileall
+import io
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from muster.engines.node_program import node_program, program_key
+from muster.engines.slurm.profile import SlurmProfile
+
+
+def folder_of(profile: SlurmProfile, home: Path) -> Path:
+    """The folder that nodes share: with the node program, and a folder for each run. home:
+    MUSTER_HOME."""
+    return home / "slurm" if profile.folder is None else Path(profile.folder)
+
+
+def provide_program(folder: Path) -> Path:
+    """The node program in a folder that nodes share: unpacked and compiled, as it starts sooner
+    then. Takes a second the first time. Raises OSError."""
+    path = folder / f"program-{program_key()}"
+    if path.is_dir():
+        return path
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unpacked = Path(tempfile.mkdtemp(prefix="part-", dir=folder))
+    try:
+        with zipfile.ZipFile(io.BytesIO(node_program())) as archive:
+            archive.extractall(unpacked)
+        compileall.compile_dir(unpacked, quiet=2)
+        unpacked.rename(path)
+    except OSError:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        if not path.is_dir():  # by another process, meanwhile
+            raise
+    return path
+
+
+def remove_files(folder: Path) -> None:
+    """Remove the folder of a run that nodes share, which has variables of its submitter, and what
+    servers have left beside it that were killed."""
+    for path in (folder, *folder.parent.glob(f"{folder.name}-*")):
+        shutil.rmtree(path, ignore_errors=True)

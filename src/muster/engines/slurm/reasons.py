@@ -1,0 +1,75 @@
+"""Slurm's states and reasons, in plain words. Pure."""
+
+from __future__ import annotations
+
+from muster.engines.slurm.client import Job
+from muster.lifecycle.status import Reason
+
+#: Why a job waits (squeue's `%r`).
+_WAITS = {
+    "None": "Slurm has not looked at it yet",
+    "Resources": "nodes are not free",
+    "Priority": "jobs of higher priority come first",
+    "Dependency": "another job has to end first",
+    "BeginTime": "its start time has not come",
+    "JobHeldUser": "it is held: `scontrol release {id}` releases it",
+    "JobHeldAdmin": "it was held by an administrator",
+    "ReqNodeNotAvail": "a node that it needs is not available",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it needs more nodes than its partition allows",
+    "PartitionTimeLimit": "its time limit is longer than its partition allows",
+    "PartitionConfig": "it needs more than its partition allows",
+    "Licenses": "licenses are in use",
+    "Reservation": "its reservation has not begun",
+    "NodeDown": "a node that it needs is down",
+    "BadConstraints": "no nodes satisfy its constraints",
+    "JobLaunchFailure": "it could not be launched",
+    "Cleaning": "its last execution is being cleaned up",
+}
+#: Reasons for which a job waits until somebody does something.
+_LIMITS = ("QOS", "Assoc", "MaxCpu", "MaxNode", "MaxJobs", "MaxSubmit")
+
+
+def why_it_waits(job: Job) -> str:
+    """A phrase for people."""
+    reason = job.reason.strip("()")
+    word = reason.split(",")[0].split(" ")[0]
+    if known := _WAITS.get(word):
+        text = known.format(id=job.leader)
+    elif word.startswith(_LIMITS):
+        text = f"a limit of its account or QOS is reached ({word})"
+    else:
+        text = reason or "Slurm does not say why"
+    start = f", start expected {job.start.replace('T', ' ')}" if job.start and job.waits else ""
+    return f"Slurm job {job.leader}: {text}{start}"
+
+
+#: How jobs end (squeue's `%T`).
+_ENDS = {
+    "BOOT_FAIL": "its nodes could not boot",
+    "CANCELLED": "was canceled in Slurm",
+    "COMPLETED": "has ended",
+    "DEADLINE": "missed its deadline",
+    "FAILED": "failed",
+    "NODE_FAIL": "lost a node",
+    "OUT_OF_MEMORY": "exceeded its memory",
+    "PREEMPTED": "was preempted",
+    "REVOKED": "was revoked",
+    "TIMEOUT": "reached its time limit",
+}
+_REASONS = {
+    "DEADLINE": Reason.DEADLINE,
+    "OUT_OF_MEMORY": Reason.OUT_OF_MEMORY,
+    "TIMEOUT": Reason.DEADLINE,
+}
+
+
+def how_it_ended(number: int, job: Job | None) -> tuple[Reason, str]:
+    """Why the nodes of a job are gone, and a phrase for people. job: None if Slurm does not know
+    it any more."""
+    if job is None:
+        return Reason.NODE_LOST, f"Slurm does not know job {number} any more"
+    end = _ENDS.get(job.state, f"is {job.state}")
+    more = f" ({job.reason})" if job.state == "FAILED" and job.reason != "None" else ""
+    return _REASONS.get(job.state, Reason.NODE_LOST), f"Slurm job {number} {end}{more}"

@@ -1,0 +1,207 @@
+"""What is submitted to Slurm. Pure: `muster explain` shows what is submitted, from the same code.
+
+A run is one job. Groups whose nodes need the same are one component of it; other groups make it a
+heterogeneous job. Each Muster node is one task of one step, on a Slurm node of its own, and serves
+a slot: the tasks are numbered over all components, in the order of the slots that the script names.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from muster.engines.slurm.options import flags, merged, minutes
+from muster.plan.model import GroupPlan, RunPlan
+from muster.spec.values import MAX_RUNTIME
+
+#: Seconds that a job may take longer than its run: to start, to copy outputs, and to end.
+_MARGIN = 300.0
+STEP = (
+    "srun --kill-on-bad-exit=0 --wait=0 --no-kill --mpi=none --cpu-bind=none --input=none "
+    "--output=none --error=none"
+)
+
+
+class Component(Struct, frozen=True):
+    """Nodes of a job that need the same."""
+
+    slots: tuple[int, ...]
+    #: Options of `sbatch` for them.
+    flags: tuple[str, ...]
+    #: CPUs of each; None: as many as Slurm gives.
+    cpus: int | None = None
+    spares: int = 0
+
+
+def job_name(run_id: str, number: int) -> str:
+    """The name of a run's job in Slurm, by which it is found. number: of the allocation."""
+    return f"muster-{run_id}.{number}"
+
+
+def first_jobs(plan: RunPlan) -> list[list[int]]:
+    """The slots of each job with which a run starts: one for all groups that are no arrays, and one
+    for each replica of an array that runs at once."""
+    alone = [s for group in plan.groups if not group.is_array for s in plan.slots(group)]
+    jobs = [alone] if alone else []
+    for group in plan.groups:
+        if group.is_array:
+            slots = plan.slots(group)
+            firsts = range(slots.start, slots.stop, group.nodes)
+            jobs += [list(range(first, first + group.nodes)) for first in firsts]
+    return jobs
+
+
+def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any]) -> list[Component]:
+    """The components of a job for these slots. defaults: options of the profile."""
+    needs: dict[tuple[tuple[str, ...], int | None, int], list[int]] = {}
+    for slot in sorted(slots):
+        group = plan.group(plan.nodes[slot].group)
+        options = merged(defaults, group.slurm)
+        cpus = None if group.resources.cpus is None else -int(-group.resources.cpus // 1)
+        key = (tuple(_flags(plan, group, options)), cpus, options.get("spares", 0))
+        needs.setdefault(key, []).append(slot)
+    return [
+        Component(tuple(slots), flags, cpus, spares)
+        for (flags, cpus, spares), slots in needs.items()
+    ]
+
+
+def _flags(plan: RunPlan, group: GroupPlan, options: Mapping[str, Any]) -> list[str]:
+    resources, found = group.resources, []
+    if resources.cpus is not None:
+        found.append(f"--cpus-per-task={-int(-resources.cpus // 1)}")
+    if resources.memory is not None:
+        found.append(f"--mem={-(-resources.memory // 1024)}K")
+    if resources.gpus and not {"gres", "gpus_per_node"} & options.keys():
+        found.append(f"--gpus-per-node={resources.gpus}")
+    if "time" not in options and (limit := _time_limit(plan)) is not None:
+        found.append(f"--time={limit}")
+    return [*found, *flags(options)]
+
+
+def _time_limit(plan: RunPlan) -> int | None:
+    """Minutes that a job may take; None: as long as its partition allows, as the job does not
+    say."""
+    policy = plan.policy
+    if policy.max_runtime >= MAX_RUNTIME:
+        return None
+    saving = 0.0 if policy.checkpoint is None else policy.checkpoint.grace
+    return minutes(policy.max_runtime + saving + policy.grace_period + _MARGIN)
+
+
+def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -> str:
+    """The script for `sbatch`. name: of the job. run: the run's name. folder: the run's, which
+    nodes share."""
+    number = name.rpartition(".")[2]
+    lines = ["#!/bin/sh"]
+    for index, part in enumerate(parts):
+        if index:
+            lines.append("#SBATCH hetjob")
+        else:
+            common = [f"--job-name={name}", f'--comment="Muster run {run}"']
+            common += [
+                f'--output="{folder}/job-{number}.log"',
+                "--open-mode=append",
+                "--no-requeue",
+            ]
+            lines += [f"#SBATCH {flag}" for flag in common]
+        size = f"--nodes={len(part.slots) + part.spares} --ntasks-per-node=1"
+        lines += [f"#SBATCH {flag}" for flag in (size, "--no-kill", *part.flags)]
+    owner = f"{shlex.quote(folder)}/job-{number}"
+    lines += [
+        "",
+        "# if the answer to a submission is lost, there may be a second job: the first one that",
+        "# starts has the run",
+        f'ln -s "$SLURM_JOB_ID" {owner} 2>/dev/null ||',
+        f'  [ "$(readlink {owner})" = "$SLURM_JOB_ID" ] || exit 0',
+        "# memory is that of the job; the variables of its components would contradict each other",
+        "unset SLURM_CPU_BIND $(env | sed -n 's/^\\(SLURM_MEM_PER_[A-Z0-9_]*\\)=.*/\\1/p')",
+        f"exec {step_of(folder, parts)}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def step_of(folder: str, parts: Sequence[Component]) -> str:
+    """The command that starts the node servers of a job, in it: one step. Its tasks are numbered
+    over all components."""
+    every = ranges(slot for part in parts for slot in part.slots)
+    serve = f"sh {shlex.quote(folder)}/node.sh {every}"
+    words = []
+    for index, part in enumerate(parts):
+        count = len(part.slots)
+        options = [f"--het-group={index}"] if len(parts) > 1 else []
+        options += [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
+        options += [] if part.cpus is None else [f"--cpus-per-task={part.cpus}"]
+        words.append(f"{' '.join(options)} {serve}")
+    return f"{STEP} " + " : ".join(words)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as `0-3 5-5`, in their order."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return " ".join(f"{first}-{last}" for first, last in found)
+
+
+def node_script(folder: str, python: str, program: str, nodes: str) -> str:
+    """What each task of a step runs: it serves a node until the run has left it.
+
+    folder: the run's, which nodes share. nodes: the folder with that of each node server.
+    """
+    here, interpreter = shlex.quote(folder), shlex.quote(python)
+    return f"""\
+# serves a node; its arguments are the slots of all tasks, as ranges
+umask 077
+task=${{SLURM_PROCID:-0}}
+for range; do
+  first=${{range%-*}} last=${{range#*-}}
+  if [ "$task" -le "$((last - first))" ]; then slot=$((first + task)); break; fi
+  task=$((task - (last - first) - 1))
+done
+cd {here} && [ -n "$slot" ] && [ -e "$slot.settings" ] || exit 0  # it was given up
+exec >>"$slot.log" 2>&1 </dev/null
+export MUSTER_NODE_HOST="$SLURMD_NODENAME"
+. ./environment
+command -v {interpreter} >/dev/null || {{
+  echo "muster: there is no {python} on $SLURMD_NODENAME; set \\`python\\` in the profile"
+  exit 127
+}}
+ended=
+trap 'ended=yes' TERM  # the server has got it, too
+while :; do
+  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$slot" <"$slot.settings"
+  code=$?
+  # a server that was killed is started again, and finds its node
+  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$slot.settings" ] || exit "$code"
+done
+"""
+
+
+def environment_script(environ: Mapping[str, str]) -> str:
+    """Sets the variables of the submitter, for `node_script`."""
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n"
+        for name, value in sorted(environ.items())
+        if name.isidentifier() and name.isascii() and not _is_own(name)
+    )
+
+
+#: Variables that Slurm sets for each task, or that are of the machine where `muster` runs.
+_NOT_PASSED = frozenset(
+    (
+        *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+        *("ZE_AFFINITY_MASK", "HOSTNAME", "TMPDIR"),
+    )
+)
+_PREFIXES = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
+
+
+def _is_own(name: str) -> bool:
+    return name in _NOT_PASSED or name.startswith(_PREFIXES)

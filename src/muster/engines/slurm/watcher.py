@@ -1,0 +1,111 @@
+"""Asks Slurm about jobs: one `squeue` at a time for all runs of a process.
+
+A job is looked at while it is of interest: it waits, or contact with one of its nodes is lost. The
+longer nothing has changed, the longer the pause until the next look.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from muster.engines.loop import EventLoop, RunLoop
+from muster.engines.slurm.client import CannotRun, Job, jobs_with_ids
+
+#: Seconds until the first look at a job, and the longest pause between two.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+#: Gets the components that Slurm knows of a job; or why it has not answered.
+Seen = Callable[[Sequence[Job] | CannotRun], object]
+
+
+class _Watch(Struct, eq=False):
+    job: int
+    loop: RunLoop
+    seen: Seen
+    pause: float
+    due: float
+    last: Sequence[Job] | None = None
+
+
+class Watcher:
+    """The watcher of a process. environ: of the commands."""
+
+    def __init__(self, loop: EventLoop, environ: Mapping[str, str]) -> None:
+        self._loop, self._environ = loop, environ
+        self._watches: dict[tuple[int, int], _Watch] = {}  # by job and owner
+        self._asking = False
+        self._participant = loop.add(self._step)
+
+    def watch(self, owner: object, job: int, loop: RunLoop, seen: Seen) -> None:
+        """Look at a job until `forget`. seen: called in the loop's thread after each look."""
+        key = (job, id(owner))
+        due = self._loop.now() + _FIRST_PAUSE
+        if key not in self._watches:
+            self._watches[key] = _Watch(job, loop, seen, _FIRST_PAUSE, due)
+        self._participant.notify()
+
+    def look_soon(self, owner: object, job: int) -> None:
+        """Something has happened to a job that is watched."""
+        if (watch := self._watches.get((job, id(owner)))) is not None:
+            watch.pause, watch.due = _FIRST_PAUSE, self._loop.now()
+            self._participant.notify()
+
+    def forget(self, owner: object, job: int) -> None:
+        """A job is of no interest any more; nothing if it is not watched."""
+        self._watches.pop((job, id(owner)), None)
+
+    def _step(self, _ready: Mapping[int, int]) -> None:
+        now = self._loop.now()
+        due = [one for one in self._watches.values() if one.due <= now]
+        if due and not self._asking:
+            self._asking = True
+            # those that are due soon are asked for at the same time
+            asked = [one for one in self._watches.values() if one.due <= now + one.pause / 2]
+            threading.Thread(target=self._ask, args=(asked,), daemon=True).start()
+        if not self._asking:
+            self._participant.wake_at(min((w.due for w in self._watches.values()), default=None))
+
+    def _ask(self, watches: Sequence[_Watch]) -> None:
+        """In a thread."""
+        answer: Sequence[Job] | CannotRun
+        try:
+            answer = jobs_with_ids({one.job for one in watches}, self._environ)
+        except CannotRun as error:
+            answer = error
+        self._loop.post(lambda: self._take(watches, answer))
+
+    def _take(self, watches: Sequence[_Watch], answer: Sequence[Job] | CannotRun) -> None:
+        self._asking = False
+        for watch in watches:
+            own: Sequence[Job] | CannotRun = answer
+            changed = False
+            if not isinstance(answer, CannotRun):
+                own = [job for job in answer if job.leader == watch.job]
+                changed, watch.last = own != watch.last, own
+            watch.pause = _FIRST_PAUSE if changed else min(2 * watch.pause, _LONGEST_PAUSE)
+            watch.due = self._loop.now() + watch.pause * random.uniform(0.75, 1.25)
+            if watch in self._watches.values():
+                self._pass_on(watch, own)
+        self._participant.notify()
+
+    def _pass_on(self, watch: _Watch, answer: Sequence[Job] | CannotRun) -> None:
+        watch.loop.post(lambda: _call(watch.seen, answer))
+
+
+def _call(seen: Seen, answer: Sequence[Job] | CannotRun) -> None:
+    seen(answer)
+
+
+#: Those of each loop.
+_watchers: dict[EventLoop, Watcher] = {}
+
+
+def watcher_of(loop: RunLoop, environ: Mapping[str, str]) -> Watcher:
+    """The watcher of a process. environ: of its first run, whose cluster all use."""
+    process_loop = loop.process_loop
+    if process_loop not in _watchers:
+        _watchers[process_loop] = Watcher(process_loop, environ)
+    return _watchers[process_loop]

@@ -1,0 +1,86 @@
+"""What Slurm's commands print, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.engines.slurm.client import Job, client_environ, expand, parse_jobs
+from muster.engines.slurm.reasons import how_it_ended, why_it_waits
+from muster.lifecycle.status import Reason
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,12],login", ["n08", "n09", "n10", "n12", "login"]),
+        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+        ("(null)", ["(null)"]),
+    ],
+)
+def test_lists_of_nodes(nodes: str, names: list[str]) -> None:
+    assert list(expand(nodes)) == names
+
+
+def test_lines_of_squeue() -> None:
+    text = (
+        "12|12+0|muster-r1.0|RUNNING|2026-01-02T03:04:05|n[1-2]|None\n"
+        "13|12+1|muster-r1.0|PENDING|N/A||Nodes required for job are DOWN, DRAINED|x\n"
+        "nonsense\n"
+    )
+    first, second = parse_jobs(text)
+    assert first == Job(
+        12, 12, "muster-r1.0", "RUNNING", "2026-01-02T03:04:05", ("n1", "n2"), "None"
+    )
+    assert (second.id, second.leader, second.waits, second.start) == (13, 12, True, "")
+    assert second.reason == "Nodes required for job are DOWN, DRAINED|x"
+
+
+def job(state: str = "PENDING", reason: str = "None", start: str = "") -> Job:
+    return Job(7, 7, "muster-r1.0", state, start, (), reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "start", "said"),
+    [
+        ("Resources", "", "nodes are not free"),
+        ("(Priority)", "", "jobs of higher priority come first"),
+        ("JobHeldUser", "", "it is held: `scontrol release 7` releases it"),
+        ("QOSMaxJobsPerUserLimit", "", "a limit of its account or QOS is reached (QOSMaxJobs"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "", "a node that it needs is not available"),
+        ("Nodes required for job are DOWN", "", "Nodes required for job are DOWN"),
+        ("Resources", "2026-01-02T03:04:05", "free, start expected 2026-01-02 03:04:05"),
+    ],
+)
+def test_why_a_job_waits(reason: str, start: str, said: str) -> None:
+    text = why_it_waits(job(reason=reason, start=start))
+    assert text.startswith("Slurm job 7: ") and said in text
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        ("TIMEOUT", Reason.DEADLINE, "Slurm job 7 reached its time limit"),
+        ("OUT_OF_MEMORY", Reason.OUT_OF_MEMORY, "Slurm job 7 exceeded its memory"),
+        ("PREEMPTED", Reason.NODE_LOST, "Slurm job 7 was preempted"),
+        ("NODE_FAIL", Reason.NODE_LOST, "Slurm job 7 lost a node"),
+        ("SOMETHING_NEW", Reason.NODE_LOST, "Slurm job 7 is SOMETHING_NEW"),
+        (None, Reason.NODE_LOST, "Slurm does not know job 7 any more"),
+    ],
+)
+def test_how_a_job_ended(state: str | None, reason: Reason, said: str) -> None:
+    assert how_it_ended(7, None if state is None else job(state)) == (reason, said)
+
+
+def test_slurm_gets_no_variables_that_it_would_keep() -> None:
+    environ = {
+        "PATH": "/bin",
+        "PASSWORD": "x",
+        "SBATCH_ACCOUNT": "lab",
+        "SLURM_JOB_ID": "3",
+        "SLURM_CONF": "/c",
+    }
+    found = client_environ(environ)
+    assert found.keys() == {"PATH", "SBATCH_ACCOUNT", "SLURM_CONF", "SLURM_TIME_FORMAT"}

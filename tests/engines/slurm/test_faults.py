@@ -1,0 +1,274 @@
+"""Faults of a real Slurm cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.control import run_lock
+from muster.engines.slurm import clean_up
+from muster.engines.slurm.record import RECORD, Allocation, read_record, write_record
+from muster.storage.home import RunDir
+from support.command import muster
+from support.faults import until
+from support.slurm_cluster import SlurmCluster, needs_slurm, require_slurm, use_cluster
+
+pytestmark = needs_slurm
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SlurmCluster]:
+    require_slurm()
+    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="slurm-")), nodes=4)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(
+    shared: SlurmCluster, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmCluster]:
+    """A cluster in which no job is left after the test, nor a file of a run."""
+    use_cluster(shared, monkeypatch)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    yield shared
+    for run in json.loads(muster("ps", "--json").stdout):  # of a test that has failed
+        muster("cancel", run["name"])
+    until(lambda: shared.jobs() == [], "no job is left", pause=0.1)
+    until(shared.is_idle, "all nodes are idle", pause=0.1)
+    folder = own_home / "slurm"
+    left = [one.name for one in folder.glob("*")] if folder.exists() else []
+    assert [name for name in left if not name.startswith("program-")] == []
+
+
+class Counting:
+    """A run whose nodes count until it is told to end."""
+
+    def __init__(self, home: Path, *words: str, nodes: int = 2) -> None:
+        self.flag = home / "flag"
+        script = f"n=0; until [ -e {self.flag} ]; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+        options = ("--engine", "slurm", "--nodes", str(nodes), *words)
+        done = muster("run", "--detach", *options, "--", "sh", "-c", script, code=0)
+        self.name = done.stderr.split()[0]
+        self.home = home
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(muster("status", self.name, "--json", code=0).stdout)
+        return found
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "runs" / str(self.status()["id"])
+
+    def until_state(self, *states: str) -> dict[str, Any]:
+        until(lambda: self.status()["state"] in states, f"{self.name} is {states}", pause=0.2)
+        return self.status()
+
+    def until_lines(self, attempt: int = 0, nodes: int = 2) -> None:
+        """Wait until more has been written by each node."""
+        paths = [self.folder / f"logs/{attempt}/workers-{rank}.out" for rank in range(nodes)]
+        until(lambda: all(path.exists() for path in paths), "all have begun", pause=0.1)
+        before = [path.stat().st_size for path in paths]
+        until(
+            lambda: all(p.stat().st_size > size for p, size in zip(paths, before, strict=True)),
+            "more lines",
+            pause=0.1,
+        )
+
+    def waits_for(self) -> str:
+        return " ".join(str(node.get("waits_for") or "") for node in self.status()["nodes"])
+
+    def supervisor(self) -> int:
+        pid = run_lock.last_holder(RunDir(self.folder).lock)
+        assert pid is not None
+        return pid
+
+    def job(self, cluster: SlurmCluster) -> str:
+        (line,) = cluster.jobs()
+        return line.split()[0]
+
+    def end(self) -> dict[str, Any]:
+        self.flag.touch()
+        return self.until_state("SUCCEEDED", "FAILED", "CANCELED")
+
+
+def test_a_job_that_slurm_refuses(cluster: SlurmCluster) -> None:
+    words = ("run", "--engine", "slurm", "--set", "slurm.partition=nope", "--", "true")
+    done = muster(*words, code=1)
+    assert "Slurm refuses the job: invalid partition specified: nope" in done.stderr
+    done = muster("run", "--dry-run", *words[1:])
+    assert done.returncode == 2 and "invalid partition specified: nope" in done.stdout
+
+
+def test_more_nodes_than_there_are(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home, nodes=9)
+    until(lambda: "more" in run.waits_for(), "it says why it waits", pause=0.2)
+    assert "it needs more" in run.waits_for()
+    muster("cancel", run.name, code=0)
+    assert run.until_state("CANCELED")
+
+
+def test_a_job_that_is_held(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home, "--set", "slurm.extra=[--hold]")
+    until(lambda: "scontrol release" in run.waits_for(), "it says why it waits", pause=0.2)
+    cluster.run("scontrol", "release", run.job(cluster))
+    run.until_lines()
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_job_that_is_canceled_in_slurm(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home)
+    run.until_lines()
+    cluster.run("scancel", run.job(cluster))
+    cause = run.until_state("FAILED")["cause"]
+    assert (cause["reason"], "canceled" in cause["message"]) == ("node_lost", True)
+
+
+def test_a_restart_after_a_lost_job(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home, "--set", "failure.max_restarts=2")
+    run.until_lines()
+    first = run.job(cluster)
+    cluster.run("scancel", "--signal=KILL", first)
+    run.until_lines(attempt=1)
+    assert run.job(cluster) != first
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_node_that_is_down_is_replaced_by_a_spare_one(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    run = Counting(own_home, "--set", "slurm.spares=1", "--set", "failure.max_restarts=2")
+    run.until_lines()
+    job = run.job(cluster)
+    lost = run.status()["nodes"][1]["host"]
+    try:
+        cluster.run("scontrol", "update", f"nodename={lost}", "state=down", "reason=test")
+        run.until_lines(attempt=1)
+        assert run.job(cluster) == job
+        assert lost not in [node["host"] for node in run.status()["nodes"]]
+        assert run.end()["state"] == "SUCCEEDED"
+    finally:
+        with contextlib.suppress(subprocess.SubprocessError):  # it may be back by itself
+            cluster.run("scontrol", "update", f"nodename={lost}", "state=resume")
+
+
+def test_a_controller_that_is_away_for_a_while(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home)
+    run.until_lines()
+    cluster.stop_controller()
+    run.until_lines()
+    cluster.start_controller()
+    run.until_lines()
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_run_that_starts_while_the_controller_is_away(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    cluster.stop_controller()
+    try:
+        run = Counting(own_home, "--set", "engine=slurm")
+        until(lambda: "does not answer" in run.waits_for(), "it says so", pause=0.5)
+    finally:
+        cluster.start_controller()
+    run.until_lines()
+    assert len(cluster.jobs()) == 1
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_supervisor_that_is_killed(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home)
+    run.until_lines()
+    job = run.job(cluster)
+    for _ in range(2):
+        os.kill(run.supervisor(), signal.SIGKILL)
+        run.status()  # any command has another one started
+        run.until_lines()
+    assert run.job(cluster) == job
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_supervisor_that_is_killed_while_the_job_waits(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    run = Counting(own_home, "--set", "slurm.extra=[--hold]")
+    until(lambda: "scontrol release" in run.waits_for(), "it waits", pause=0.2)
+    os.kill(run.supervisor(), signal.SIGKILL)
+    cluster.run("scontrol", "release", run.job(cluster))
+    run.until_lines()
+    assert len(cluster.jobs()) == 1
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_submission_whose_answer_was_lost(cluster: SlurmCluster, own_home: Path) -> None:
+    """The supervisor is killed before it has recorded the job, which is not submitted again."""
+    run = Counting(own_home, "--set", "slurm.extra=[--hold]")
+    until(lambda: "scontrol release" in run.waits_for(), "it waits", pause=0.2)
+    job, file = run.job(cluster), run.folder / RECORD
+    os.kill(run.supervisor(), signal.SIGKILL)
+    record = read_record(file)
+    assert record is not None and [one.job for one in record.allocations] == [int(job)]
+    unknown = tuple(Allocation(one.number, one.slots) for one in record.allocations)
+    write_record(file, type(record)(record.folder, unknown, record.next))
+    run.status()  # any command has another one started
+    cluster.run("scontrol", "release", job)
+    run.until_lines()
+    assert run.job(cluster) == job
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+def test_a_second_job_of_a_run_ends_at_once(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home)
+    run.until_lines()
+    job = run.job(cluster)
+    script = cluster.run("scontrol", "write", "batch_script", job, "-")
+    file = own_home / "again.sh"
+    file.write_text(script)
+    cluster.run("sbatch", str(file))
+    until(lambda: [line.split()[0] for line in cluster.jobs()] == [job], "it has ended")
+    run.until_lines()
+    assert run.end()["state"] == "SUCCEEDED"
+
+
+@pytest.mark.slow
+def test_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home, "--set", "slurm.time=1")
+    cause = run.until_state("FAILED")["cause"]
+    assert (cause["reason"], "out of time" in cause["message"]) == ("node_lost", True)
+
+
+def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home)
+    run.until_lines()
+    folder = RunDir(run.folder)
+    os.kill(run.supervisor(), signal.SIGKILL)
+    clean_up.end_jobs(folder, folder.path.name, {**os.environ, **cluster.environ})
+    assert cluster.jobs() == []
+    run.until_state("FAILED", "IN_PROGRESS", "CANCELED")
+    muster("cancel", run.name)
+    run.until_state("FAILED", "CANCELED")
+
+
+def test_slurm_that_is_absent(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(own_home))
+    done = muster("run", "--engine", "slurm", "--", "true", code=2)
+    assert "sbatch, squeue, srun of Slurm is not installed" in done.stderr
+
+
+def test_what_is_found(cluster: SlurmCluster) -> None:
+    done = muster("engines", "add", "slurm", "--partition", "nope", "--python", sys.executable)
+    assert done.returncode == 1 and "there is no nope" in done.stdout
+    done = muster("engines", "add", "slurm", "--partition", "main", "--replace", code=0)
+    assert "version 22" in done.stdout or "version 2" in done.stdout
+    assert "main (4 nodes, limit infinite)" in done.stdout
+    assert "nodes reach this machine at 127.0.0.1" in done.stdout

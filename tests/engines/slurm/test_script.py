@@ -1,0 +1,155 @@
+"""The scripts that are submitted, and the options that they pass on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.conftest import PlanOf
+from muster.engines.slurm import script
+from muster.engines.slurm.options import flags, merged, option_problems
+
+
+def lines(text: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
+
+
+def script_of(plan: Any, **defaults: Any) -> str:
+    parts = script.components(plan, range(len(plan.nodes)), defaults)
+    return script.batch_script("muster-r1.0", "demo-1", "/shared/r1", parts)
+
+
+def test_groups_with_equal_needs_are_one_component(plan_of: PlanOf) -> None:
+    group = {"nodes": 2, "command": ["true"]}
+    plan = plan_of(
+        command=None,
+        node_groups=[
+            {"name": "a", **group},
+            {"name": "b", **group, "resources": {"cpus": 1.5, "memory": "1GiB", "gpus": 2}},
+            {"name": "c", **group, "nodes": 1},
+        ],
+    )
+    parts = script.components(plan, range(5), {"account": "lab"})
+    assert [part.slots for part in parts] == [(0, 1, 4), (2, 3)]
+    text = script_of(plan, account="lab")
+    first, second = " ".join(lines(text)).split(" hetjob ")
+    assert first.endswith("--nodes=3 --ntasks-per-node=1 --no-kill --account=lab")
+    of_b = "--cpus-per-task=2 --mem=1048576K --gpus-per-node=2 --account=lab"
+    assert second == f"--nodes=2 --ntasks-per-node=1 --no-kill {of_b}"
+    assert text.endswith(
+        "--het-group=0 --nodes=3 --ntasks=3 --ntasks-per-node=1 sh /shared/r1/node.sh 0-1 4-4 2-3"
+        " : --het-group=1 --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=2"
+        " sh /shared/r1/node.sh 0-1 4-4 2-3\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, []),
+        ({"max_runtime": "10m"}, ["--time=16"]),  # 10 min, 10 s to end, 5 min to start and collect
+        ({"max_runtime": "10m", "checkpoint": {"grace": "2m"}}, ["--time=18"]),
+        ({"max_runtime": "10m", "slurm": {"time": "1-00"}}, ["--time=1-00"]),
+    ],
+)
+def test_a_job_ends_after_its_run(
+    plan_of: PlanOf, spec: dict[str, Any], expected: list[str]
+) -> None:
+    found = lines(script_of(plan_of(**spec)))
+    assert [one for one in found if one.startswith("--time")] == expected
+
+
+def test_a_job_replaces_defaults_of_the_profile(plan_of: PlanOf) -> None:
+    plan = plan_of(slurm={"partition": "gpu", "spares": 1, "extra": ["--mail-type=END"]})
+    found = lines(script_of(plan, partition="cpu", account="lab", extra=["--nice=5"]))
+    assert "--partition=gpu" in found and "--account=lab" in found and "--exclusive" not in found
+    assert found[-2:] == ["--nice=5", "--mail-type=END"]
+    assert "--nodes=2 --ntasks-per-node=1" in found  # with the spare one
+
+
+def test_gpus_are_given_once(plan_of: PlanOf) -> None:
+    plan = plan_of(resources={"gpus": 2}, slurm={"gres": "gpu:a100:2"})
+    assert [one for one in lines(script_of(plan)) if "gpu" in one] == ["--gres=gpu:a100:2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"time": "soon"}, "time"),
+        ({"account": "a\nb"}, "account"),
+        ({"account": ""}, "account"),
+        ({"partition": 'a"b'}, "partition"),
+        ({"exclusive": "yes"}, "exclusive"),
+        ({"spares": -1}, "spares"),
+        ({"spares": True}, "spares"),
+        ({"extra": "--x"}, "extra"),
+        ({"extra": ["x"]}, "extra[0]"),
+        ({"extra": ["--ok", "--nodes=3"]}, "extra[1]"),
+        ({"extra": ["-N3"]}, "extra[0]"),
+        ({"extra": ["--array 1-3"]}, "extra[0]"),
+    ],
+)
+def test_options_that_cannot_be_passed_on(options: dict[str, Any], path: str) -> None:
+    assert [problem.path for problem in option_problems(options)] == [path]
+
+
+@pytest.mark.parametrize("time", ["90", "12:00", "12:00:00", "2-00", "2-00:30:00", "UNLIMITED"])
+def test_time_limits_of_slurm(time: str) -> None:
+    assert not list(option_problems({"time": time}))
+    assert flags(merged({"time": "1"}, {"time": time})) == [f"--time={time}"]
+
+
+def test_ranges() -> None:
+    assert script.ranges([0, 1, 2, 5, 7, 8]) == "0-2 5-5 7-8"
+
+
+@pytest.mark.parametrize(("task", "slot"), [(0, 3), (1, 4), (2, 9), (3, None)])
+def test_each_task_serves_a_slot(tmp_path: Path, task: int, slot: int | None) -> None:
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho "$@ with $(cat)"\n')
+    program.chmod(0o755)
+    (tmp_path / "environment").write_text(script.environment_script({"A": "it's\n1"}))
+    for number in (3, 4, 9):
+        (tmp_path / f"{number}.settings").write_text(f"settings {number}")
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
+    (tmp_path / "node.sh").write_text(text)
+    argv = ["sh", str(tmp_path / "node.sh"), "3-4", "9-9"]
+    env = {"SLURM_PROCID": str(task), "PATH": "/usr/bin:/bin"}
+    assert subprocess.run(argv, env=env, check=False).returncode == 0
+    logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
+    said = f"-IS /p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
+    assert logs == ({} if slot is None else {f"{slot}.log": said})
+
+
+def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho up\n[ -e again ] || { touch again; kill -KILL $$; }\n")
+    program.chmod(0o755)
+    for name in ("environment", "0.settings"):
+        (tmp_path / name).touch()
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
+    (tmp_path / "node.sh").write_text(text)
+    env = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["sh", str(tmp_path / "node.sh"), "0-0"], env=env, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "0.log").read_text().splitlines().count("up") == 2
+
+
+def test_a_python_that_is_missing_is_named(tmp_path: Path) -> None:
+    for name in ("environment", "0.settings"):
+        (tmp_path / name).touch()
+    text = script.node_script(str(tmp_path), "/no/python", "/p.pyz", "/nodes/r1")
+    (tmp_path / "node.sh").write_text(text)
+    argv = ["sh", str(tmp_path / "node.sh"), "0-0"]
+    env = {"SLURM_PROCID": "0", "PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n7"}
+    assert subprocess.run(argv, env=env, check=False).returncode == 127
+    text = (tmp_path / "0.log").read_text()
+    assert text == "muster: there is no /no/python on n7; set `python` in the profile\n"
+
+
+def test_variables_of_the_submitter() -> None:
+    environ = {"B": "x y", "A": "$HOME", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert script.environment_script(environ) == "export A='$HOME'\nexport B='x y'\n"
