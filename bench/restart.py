@@ -3,8 +3,8 @@
 Measured from the message that makes one node's program fail until the run's event log shows every
 node running again, including agents, controller and store. `recreate` gives each replica new nodes
 as soon as its old ones are removed, and there is one replica; in place, only processes are new. The
-floor is the time a shell needs to end and restart the same number of processes. At last in place
-over ssh, with sshd on loopback.
+floor is the time a shell needs to end and restart the same number of processes. At last four nodes
+in place on other engines, all on this machine: over ssh, on Slurm, and in containers of Podman.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import fresh_home
 
 import muster
 
-if TYPE_CHECKING:
-    from support.ssh_hosts import Sshd
-
+#: Adds an engine to a MUSTER_HOME.
+AddEngine = Callable[[Path], object]
 ROUNDS = 5
 #: The last node fails on request, in its first incarnation.
 PROGRAM = """
@@ -52,13 +52,13 @@ def floor(nodes: int) -> float:
         return time.perf_counter() - start
 
 
-def restart(nodes: int, strategy: str, sshd: Sshd | None = None) -> float:
-    """Seconds from the failure to all running again. sshd: None: on the local engine."""
+def restart(
+    nodes: int, strategy: str, engine: str = "local", add: AddEngine | None = None
+) -> float:
+    """Seconds from the failure to all running again. add: adds the engine."""
     with fresh_home() as home:
-        if sshd is not None:
-            from support.ssh_hosts import add_engine
-
-            add_engine(home, sshd, slots=nodes)
+        if add is not None:
+            add(home)
         fifo, spec = home / "fifo", home / "job.json"
         os.mkfifo(fifo)
         job = {
@@ -66,7 +66,7 @@ def restart(nodes: int, strategy: str, sshd: Sshd | None = None) -> float:
             "command": ["sh", "-c", PROGRAM],
             "env": {"FIFO": str(fifo)},
             "nodes": nodes,
-            "engine": "local" if sshd is None else "hosts",
+            "engine": engine,
             "failure": {"max_restarts": 1, "strategy": strategy},
         }
         spec.write_text(json.dumps(job))
@@ -109,19 +109,37 @@ def main() -> None:
             flush=True,
         )
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from support.ssh_hosts import Sshd
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, engines(Path(folder)) as added:
+        taken = {name: [] for name in ("local", *added)}
+        for _ in range(ROUNDS):
+            taken["local"].append(restart(4, "in_place"))
+            for name, add in added.items():
+                taken[name].append(restart(4, "in_place", name, add))
+    middle = {name: statistics.median(times) * 1000 for name, times in taken.items()}
+    for name in added:
+        ratio = middle[name] / middle["local"]
+        print(f"4 nodes in place, engine {name}: {middle[name]:.1f}ms, {ratio:.1f} x local")
 
-    with tempfile.TemporaryDirectory(prefix="sshd-") as folder:
-        sshd = Sshd(Path(folder))
-        try:
-            here, there = [], []
-            for _ in range(ROUNDS):
-                here.append(restart(4, "in_place"))
-                there.append(restart(4, "in_place", sshd))
-        finally:
-            sshd.stop()
-    local, hosts = statistics.median(here), statistics.median(there)
-    print(f"4 nodes in place over ssh: {hosts * 1000:.1f}ms, {hosts / local:.1f} x local")
+
+@contextmanager
+def engines(folder: Path) -> Iterator[dict[str, AddEngine]]:
+    """What adds each engine, while its machines run."""
+    from support import podman_service, slurm_cluster, ssh_hosts
+
+    sshd = ssh_hosts.Sshd(folder)
+    cluster = slurm_cluster.SlurmCluster(folder / "slurm")
+    os.environ |= cluster.environ
+    podman = podman_service.PodmanService(folder / "podman")
+    try:
+        yield {
+            "hosts": lambda home: ssh_hosts.add_engine(home, sshd, slots=4),
+            "slurm": slurm_cluster.add_engine,
+            "container": lambda home: podman_service.add_engine(home, podman),
+        }
+    finally:
+        podman.close()
+        cluster.stop()
+        sshd.stop()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_the_names_of_profiles(home: Home) -> None:
         ("a = " + "[" * 100_000, None, "not TOML: it is nested too deeply"),
         ('hosts = ["gpu1"]\n', None, "kind: must be a kind of engine"),
         ('# mine\nkind = 1\nhosts = ["gpu1"]\n', 2, "kind: must be a kind of engine"),
-        ('\nkind = "slurm"\n', 2, "kind: no kind of engine is named 'slurm' (there is hosts)"),
+        ('\nkind = "pbs"\n', 2, "kind: no kind of engine is named 'pbs' (there is container, "),
         (
             'kind = "hosts"\nhosts = ["a"]\n\nslots = 0\n',
             4,

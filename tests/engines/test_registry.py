@@ -47,8 +47,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     importlib.invalidate_caches()
     registry._plug_in.cache_clear()
-    for module in ("muster.engines.registry", "muster.engines.installed"):
-        monkeypatch.setattr(f"{module}.DEFAULT_KINDS", frozenset())
     yield folder
     sys.modules.pop("broken", None)
     registry._plug_in.cache_clear()
@@ -191,12 +189,9 @@ def test_engines_that_cannot_be_used_are_listed_with_the_reason(site: Path) -> N
     assert ["local", "built", "in", "yes"] in listed
     assert ["broken", "muster-broken", "1.0", "no"] in listed
     assert ["empty", "muster-empty", "1.0", "no"] in listed
-    first = lines.index("broken cannot be used here: no daemon runs")
-    assert lines[first : first + 3] == [
-        "broken cannot be used here: no daemon runs",
-        "'empty' in muster-empty 1.0 cannot be loaded: "
-        "AttributeError(\"module 'empty' has no attribute 'Engine'\")",
-    ]
+    assert "broken cannot be used here: no daemon runs" in lines
+    text = "AttributeError(\"module 'empty' has no attribute 'Engine'\")"
+    assert f"'empty' in muster-empty 1.0 cannot be loaded: {text}" in lines
 
 
 def test_a_name_may_not_be_taken_twice(site: Path) -> None:

@@ -38,12 +38,11 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-DETACHED = ("servers", "dialed", "hosts", "container", "slurm", _PLUG_IN)
+_REMOTE = ("servers", "dialed", "hosts", "container", "slurm")
+DETACHED = (*_REMOTE, _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
-REAL_KINDS = (
-    [_PLUG_IN] if _PLUG_IN else [*KINDS, "servers", "dialed", "hosts", "container", "slurm"]
-)
+REAL_KINDS = [_PLUG_IN] if _PLUG_IN else [*KINDS, *_REMOTE]
 ALL_KINDS = [*REAL_KINDS, *(() if _PLUG_IN else SIMULATED)]
 
 
