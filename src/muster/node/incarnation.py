@@ -9,7 +9,14 @@ import signal
 import time
 from typing import Dict, List, Sequence
 
-from muster.node import incarnation_files, launch_record, messages, metrics, processes
+from muster.node import (
+    given_files,
+    incarnation_files,
+    launch_record,
+    messages,
+    metrics,
+    processes,
+)
 from muster.node.channel import Channel
 from muster.node.disk_usage import DiskUsage, is_full
 from muster.node.exit_report import ExitReporter
@@ -73,6 +80,8 @@ class Incarnation:
         report = self._reporter.report()
         if self._program_started and self._launch.program:
             report = report._replace(metrics=self._metrics())
+        if self._launch.given and not self._launch.contained:
+            given_files.remove(self._launch.given)
         if self._launch.of_array:
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(self._launch.output_folder)
@@ -104,6 +113,8 @@ class Incarnation:
         try:
             for folder in launch.fresh:
                 empty_folder(folder)
+            if launch.given:
+                given_files.write(launch.given)
             os.makedirs(launch.output_folder, exist_ok=True)
             os.chdir(launch.cwd)
             incarnation_files.prepare_outputs(launch)

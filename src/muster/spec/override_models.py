@@ -175,7 +175,9 @@ OF_THE_JOB = (
     "notebook",
     "requirements",
     "conda",
+    "secrets",
     "framework",
+    "host_aliases",
     "annotations",
 )
 #: Options of `muster run` with the same names.

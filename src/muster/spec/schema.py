@@ -29,6 +29,7 @@ _MODELS = (
     models.Array,
     models.Resources,
     models.Mount,
+    models.MountFile,
     models.StartupProbe,
     sources.Git,
     sources.Notebook,

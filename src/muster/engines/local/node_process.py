@@ -23,7 +23,7 @@ from muster.engines.local.network import addresses
 from muster.engines.local.place_code import overlay_folder
 from muster.errors import EngineError, MusterError
 from muster.frameworks.base import Network
-from muster.node import messages
+from muster.node import given_files, messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.control_groups import NodeGroups
@@ -48,6 +48,8 @@ class NodeSetup(Struct, frozen=True):
     folder: Path
     work: Path
     mounts: tuple[MountPlan, ...]
+    #: Whether all nodes of the group have these mounts.
+    fixed_mounts: bool
     #: The folder of each mount source.
     sources: Mapping[str, Path]
     #: Folders that no mount may hide.
@@ -208,12 +210,14 @@ def _renew(
     setup: NodeSetup, found: tuple[object, ...], restart: messages.Restart | messages.Launch
 ) -> list[str] | None:
     """Empty the slot, which a replica of an array has used, for the next one. Returns the command
-    line of its program; None if it needs a new agent: for an overlay of its own, or because the
-    replica has changed what the next one would have of it.
+    line of its program; None if it needs a new agent: for an overlay or mounts of its own, or
+    because the replica has changed what the next one would have of it.
 
     found: what `_shared` was before the first replica.
     """
     if os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found:
+        return None
+    if setup.isolation.namespaces and not setup.fixed_mounts:
         return None
     launch = restart.launch
     os.chdir("/")
@@ -272,6 +276,12 @@ def _enter_namespaces(setup: NodeSetup) -> None:
         namespaces.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
     if setup.disk is not None:
         node_folders.mount_disk_image(setup.folder, setup.disk)
+    if setup.launch.given:  # in memory, for the node alone
+        folder = f"{setup.folder}/{given_files.FOLDER}"
+        os.makedirs(folder, exist_ok=True)
+        flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
+        namespaces.mount("tmpfs", folder, "tmpfs", flags, "mode=755")
+        given_files.write(setup.launch.given)
     mounts.bind_mounts(setup.mounts, setup.sources, setup.folder, setup.required)
     if setup.metadata is not None:
         node_folders.link_metadata(setup.metadata)

@@ -186,7 +186,8 @@ def _unmounted(plan: RunPlan) -> list[str]:
     for mount in every:
         if not (_shows_itself(mount) or mount.path.startswith("/mnt/")):
             what = "this machine's" if Path(mount.path).is_dir() else "not there"
-            where = f"without namespaces nodes find {mount.source} at ${mount.variable}"
+            source = "its files" if mount.kind == "files" else mount.source
+            where = f"without namespaces nodes find {source} at ${mount.variable}"
             notes.append(f"{mount.path} is {what}: {where}")
     return notes
 

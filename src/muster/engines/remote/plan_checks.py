@@ -86,6 +86,8 @@ def notes(plan: RunPlan) -> list[str]:
 
 def _notes_of(mount: MountPlan, *, several: bool) -> list[str]:
     found, source = [], redacted(mount.source)
+    if mount.kind == "files":
+        source = "its files"
     if not mount.path.startswith("/mnt/") and mount.path != mount.source:
         found.append(f"{mount.path} is not there: nodes find {source} at ${mount.variable}")
     if mount.kind in ("directory", "url") and several:

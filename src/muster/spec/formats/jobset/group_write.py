@@ -119,7 +119,7 @@ def _metadata(given: Metadata) -> dict[str, Any]:
 
 def _has_node_folder(group: NodeGroup) -> bool:
     """Whether nodes have a folder that is kept when their program restarts in place."""
-    return any(mount.source.startswith(NODE) for mount in group.mounts)
+    return any((mount.source or "").startswith(NODE) for mount in group.mounts)
 
 
 def _pod(

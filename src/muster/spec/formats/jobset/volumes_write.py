@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.spec.formats.jobset.volumes_read import INCARNATION, KEPT, NODE, OWN_TMP, RUN
 from muster.spec.formats.notes import Loss
-from muster.spec.models import Mount, NodeGroup
+from muster.spec.models import NodeGroup
 
 _EXPORT = re.compile(r"nfs://([^/]+)(/.*)|([^/:]+):(/.*)")
 #: A spec has neither the size of a claim nor its access modes.
@@ -26,8 +26,8 @@ class Volumes:
         self._claims: dict[str, str] = {}
         self.losses: list[Loss] = []
         for mount in (mount for group in groups for mount in group.mounts):
-            name = self._claim_template(mount.source)
-            if name is not None and mount.source not in self._claims:
+            name = None if mount.source is None else self._claim_template(mount.source)
+            if name is not None and mount.source is not None and mount.source not in self._claims:
                 self._claims[mount.source] = _free(name, self._claims.values())
 
     def of_group(
@@ -40,23 +40,27 @@ class Volumes:
         for number, mount in enumerate(group.mounts):
             if mount == OWN_TMP:
                 continue
-            name = self._claims.get(mount.source)
-            if name is None and mount.source not in volumes:
-                kind = _kind(mount.source)
+            source = mount.source
+            if source is None:
+                self.losses.append(Loss(f"{path}.mounts[{number}]", "TODO"))
+                continue
+            name = self._claims.get(source)
+            if name is None and source not in volumes:
+                kind = _kind(source)
                 if kind is None:
-                    why = f"{mount.source} is left out; a volume cannot be a URL"
+                    why = f"{source} is left out; a volume cannot be a URL"
                     self.losses.append(Loss(f"{path}.mounts[{number}]", why))
                     continue
                 taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
-                volumes[mount.source] = {"name": _free(_volume_name(mount), taken), **kind}
-            name = name or volumes[mount.source]["name"]
-            if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
+                volumes[source] = {"name": _free(_volume_name(source), taken), **kind}
+            name = name or volumes[source]["name"]
+            if source.startswith((NODE, RUN)) and not source.endswith(f"/{name}"):
                 why = f"is named {name} in the JobSet"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
-            if mount.source.startswith(INCARNATION) and kept:
+            if source.startswith(INCARNATION) and kept:
                 why = "is not emptied there when a program restarts"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
-            if mount.source.startswith(NODE) and not kept:
+            if source.startswith(NODE) and not kept:
                 why = "is empty there when a program restarts, in a new pod"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
             seen: dict[str, Any] = {"name": name, "mountPath": mount.destination}
@@ -99,11 +103,11 @@ def _kind(source: str) -> dict[str, Any] | None:
     return {"hostPath": {"path": source}}
 
 
-def _volume_name(mount: Mount) -> str:
+def _volume_name(source: str) -> str:
     for start in (NODE, INCARNATION, KEPT):
-        if mount.source.startswith(start):
-            return mount.source.removeprefix(start)
-    return mount.source
+        if source.startswith(start):
+            return source.removeprefix(start)
+    return source
 
 
 def _free(preferred: str, taken: Collection[str]) -> str:
