@@ -64,6 +64,14 @@ def _ensure_source(mount: MountPlan, sources: Mapping[str, Path], folder: Path) 
     return part
 
 
+def make_parts(mounts: Iterable[MountPlan], sources: Mapping[str, Path], folder: Path) -> None:
+    """Make the folders that are mounted by themselves, in scratch folders that were emptied.
+    folder: the node's."""
+    for mount in mounts:
+        if mount.sub_path is not None:
+            _ensure_source(mount, sources, folder)
+
+
 def _ensure_whole(mount: MountPlan, sources: Mapping[str, Path], folder: Path) -> str:
     if mount.kind == "files":  # the node writes them
         return mount_folder(str(folder), mount.variable)

@@ -48,7 +48,7 @@ class NodeSetup(Struct, frozen=True):
     folder: Path
     work: Path
     mounts: tuple[MountPlan, ...]
-    #: Whether all nodes of the group have these mounts.
+    #: Whether other nodes of the group can have these mounts, after they were emptied.
     fixed_mounts: bool
     #: The folder of each mount source.
     sources: Mapping[str, Path]
@@ -215,9 +215,8 @@ def _renew(
 
     found: what `_shared` was before the first replica.
     """
-    if os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found:
-        return None
-    if setup.isolation.namespaces and not setup.fixed_mounts:
+    changed = os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found
+    if changed or not setup.fixed_mounts:
         return None
     launch = restart.launch
     os.chdir("/")
@@ -253,6 +252,8 @@ def _set_up(setup: NodeSetup) -> list[str]:
         setup.limits.join()
     if setup.isolation.namespaces:
         _enter_namespaces(setup)
+    else:
+        mounts.make_parts(setup.mounts, setup.sources, setup.folder)
     command = _prepare_code(setup, setup.launch)
     _ensure_working_dir(setup, setup.launch)
     mounts.link_into_working_dir(

@@ -72,6 +72,7 @@ def notes(plan: RunPlan) -> list[str]:
             if mount.read_only and mount.kind == "directory"
         ]
         found += _unmounted(plan)
+        found += _host_notes(plan)
     found += _limit_notes(plan, machine)
     return found
 
@@ -190,6 +191,15 @@ def _unmounted(plan: RunPlan) -> list[str]:
             where = f"without namespaces nodes find {source} at ${mount.variable}"
             notes.append(f"{mount.path} is {what}: {where}")
     return notes
+
+
+def _host_notes(plan: RunPlan) -> list[str]:
+    """Notes about host names without a mount namespace."""
+    from muster.engines.local.network.addresses import wrapper  # few runs have host names
+
+    if not plan.host_aliases or wrapper() is not None:
+        return []
+    return ["host_aliases have no effect without namespaces: install libnss-wrapper"]
 
 
 def _shows_itself(mount: MountPlan) -> bool:

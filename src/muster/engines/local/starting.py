@@ -43,7 +43,7 @@ from muster.node.files import open_or_replace
 from muster.node.launch_message import LaunchMessage
 from muster.node.machine import count_cpus, count_memory
 from muster.plan.environment import EngineValues, submitted
-from muster.plan.model import EnvironmentPlan, GroupPlan, NodePlan, RunPlan
+from muster.plan.model import EnvironmentPlan, GroupPlan, MountPlan, NodePlan, RunPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 
@@ -276,7 +276,7 @@ class Starter:
             folder=self._run_dir.node(slot),
             work=self._work(slot),
             mounts=shown,
-            fixed_mounts=shown[: len(group.mounts)] == group.mounts,
+            fixed_mounts=all(map(_is_fixed, group.mounts)),
             metadata=self._cluster_file(node) if documented else None,
             sources=self.sources,
             required=self._required,
@@ -289,6 +289,13 @@ class Starter:
             short=self._short(slot) if _uses_short_folder(group, launch) else None,
             log=None if self._context.alone else self._run_dir.supervisor_log,
         )
+
+
+def _is_fixed(mount: MountPlan) -> bool:
+    """Whether the mount of one node can be that of another. A folder that is mounted by itself is
+    gone when the scratch folder that it is in has been emptied."""
+    part = mount.sub_path
+    return part is None or (mount.kind != "scratch" and "${" not in part)
 
 
 def _prepare_code(

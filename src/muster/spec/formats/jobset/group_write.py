@@ -143,6 +143,11 @@ def _pod(
     pod["containers"] = [container]
     if volumes:
         pod["volumes"] = volumes
+    if context.spec.host_aliases:
+        pod["hostAliases"] = [
+            {"ip": address, "hostnames": list(names)}
+            for address, names in context.spec.host_aliases.items()
+        ]
     return pod, losses
 
 
