@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from muster.engines.local.namespaces import probe
+from muster.engines.local.network.addresses import wrapper
 from support.command import muster
+from support.faults import until
 from support.plugins import install_servers
 
 PASSWORD, USER = "s3cr3t-qwerty", "admin-zz9"
@@ -166,3 +168,82 @@ def test_a_manifest_gets_its_values_and_nothing_shows_them(
         assert secret not in shown
         assert [name for name, text in kept.items() if secret in text] == []
     assert "***" in shown
+
+
+def test_large_files_arrive_whole_also_in_restarts(engine: list[str], tmp_path: Path) -> None:
+    """More than a socket takes at once."""
+    content = "".join(f"{n:07d}\n" for n in range((1 << 20) // 8 - 2))
+    files = {"large": content, "last": "${attempt}"}
+    script = """
+        cd $MUSTER_MOUNT_L; echo $(wc -c < large) $(tail -n1 large) $(cat last)
+        exit $((1 - MUSTER_ATTEMPT))
+    """
+    job = {
+        "name": "large",
+        "command": ["sh", "-c", script],
+        "mounts": [{"path": "l", "files": files}],
+        "failure": {"max_restarts": 1, "strategy": "in_place"},
+    }
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(job))
+    done = muster("run", str(path), *engine, code=0)
+    found = [line for line in done.stdout.splitlines() if "0131069" in line]
+    assert [line.rpartition("0131069 ")[2] for line in found] == ["0", "1"]
+    assert f" {len(content)} " in f" {found[0]}"
+
+
+def test_replicas_of_an_array_get_their_own_files(engine: list[str], tmp_path: Path) -> None:
+    """Also those that take over the place of another one, in folders of their own."""
+    job = {
+        "name": "each",
+        "command": [
+            "sh",
+            "-c",
+            "cat $MUSTER_MOUNT_F/lr; ls $MUSTER_MOUNT_D; touch $MUSTER_MOUNT_D/x",
+        ],
+        "array": {"lr": "1..4"},
+        "parallelism": 1,
+        "mounts": [
+            {"path": "f", "files": {"lr": "lr ${param.lr}\n"}},
+            {"path": "d", "source": "scratch:node/d", "sub_path": "of-${param.lr}"},
+        ],
+    }
+    path = tmp_path / "each.json"
+    path.write_text(json.dumps(job))
+    done = muster("run", str(path), *engine, code=0)
+    lines = [line.rpartition("lr ")[2] for line in done.stdout.splitlines()]
+    assert lines == ["1", "2", "3", "4"]
+
+
+def test_a_resumed_run_has_its_files_again(engine: list[str], tmp_path: Path) -> None:
+    job = {
+        "name": "again",
+        "command": ["sh", "-c", "cat $MUSTER_MOUNT_F/at; test $MUSTER_ATTEMPT = 1 || sleep 1000"],
+        "secrets": {"x": PASSWORD},
+        "mounts": [{"path": "f", "files": {"at": "at ${attempt}\n", "x": "${secret.x}"}}],
+    }
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps(job))
+    muster("run", str(path), "--detach", *engine, code=0)
+    until(lambda: "at 0" in muster("logs", "again-1").stdout, "the program has printed")
+    muster("runs", "suspend", "again-1", code=0)
+    muster("runs", "resume", "again-1", code=0)
+    done = muster("logs", "again-1", "--follow", code=0)
+    assert "at 1" in done.stdout
+
+
+def test_host_aliases(engine: list[str], tmp_path: Path) -> None:
+    job = {
+        "name": "names",
+        "command": ["getent", "hosts", "db.example.com"],
+        "host_aliases": {"10.9.8.7": ["db.example.com", "db"]},
+    }
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps(job))
+    done = muster("run", str(path), *engine)
+    if engine:
+        assert "engine servers does not change the hosts files of its machines" in done.stderr
+    elif os.environ["MUSTER_ISOLATION"] == "namespaces" or wrapper() is not None:
+        assert "10.9.8.7" in done.stdout
+    else:
+        assert "host_aliases have no effect without namespaces" in done.stderr

@@ -35,7 +35,6 @@ from muster.plan.model import GroupPlan, MountPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
-from muster.spec.values import is_file_path
 from muster.storage.home import RunDir
 from muster.storage.mount_sources import named_source
 
@@ -197,6 +196,8 @@ def emptied_mounts(mounts: Iterable[MountPlan]) -> list[MountPlan]:
 
 
 def _sub_path(mount: MountPlan, facts: Facts) -> str:
+    from muster.spec.values import is_file_path  # few mounts have parts
+
     filled = facts.fill(mount.sub_path or "")
     if not is_file_path(filled):
         raise OSError(f"{filled!r}, the sub_path of {mount.path}, does not lead into the mount")

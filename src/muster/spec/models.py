@@ -120,9 +120,9 @@ class Mount(Struct, frozen=True, kw_only=True):
     restart), scratch:run/NAME (shared by the run's nodes), or volume:NAME (kept under
     MUSTER_HOME/volumes and shared by runs). Scratch directories are deleted with the run."""
     files: dict[FilePath, MountFileField] = field(default_factory=dict)
-    """Files with given content instead of a source, by their paths below the mount; at most 1 MiB
-    in all. They are written anew at each start of a program, with the values of its node, and are
-    mounted read-only."""
+    """Files with given content instead of a source, by their paths below the mount; at most 1 MiB,
+    and 2 MiB in all mounts of a node. They are written anew at each start of a program, with the
+    values of its node, and are mounted read-only."""
     sub_path: Text | None = None
     """Mount only this file or directory of the source or of the files. Placeholders as in node_env,
     but none that differ between attempts. A directory is created if it is missing."""

@@ -141,6 +141,26 @@ def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
+        if any(mount.files for mount in group.mounts):
+            from muster.spec.rules.mount_files import too_much  # few mounts have any
+
+            yield from too_much(f"{path}.mounts", (*spec.mounts, *group.mounts), spec.secrets)
+
+
+def incomplete_mounts(spec: JobSpec) -> Iterator[Problem]:
+    """Mounts of nothing, and of parts that are not there."""
+    levels = [("mounts", spec.mounts)]
+    levels += [(f"node_groups[{n}].mounts", g.mounts) for n, g in enumerate(spec.node_groups)]
+    for path, mounts in levels:
+        for number, mount in enumerate(mounts):
+            place = f"{path}[{number}]"
+            if mount.source is None and not mount.files:
+                text = "has neither source nor files"
+                yield Problem(place, text, "give exactly one of them")
+            elif mount.source is None and mount.sub_path is not None:
+                from muster.spec.rules.mount_files import missing_part  # few mounts have any
+
+                yield from missing_part(place, mount)
 
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
@@ -222,9 +242,8 @@ def _named(mount: Mount) -> str:
 
 def _content(path: str, mount: Mount) -> Iterator[Problem]:
     """Problems of a mount with given files, and of what is mounted of one."""
-    if (mount.source is None) == (not mount.files):
-        text = "has neither source nor files" if mount.source is None else "has source and files"
-        yield Problem(path, text, "give exactly one of them")
+    if mount.source is not None and mount.files:
+        yield Problem(path, "has source and files", "give exactly one of them")
     if mount.sub_path is not None and not is_file_path(mount.sub_path):
         text = f"{mount.sub_path} is not a path below the mount"
         yield Problem(f"{path}.sub_path", text, "write it without .. and without / at its ends")
