@@ -14,7 +14,6 @@ from muster.engines.base import RunContext
 from muster.engines.logs import NodeOutputs
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
-from muster.node.given_files import mount_folder
 from muster.node.launch_message import (
     GivenFile,
     LaunchMessage,
@@ -206,6 +205,10 @@ def _sub_path(mount: MountPlan, facts: Facts) -> str:
 
 def _given(folder: Path, mounts: Sequence[MountPlan], facts: Facts) -> list[GivenFile]:
     """The files of mounts whose content is given. folder: the node's."""
+    if not any(mount.files for mount in mounts):
+        return []
+    from muster.node.given_files import mount_folder  # few mounts have any
+
     return [
         GivenFile(
             os.path.join(mount_folder(str(folder), mount.variable), file.path),

@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from typing import List, Mapping, Sequence, Union
 
-from muster.node import clock, given_files, messages
+from muster.node import clock, messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.code import NODE, unpack
@@ -154,7 +154,10 @@ def _set_up(folder: str, archives: str, launch: messages.Launch) -> None:
     prepare(launch)
     if launch.code is not None:
         unpack(archives, launch.code)
-    given_files.write(launch.launch.given)
+    if launch.launch.given:
+        from muster.node import given_files  # few nodes have any
+
+        given_files.write(launch.launch.given)
     if launch.mounts:
         from muster.node.mounts import set_up  # few nodes have any
 

@@ -9,14 +9,7 @@ import signal
 import time
 from typing import Dict, List, Sequence
 
-from muster.node import (
-    given_files,
-    incarnation_files,
-    launch_record,
-    messages,
-    metrics,
-    processes,
-)
+from muster.node import incarnation_files, launch_record, messages, metrics, processes
 from muster.node.channel import Channel
 from muster.node.disk_usage import DiskUsage, is_full
 from muster.node.exit_report import ExitReporter
@@ -81,6 +74,8 @@ class Incarnation:
         if self._program_started and self._launch.program:
             report = report._replace(metrics=self._metrics())
         if self._launch.given and not self._launch.contained:
+            from muster.node import given_files
+
             given_files.remove(self._launch.given)
         if self._launch.of_array:
             with contextlib.suppress(OSError):  # it is not empty
@@ -114,6 +109,8 @@ class Incarnation:
             for folder in launch.fresh:
                 empty_folder(folder)
             if launch.given:
+                from muster.node import given_files  # few nodes have any
+
                 given_files.write(launch.given)
             os.makedirs(launch.output_folder, exist_ok=True)
             os.chdir(launch.cwd)

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from muster.engines.launch import emptied_mounts
 from muster.engines.local import namespaces
-from muster.node.given_files import mount_folder
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home, RunDir
 from muster.storage.mount_sources import named_source, nfs_export
@@ -74,6 +73,8 @@ def make_parts(mounts: Iterable[MountPlan], sources: Mapping[str, Path], folder:
 
 def _ensure_whole(mount: MountPlan, sources: Mapping[str, Path], folder: Path) -> str:
     if mount.kind == "files":  # the node writes them
+        from muster.node.given_files import mount_folder  # few mounts have any
+
         return mount_folder(str(folder), mount.variable)
     source = sources.get(mount.source)
     if source is None:

@@ -23,7 +23,7 @@ from muster.engines.local.network import addresses
 from muster.engines.local.place_code import overlay_folder
 from muster.errors import EngineError, MusterError
 from muster.frameworks.base import Network
-from muster.node import given_files, messages
+from muster.node import messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.control_groups import NodeGroups
@@ -278,6 +278,8 @@ def _enter_namespaces(setup: NodeSetup) -> None:
     if setup.disk is not None:
         node_folders.mount_disk_image(setup.folder, setup.disk)
     if setup.launch.given:  # in memory, for the node alone
+        from muster.node import given_files  # few nodes have any
+
         folder = f"{setup.folder}/{given_files.FOLDER}"
         os.makedirs(folder, exist_ok=True)
         flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
