@@ -28,7 +28,7 @@ def write(files: Sequence[GivenFile]) -> None:
     for file in files:
         os.makedirs(os.path.dirname(file.path), 0o755, exist_ok=True)
         content = _content(file)
-        with contextlib.suppress(FileNotFoundError):
+        if not os.path.islink(file.path) and os.path.exists(file.path):
             os.chmod(file.path, 0o600)  # of the last time: its owner may not be allowed to write
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(file.path, flags, 0o600)
