@@ -247,3 +247,47 @@ def test_host_aliases(engine: list[str], tmp_path: Path) -> None:
         assert "10.9.8.7" in done.stdout
     else:
         assert "host_aliases have no effect without namespaces" in done.stderr
+
+
+def test_mounts_inside_a_read_only_one(tmp_path: Path) -> None:
+    if probe():
+        pytest.skip("the kernel refuses namespaces")
+    script = """
+        cat /mnt/app/a /mnt/app/sub/one /mnt/app/deep.conf
+        touch /mnt/app/data/x && echo wrote; touch /mnt/app/y 2>&- || echo read-only
+    """
+    job = {
+        "name": "nested",
+        "command": ["sh", "-c", script],
+        "mounts": [
+            {"path": "app", "files": {"a": "a\n"}},
+            {"path": "app/sub", "files": {"one": "one\n"}},
+            {"path": "app/deep.conf", "sub_path": "x", "files": {"x": "deep\n"}},
+            {"path": "app/data", "source": "scratch:node/d"},
+        ],
+    }
+    path = tmp_path / "nested.json"
+    path.write_text(json.dumps(job))
+    done = muster("run", str(path), code=0)
+    printed = [line.partition("| ")[2] for line in done.stdout.splitlines()]
+    assert printed == ["a", "one", "deep", "wrote", "read-only"]
+
+
+def test_a_killed_agent_leaves_no_files(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without namespaces they are on the disk, and the agent removes them."""
+    monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    job = {
+        "name": "killed",
+        "command": ["sh", "-c", "kill -9 $PPID"],
+        "secrets": {"x": PASSWORD},
+        "mounts": [{"path": "f", "files": {"x": "${secret.x}"}}],
+    }
+    path = tmp_path / "killed.json"
+    path.write_text(json.dumps(job))
+    assert muster("run", str(path)).returncode != 0
+    kept = [
+        file.read_bytes().decode(errors="replace") for file in own_home.rglob("*") if file.is_file()
+    ]
+    assert not any(PASSWORD in text for text in kept)

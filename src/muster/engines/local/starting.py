@@ -145,13 +145,27 @@ class Starter:
         self._gpus.release(node.gpus)
 
     def close(self) -> None:
-        """Free the ports, and remove the nodes' short folders; all nodes have ended."""
+        """Free the ports, and remove the nodes' short folders, and files of mounts that a killed
+        agent has left; all nodes have ended."""
         for held in (self._held_ports, *self._array_ports.values()):
             held.close()
         if not self._private_shm:
             from shutil import rmtree
 
             rmtree(short_folder(self._context.plan.run_id), ignore_errors=True)
+        if not self._isolation.namespaces:
+            self._remove_given_files()
+
+    def _remove_given_files(self) -> None:
+        plan = self._context.plan
+        if not any(mount.files for group in plan.groups for mount in group.mounts):
+            return
+        from shutil import rmtree
+
+        from muster.node.given_files import FOLDER
+
+        for slot in range(len(plan.nodes)):
+            rmtree(self._run_dir.node(slot) / FOLDER, ignore_errors=True)
 
     def _hides_gpus(self, group: GroupPlan) -> bool:
         """Whether a node without GPUs must not see the machine's: its shape has none."""
