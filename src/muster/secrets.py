@@ -141,9 +141,16 @@ def _without_tokens(text: str) -> str:
 def _hide_in(key: str, value: Any) -> Any:
     if key in ("env", "node_env") and isinstance(value, Mapping):
         return {name: _hide_by_name(str(name), text) for name, text in value.items()}
+    if key == "secrets" and _has_only_texts(value):
+        return {name: HIDDEN if text else text for name, text in value.items()}
     if key == "rows" and isinstance(value, str):
         return _hide_in_rows(value)
     return _hide_by_name(key, value)
+
+
+def _has_only_texts(value: Any) -> bool:
+    """Whether it can be the secrets of a spec, not their schema."""
+    return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
 
 def _hide_in_rows(text: str) -> str:

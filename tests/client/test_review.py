@@ -114,10 +114,10 @@ WITHOUT_CONSEQUENCES = {
     ),
     "an element of a list": (
         "command: x\nnode_groups:\n- {name: a}\n- [b]\nsuccess: {groups: [b]}\n"
-        "mounts: [{path: x}]\n",
+        "mounts: [{source: /tmp, link: []}]\n",
         [
             "job.yaml:4: node_groups[1]: must be a mapping, not a list",
-            "job.yaml:6: mounts[0].source: is missing",
+            "job.yaml:6: mounts[0].link: must be text, not a list",
         ],
     ),
     "nothing to run": (

@@ -82,6 +82,12 @@ FIND = (
 )
 _INPUT = {"volumeMounts": [{"name": "input", "mountPath": "/input"}]}
 _FILTER = {"name": "worker", "image": "busybox", "command": ["rev", "/input/data.txt"], **_INPUT}
+#: Where the volume is, also if nothing can be mounted.
+_CHECK_INDEX = f'test "$(cat $MUSTER_MOUNT_INPUT/data.txt)" = {INDEX}'
+_INDEX_FILE = {
+    "path": "data.txt",
+    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"},
+}
 _VOLUMES = [{"name": "input", "emptyDir": {}}]
 _WITH_INPUT = {"containers": [_FILTER], "volumes": _VOLUMES}
 _NO_COMMAND = {"containers": [{"name": "c", "image": "job-wq"}]}
@@ -178,13 +184,17 @@ EXAMPLES: dict[str, Example | Refused] = {
         ),
         ("spec.template.spec.initContainers[0]: Muster does not run init containers",),
     ),
-    "application/job/indexed-job-vol": Refused(
+    "application/job/indexed-job-vol": Example(
         job(
             "",
-            pod={**_WITH_INPUT, "volumes": [{"name": "input", "downwardAPI": {"items": []}}]},
+            pod={
+                "containers": [{**_FILTER, "command": ["sh", "-c", _CHECK_INDEX]}],
+                "volumes": [{"name": "input", "downwardAPI": {"items": [_INDEX_FILE]}}],
+            },
             **indexed(5, 3),
         ),
-        ("spec.template.spec.volumes[0].downwardAPI: Muster has no ConfigMaps",),
+        "Complete",
+        "0-4",
     ),
     "application/job/job-sidecar": Refused(
         job("", pod={"initContainers": [{**_FILTER, "restartPolicy": "Always"}], **_WITH_INPUT}),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from muster.frameworks.base import Answers, Check, Joined, Port, Service, Succeeds
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.plan.template import Facts
+from muster.secrets import HIDDEN
 from muster.spec.placeholders import OF_PARAMETER
 from muster.spec.quantities import format_duration
 
@@ -39,6 +42,8 @@ class TemplateText:
         values["run.restarts"] = "0"
         values["memory"] = str(memory)
         values |= {f"{OF_PARAMETER}{name}": value for name, value in parameters.items()}
+        if plan.secrets:
+            plan = replace(plan, secrets=dict.fromkeys(plan.secrets, HIDDEN))
         self._facts = Facts(plan, node, 0, 0, ports, values)
 
     def _mark(self, text: str) -> str:

@@ -13,11 +13,13 @@ from muster.describe.node_commands import TemplateText, ports, services
 from muster.describe.policy import policy_sentences
 from muster.describe.words import plural
 from muster.plan.environment import Origin
-from muster.plan.model import GroupPlan, Parameters, RunPlan
+from muster.plan.model import FilePlan, GroupPlan, Parameters, RunPlan
 from muster.secrets import hidden_words, hide, redacted
 
 #: Sets of a sample that are listed.
 _MOST_SETS = 10
+#: Files of a mount that are named.
+_MAX_FILES = 5
 
 
 def with_described_addresses(plan: RunPlan) -> RunPlan:
@@ -109,8 +111,17 @@ def _group(plan: RunPlan, group: GroupPlan, limits: str, memory: int) -> Iterato
     if group.in_place is not None:
         yield f"  directory: {group.in_place} (not a copy)"
     for mount in group.mounts:
-        yield f"  mounts {mount.source} at {mount.path} (${mount.variable})"
+        what = f"files {_names(mount.files)}" if mount.files else mount.source
+        if mount.sub_path is not None:
+            what = mount.sub_path if mount.files else f"{mount.sub_path} of {what}"
+        yield f"  mounts {what} at {mount.path} (${mount.variable})"
     yield from _variables(plan, group, shown)
+
+
+def _names(files: Sequence[FilePlan]) -> str:
+    names = [file.path for file in files]
+    more = f" and {len(names) - _MAX_FILES} more" if len(names) > _MAX_FILES else ""
+    return f"{', '.join(names[:_MAX_FILES])}{more}"
 
 
 def _size(plan: RunPlan) -> str:

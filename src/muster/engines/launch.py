@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,7 +14,13 @@ from muster.engines.base import RunContext
 from muster.engines.logs import NodeOutputs
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
-from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
+from muster.node.launch_message import (
+    GivenFile,
+    LaunchMessage,
+    OutputFiles,
+    Probe,
+    ProcessLaunch,
+)
 from muster.plan.environment import (
     EngineValues,
     NodeValues,
@@ -24,11 +30,12 @@ from muster.plan.environment import (
     has_tmpdir,
     moved,
 )
-from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
+from muster.plan.model import GroupPlan, MountPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
 from muster.storage.home import RunDir
+from muster.storage.mount_sources import named_source
 
 #: Variables that would make the Python of an environment look for packages elsewhere.
 MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
@@ -155,9 +162,64 @@ def launch_message(
         rank=node.rank,
         of_array=group.is_array,
         reuses_slot=start.reuses_slot,
+        given=_given(paths.folder, group.mounts, facts),
         **{name: getattr(plan.policy, name) for name in _OF_POLICY},
         **{name: getattr(group, name) for name in _OF_GROUP},
     )
+
+
+def with_sub_paths(
+    context: RunContext, node: NodePlan, attempt: int, mounts: tuple[MountPlan, ...]
+) -> tuple[MountPlan, ...]:
+    """The mounts of a node with the placeholders of their sub-paths filled. Raises OSError if
+    one leads out of its mount."""
+    if all(mount.sub_path is None for mount in mounts):
+        return mounts
+    values = {"run.restarts": str(attempt - context.resumes)}
+    facts = Facts(context.plan, node, 0, attempt, {}, values)
+    return tuple(
+        mount if mount.sub_path is None else replace(mount, sub_path=_sub_path(mount, facts))
+        for mount in mounts
+    )
+
+
+def emptied_mounts(mounts: Iterable[MountPlan]) -> list[MountPlan]:
+    """The mounts that are emptied before each incarnation. If folders in one are mounted by
+    themselves, these are: they have to stay where they are."""
+    found = [
+        mount
+        for mount in mounts
+        if mount.kind == "scratch" and named_source(mount.source).of == "incarnation"
+    ]
+    parts = {mount.source for mount in found if mount.sub_path is not None}
+    return [mount for mount in found if mount.sub_path is not None or mount.source not in parts]
+
+
+def _sub_path(mount: MountPlan, facts: Facts) -> str:
+    from muster.spec.values import is_file_path  # few mounts have parts
+
+    filled = facts.fill(mount.sub_path or "")
+    if not is_file_path(filled):
+        raise OSError(f"{filled!r}, the sub_path of {mount.path}, does not lead into the mount")
+    return filled
+
+
+def _given(folder: Path, mounts: Sequence[MountPlan], facts: Facts) -> list[GivenFile]:
+    """The files of mounts whose content is given. folder: the node's."""
+    if not any(mount.files for mount in mounts):
+        return []
+    from muster.node.given_files import mount_folder  # few mounts have any
+
+    return [
+        GivenFile(
+            os.path.join(mount_folder(str(folder), mount.variable), file.path),
+            facts.fill(file.content),
+            file.mode,
+            file.is_base64,
+        )
+        for mount in mounts
+        for file in mount.files
+    ]
 
 
 def _facts(context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart) -> Facts:

@@ -154,6 +154,10 @@ def _set_up(folder: str, archives: str, launch: messages.Launch) -> None:
     prepare(launch)
     if launch.code is not None:
         unpack(archives, launch.code)
+    if launch.launch.given:
+        from muster.node import given_files  # few nodes have any
+
+        given_files.write(launch.launch.given)
     if launch.mounts:
         from muster.node.mounts import set_up  # few nodes have any
 

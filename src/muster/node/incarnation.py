@@ -77,6 +77,10 @@ class Incarnation:
         report = self._reporter.report()
         if self._program_started and self._launch.program:
             report = report._replace(metrics=self._metrics())
+        if self._launch.given and not self._launch.contained:
+            from muster.node import given_files
+
+            given_files.remove(self._launch.given)
         if self._launch.of_array:
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(self._launch.output_folder)
@@ -108,6 +112,10 @@ class Incarnation:
         try:
             for folder in launch.fresh:
                 empty_folder(folder)
+            if launch.given:
+                from muster.node import given_files  # few nodes have any
+
+                given_files.write(launch.given)
             os.makedirs(launch.output_folder, exist_ok=True)
             os.chdir(launch.cwd)
             incarnation_files.prepare_outputs(launch)

@@ -65,6 +65,16 @@ class Probe(NamedTuple):
     file: str | None = None
 
 
+class GivenFile(NamedTuple):
+    """A file with given content (see `node.given_files`)."""
+
+    path: str
+    content: str
+    mode: int
+    #: Whether `content` is in base64.
+    is_base64: bool = False
+
+
 class LaunchMessage(NamedTuple):
     """Everything an agent needs to start one incarnation of its node.
 
@@ -138,6 +148,8 @@ class LaunchMessage(NamedTuple):
     #: Whether another replica of the array may have run in the slot before: nothing of it may be
     #: left.
     reuses_slot: bool
+    #: Files to write before the processes start.
+    given: Sequence[GivenFile]
 
     def environment_of(self, local_rank: int) -> Dict[str, str]:
         """All variables of one process of the program."""

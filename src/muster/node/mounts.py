@@ -43,7 +43,7 @@ def set_up(mounts: Sequence[Mount], archives: str, sent: str) -> None:
 
 
 def _provide(mount: Mount, archives: str, sent: str) -> None:
-    if os.path.isdir(mount.path):
+    if os.path.exists(mount.path):
         return
     if not mount.mode:
         raise FileNotFoundError(errno.ENOENT, "it is not there")

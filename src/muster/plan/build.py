@@ -15,6 +15,7 @@ from muster.plan.model import (
     SERVICES_TIMEOUT,
     ArtifactPlan,
     ContainerPlan,
+    FilePlan,
     GroupPlan,
     MountKind,
     MountPlan,
@@ -25,7 +26,7 @@ from muster.plan.model import (
 )
 from muster.plan.names import with_names
 from muster.plan.policy import build_policy, copied_settings
-from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Probe
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, MountFile, NodeGroup, Probe
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
 
 #: Limits of a shape that `resources` can replace.
@@ -99,6 +100,8 @@ def build_plan(
         notes=tuple(notes),
         node_outputs=True,
         parameters=_parameters(spec),
+        host_aliases=spec.host_aliases,
+        secrets=spec.secrets,
         **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
     return with_names(plan, identity.run_name)
@@ -215,15 +218,23 @@ def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan
         taken[variable] = count + 1
         plans.append(
             MountPlan(
-                source=mount.source,
-                kind=source_kind(mount.source),
+                source=mount.source or f"files:{mount.destination}",
+                kind="files" if mount.source is None else source_kind(mount.source),
                 path=mount.destination,
                 variable=f"{variable}_{count + 1}" if count else variable,
-                read_only=mount.read_only,
+                read_only=mount.read_only or mount.source is None,
                 link=mount.link,
+                files=tuple(_file(path, file) for path, file in mount.files.items()),
+                sub_path=mount.sub_path,
             )
         )
     return tuple(plans)
+
+
+def _file(path: str, file: MountFile) -> FilePlan:
+    is_base64 = file.base64 is not None
+    content = (file.base64 if is_base64 else file.text) or ""
+    return FilePlan(path, content, int(file.mode, 8), is_base64)
 
 
 def mount_variable(destination: str) -> str:

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 #: Seconds that services have to come up if the job sets no `ready_timeout` (OCI: TIMEOUT).
 SERVICES_TIMEOUT = 600.0
 
-MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
+MountKind = Literal["directory", "nfs", "url", "scratch", "volume", "files"]
+
+
+class FilePlan(Struct, frozen=True):
+    """A file with given content."""
+
+    #: Below the mount.
+    path: str
+    #: With placeholders.
+    content: str
+    mode: int
+    #: Whether `content` is in base64.
+    is_base64: bool = False
 
 
 class MountPlan(Struct, frozen=True):
@@ -29,7 +41,8 @@ class MountPlan(Struct, frozen=True):
 
     source: str
     #: What `source` is: a directory of this machine, an NFS export, an fsspec URL, or the name of a
-    #: directory that the engine creates, for the run (`scratch`) or to be kept (`volume`).
+    #: directory that the engine creates, for the run (`scratch`) or to be kept (`volume`); or that
+    #: its `files` are given, and what they are called.
     kind: MountKind
     #: Absolute path inside the node.
     path: str
@@ -38,6 +51,9 @@ class MountPlan(Struct, frozen=True):
     read_only: bool = False
     #: A symbolic link to the directory, relative to where processes start.
     link: str | None = None
+    files: tuple[FilePlan, ...] = ()
+    #: What is mounted of it, with placeholders; None: all.
+    sub_path: str | None = None
 
 
 class ContainerPlan(Struct, frozen=True):
@@ -291,6 +307,10 @@ class RunPlan(Struct, frozen=True, dict=True):
     namespace: str | None = None
     #: Whether programs get only the job's variables, and not those of the submitting process.
     clean_env: bool = False
+    #: Address -> further names of the machine that nodes know.
+    host_aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Values of `${secret.NAME}`, which are never shown.
+    secrets: Mapping[str, str] = field(default_factory=dict)
     #: Number of attempts whose output is kept; None: all.
     keep_attempts: int | None = None
     #: Seconds after its end when the run is deleted; None: never.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from muster.plan.model import NodePlan, RunPlan
-from muster.spec.placeholders import OF_PARAMETER, fill
+from muster.spec.placeholders import OF_PARAMETER, OF_SECRET, fill
 
 #: Placeholders that are fields of `NodePlan`.
 _NODE_FIELDS = ("rank", "group", "replica", "index", "address", "hostname", "fqdn")
@@ -53,6 +53,8 @@ class Facts(Struct, frozen=True):
                 return str(getattr(self.plan.cluster(self.node)[int(rank)], fact))
             case _ if name in self.values:
                 return self.values[name]
+            case ["secret", *_] if name[len(OF_SECRET) :] in self.plan.secrets:
+                return self.plan.secrets[name[len(OF_SECRET) :]]
             case _:
                 return self._parameter(name)
 

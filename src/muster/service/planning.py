@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 
 def mount_paths(written: JobSpec) -> Mapping[str, str]:
     """The path in the spec of each source of a mount."""
-    paths = {m.source: f"mounts[{n}].source" for n, m in enumerate(written.mounts)}
+    paths = {m.source: f"mounts[{n}].source" for n, m in enumerate(written.mounts) if m.source}
     for group in written.node_groups:
         for number, mount in enumerate(group.mounts):
+            if mount.source is None:
+                continue
             paths.setdefault(mount.source, f"node_groups[{group.name}].mounts[{number}].source")
     return paths
 
@@ -133,7 +135,7 @@ def plan_on_machine(
 
     home, spec = context.home, arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
-    mounted = [m.source for g in spec.node_groups for m in g.mounts]
+    mounted = [m.source for g in spec.node_groups for m in g.mounts if m.source]
     problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
     if environment is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from muster.spec.models import JobSpec
 
-MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
+MountKind = Literal["directory", "nfs", "url", "scratch", "volume", "files"]
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 KINDS = {

@@ -37,13 +37,17 @@ from muster.spec.setting_kinds import (
 from muster.spec.sources import Git, Notebook
 from muster.spec.values import (
     MAX_RUNTIME,
+    MOUNT_FILE,
     Annotations,
     Command,
     Count,
     DisplayName,
     Duration,
     Env,
+    FileMode,
+    FilePath,
     GroupName,
+    HostAliases,
     JobName,
     Label,
     Labels,
@@ -57,6 +61,7 @@ from muster.spec.values import (
     Processes,
     ReplicaNumbers,
     Runtime,
+    Secrets,
     Size,
     SlurmTime,
     Tags,
@@ -155,15 +160,38 @@ class Slurm(Struct, frozen=True, kw_only=True):
     """Other flags of sbatch, such as --mail-type=END."""
 
 
-class Mount(Struct, frozen=True, kw_only=True):
-    """A directory that nodes see."""
+class MountFile(Struct, frozen=True, kw_only=True):
+    """A file that nodes see. Its text alone is enough: {app.conf: "port = 80"}. Give either text or
+    base64."""
 
-    source: MountSource
+    text: str | None = None
+    """Content, with placeholders as in node_env, and ${secret.NAME}."""
+    base64: str | None = None
+    """Content of any bytes, in base64; with placeholders too, which are filled before it is
+    decoded."""
+    mode: FileMode = "0644"
+    """Permissions in octal digits, in quotes: "0400"."""
+
+
+MountFileField = Annotated[MountFile, MOUNT_FILE]
+
+
+class Mount(Struct, frozen=True, kw_only=True):
+    """A directory that nodes see. Give either source or files."""
+
+    source: MountSource | None = None
     """A directory (relative to the spec's file), an NFS export (nfs://server/path), an fsspec URL
     (s3://bucket/prefix), or a named directory that Muster creates: scratch:node/NAME (one per
     node; survives restarts in place), scratch:incarnation/NAME (one per node; emptied at each
     restart), scratch:run/NAME (shared by the run's nodes), or volume:NAME (kept under
     MUSTER_HOME/volumes and shared by runs). Scratch directories are deleted with the run."""
+    files: dict[FilePath, MountFileField] = field(default_factory=dict)
+    """Files with given content instead of a source, by their paths below the mount; at most 1 MiB,
+    and 2 MiB in all mounts of a node. They are written anew at each start of a program, with the
+    values of its node, and are mounted read-only."""
+    sub_path: Text | None = None
+    """Mount only this file or directory of the source or of the files. Placeholders as in node_env,
+    but none that differ between attempts. A directory is created if it is missing."""
     path: Text | None = None
     """Mount point on the nodes; a relative path is below /mnt. Default: the source's last
     component, below /mnt. Nodes also find it in MUSTER_MOUNT_<NAME>."""
@@ -176,6 +204,8 @@ class Mount(Struct, frozen=True, kw_only=True):
     @property
     def last_component(self) -> str:
         """Last component of the source's path, without a URL's query (which may be a signature)."""
+        if self.source is None:
+            return (self.sub_path or "").rpartition("/")[2]
         path = re.split(r"[?#]", self.source)[0] if "://" in self.source else self.source
         return path.removeprefix("volume:").rstrip("/").rsplit("/", 1)[-1]
 
@@ -369,7 +399,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     node_env: Merged[Env] = field(default_factory=dict)
     """Environment variables with placeholders: ${rank}, ${group}, ${replica}, ${index},
     ${attempt}, ${run.restarts} (the same without resumptions), ${run.replica}
-    (the replica's number over all groups), ${run.name}, ${run.id}, ${address}, ${hostname}.
+    (the replica's number over all groups), ${run.name}, ${run.id}, ${address}, ${hostname}, and
+    ${secret.NAME} of the job's secrets.
     $${rank} is the text ${rank}."""
     job_metadata: Metadata = Metadata()
     """For Kubernetes: labels and annotations of the Job of each replica."""
@@ -430,6 +461,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     the current directory."""
     env: Merged[Env] = field(default_factory=dict)
     """Environment variables."""
+    secrets: Secrets = field(default_factory=dict)
+    """Values that are never shown, whatever their names. ${secret.NAME} in node_env, node_args and
+    files is replaced by them when a node starts."""
     framework: AlwaysShown[str] = DEFAULT_FRAMEWORK
     """generic, pytorch, dask, ray, ... or an installed plug-in."""
     framework_options: Merged[Options] = field(default_factory=dict)
@@ -488,6 +522,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     namespace: RunWide[Label | None] = None
     """Nodes also have Kubernetes names: HOSTNAME.SUBDOMAIN, and SUBDOMAIN for all nodes, each
     alone or followed by .NAMESPACE, .NAMESPACE.svc or .NAMESPACE.svc.cluster.local."""
+    host_aliases: HostAliases = field(default_factory=dict)
+    """Further host names that nodes know, by their address: {10.1.2.3: [db, db.example.com]}."""
     clean_env: RunWide[bool] = False
     """Programs get only the job's variables, HOSTNAME, MUSTER_* and those that locate the
     machine's programs (PATH, HOME, LANG, ...): no others of the submitting process, no OCI

@@ -188,7 +188,9 @@ OF_THE_JOB = (
     "notebook",
     "requirements",
     "conda",
+    "secrets",
     "framework",
+    "host_aliases",
     "annotations",
 )
 #: Options of `muster run` with the same names.

@@ -12,10 +12,12 @@ from functools import lru_cache
 
 #: All dollar signs before a `{`, and a possible name. `${HOME}` and the like are not placeholders;
 #: they are left to the program.
-_DOLLARS = re.compile(r"(?<!\$)(\$++)(?=\{)(\{(?:[a-z0-9_.-]+|param\.[\w.-]+)\})?", re.ASCII)
+_DOLLARS = re.compile(
+    r"(?<!\$)(\$++)(?=\{)(\{(?:[a-z0-9_.-]+|(?:param|secret)\.[\w.-]+)\})?", re.ASCII
+)
 #: Dollar signs that are not read as plain text.
 _MISTAKEN = re.compile(
-    r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{(?:[a-z0-9_.-]+|param\.[\w.-]+)\}))", re.ASCII
+    r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{(?:[a-z0-9_.-]+|(?:param|secret)\.[\w.-]+)\}))", re.ASCII
 )
 #: All dollar signs before the placeholder of a parameter, and the parameter's name.
 _PARAMETER = re.compile(r"(?<!\$)(\$++)\{param\.([\w.-]+)\}", re.ASCII)
@@ -29,6 +31,8 @@ IN_ENV = (*IN_HOSTNAME, "attempt", "run.restarts", "run.id", "address", "hostnam
 
 #: Start of the placeholders of an array's parameters: `${param.NAME}`.
 OF_PARAMETER = "param."
+#: Start of the placeholders of the job's secrets: `${secret.NAME}`.
+OF_SECRET = "secret."
 
 DEFAULT_HOSTNAME = "node-${rank}"
 

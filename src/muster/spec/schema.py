@@ -29,6 +29,7 @@ _MODELS = (
     models.Array,
     models.Resources,
     models.Mount,
+    models.MountFile,
     models.StartupProbe,
     models.LivenessProbe,
     sources.Git,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from muster.spec.quantities import parse_duration, parse_size
-from muster.spec.wording import Refused, short
+from muster.spec.wording import Refused, say, short
 
 #: The tag that marks a run as a persistent cluster.
 CLUSTER_TAG = "muster-cluster"
@@ -30,6 +30,8 @@ MAX_NODES = 100_000
 #: Maximum processes of a run, over all its nodes.
 MAX_PROCESSES = 1_000_000
 
+_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MODE = re.compile("[0-7]{3,4}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -116,6 +118,50 @@ def _env_name(name: str) -> str:
     return name
 
 
+def _secret_name(name: str) -> str:
+    if not _SECRET_NAME.fullmatch(name):
+        hint = "use letters, digits, . _ and -, starting with a letter or digit"
+        raise Refused(f"{short(name)} is not a valid name of a secret", hint)
+    return name
+
+
+def _secret_value(value: Any) -> Any:
+    text = _scalar(value)
+    if not isinstance(text, str):
+        raise Refused("must be text")  # without the value
+    return text
+
+
+def is_file_path(path: str) -> bool:
+    """Whether the text is a path of a file below a directory: relative, without `.` and `..`."""
+    return len(path) <= 4000 and {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
+def _file_path(path: str) -> str:
+    if not is_file_path(path):
+        text = f"{short(path)} is not a path below the mount"
+        raise Refused(text, "write app.conf, or conf.d/app.conf")
+    return path
+
+
+def _file_mode(value: Any) -> Any:
+    """The permissions of a file, in octal digits."""
+    if isinstance(value, str) and _MODE.fullmatch(value):
+        return f"{int(value, 8):04o}"
+    raise Refused(f"{say(value)} is not a mode in octal digits", 'write "0644", with the quotes')
+
+
+def _mount_file(value: Any) -> Any:
+    """The fields of a file from its text alone."""
+    text = _scalar(value)
+    return {"text": text} if isinstance(text, str) else value
+
+
+def is_env_name(name: str) -> bool:
+    """Whether the text is a valid name of an environment variable."""
+    return _ENV_NAME.fullmatch(name) is not None
+
+
 def is_group_name(name: str) -> bool:
     """Whether the text is a valid name of a group."""
     return len(name) <= 40 and _GROUP_NAME.fullmatch(name) is not None
@@ -186,6 +232,22 @@ def _metadata_key(key: str) -> str:
         hint = "use up to 63 letters, digits, - _ and ., optionally after a domain and /"
         raise Refused(f"{short(key)} is not a valid key of a label or annotation", hint)
     return key
+
+
+def _address(text: str) -> str:
+    from ipaddress import ip_address  # few jobs have any
+
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise Refused(f"{short(text)} is not an IP address", "write 10.1.2.3 or fd00::1") from None
+
+
+def _host_name(value: Any) -> Any:
+    if isinstance(value, str) and not (len(value) <= 253 and all(map(is_label, value.split(".")))):
+        hint = "use lower-case letters, digits and -, in parts with dots between them"
+        raise Refused(f"{short(value)} is not a valid host name", hint)
+    return value
 
 
 def is_label_value(text: str) -> bool:
@@ -270,6 +332,14 @@ Env = Annotated[
     dict[_EnvName, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
+#: Values that are never shown, by name.
+Secrets = Annotated[
+    dict[
+        Annotated[str, Meta(extra={"parse": _secret_name})],
+        Annotated[str, Meta(extra={"parse": _secret_value})],
+    ],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
+]
 Tags = Annotated[
     dict[str, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
@@ -283,9 +353,25 @@ Annotations = Annotated[
     dict[_MetadataKey, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
+#: Address -> names of the machine.
+HostAliases = Annotated[
+    dict[
+        Annotated[str, Meta(extra={"parse": _address})],
+        tuple[Annotated[str, Meta(extra={"parse": _host_name})], ...],
+    ],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "array"}}),
+]
 #: Any JSON object; checked by the framework.
 Options = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 Text = Annotated[str, Meta(min_length=1)]
+FilePath = Annotated[str, Meta(extra={"parse": _file_path})]
+#: Octal digits, such as 0644.
+FileMode = Annotated[str, Meta(extra={"parse": _file_mode}, extra_json_schema={"type": ["string"]})]
+#: The parser of a `MountFile`, which may be given by its text alone.
+MOUNT_FILE = Meta(
+    extra={"parse": _mount_file},
+    extra_json_schema={"type": ["object", "string", "number", "boolean"]},
+)
 MountSource = Annotated[Text, Meta(extra={"parse": _mount_source})]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]

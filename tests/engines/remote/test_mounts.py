@@ -210,16 +210,16 @@ def test_an_archive_that_was_packed_just_now_is_not_removed(
     for rank in range(2):
         made.answered(rank, FoldersFound([]))
     until_packed(0)
-    made.launch(0, "/f")
+    made.launch(0, "/f", plan.groups[0].mounts)
     (only_here / "given").write_text("changed")
     made.starting()
     until_packed(0)
     assert not made.ask(1)
     folder = home.run_dir(plan.run_id).sent
     until(lambda: len([*folder.glob("*.json")]) == 4, "b is packed")
-    made.launch(0, "/f")  # nobody has the former archive of a any more
+    made.launch(0, "/f", plan.groups[0].mounts)  # nobody has the former archive of a any more
     until_packed(1)
-    (packed,) = made.launch(1, "/f").packed.values()
+    (packed,) = made.launch(1, "/f", plan.groups[1].mounts).packed.values()
     assert made.archive(packed.sha256) is not None
     assert errors == []
     loop.close()

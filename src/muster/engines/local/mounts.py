@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from muster.engines.launch import emptied_mounts
 from muster.engines.local import namespaces
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home, RunDir
@@ -40,6 +41,8 @@ def source_folders(plan: RunPlan, home: Home) -> dict[str, Path]:
 def _source_folder(mount: MountPlan, home: Home, run: RunDir, number: int) -> Path | None:
     if mount.kind == "directory":
         return Path(mount.source)
+    if mount.kind == "files":
+        return None
     if mount.kind in ("nfs", "url"):
         return run.mounts / str(number)
     named = named_source(mount.source)
@@ -49,8 +52,30 @@ def _source_folder(mount: MountPlan, home: Home, run: RunDir, number: int) -> Pa
 
 
 def _ensure_source(mount: MountPlan, sources: Mapping[str, Path], folder: Path) -> str:
-    """The folder to show for a mount; a scratch folder or volume is created if it is missing.
+    """The folder or file to show for a mount; a scratch folder or volume is created if it is
+    missing, and so is a folder in it. folder: the node's."""
+    whole = _ensure_whole(mount, sources, folder)
+    if mount.sub_path is None:
+        return whole
+    part = os.path.join(whole, mount.sub_path)
+    if mount.kind != "files" and not os.path.exists(part):
+        os.makedirs(part, exist_ok=True)
+    return part
+
+
+def make_parts(mounts: Iterable[MountPlan], sources: Mapping[str, Path], folder: Path) -> None:
+    """Make the folders that are mounted by themselves, in scratch folders that were emptied.
     folder: the node's."""
+    for mount in mounts:
+        if mount.sub_path is not None:
+            _ensure_source(mount, sources, folder)
+
+
+def _ensure_whole(mount: MountPlan, sources: Mapping[str, Path], folder: Path) -> str:
+    if mount.kind == "files":  # the node writes them
+        from muster.node.given_files import mount_folder  # few mounts have any
+
+        return mount_folder(str(folder), mount.variable)
     source = sources.get(mount.source)
     if source is None:
         of, name = named_source(mount.source)
@@ -76,9 +101,10 @@ def make_scratch(folder: str, mode: int) -> None:
 
 def emptied_folders(mounts: Iterable[MountPlan], folder: Path) -> list[str]:
     """The scratch folders to empty before each incarnation of a node. folder: the node's."""
-    named = [named_source(mount.source) for mount in mounts if mount.kind == "scratch"]
+    parent = folder / SCRATCH["incarnation"][0]
     return [
-        str(folder / SCRATCH["incarnation"][0] / name) for of, name in named if of == "incarnation"
+        os.path.join(parent, named_source(mount.source).name, mount.sub_path or "").rstrip("/")
+        for mount in emptied_mounts(mounts)
     ]
 
 
@@ -156,25 +182,39 @@ def bind_mounts(
     """
     ordered = order_mounts(tuple(mounts), tuple(required))
     created: set[int] = set()
-    for one in ordered:
+    shown = [_ensure_source(one.mount, sources, folder) for one in ordered]
+    for one, source in zip(ordered, shown, strict=True):
         if not one.nested:
-            make_mountpoint(one.mount.path, folder, created)
+            make_mountpoint(one.mount.path, folder, created, is_file=os.path.isfile(source))
     with ExitStack() as opened:
         # held by descriptor: an earlier mount may hide the source of a later one
-        held = []
-        for one in ordered:
-            source = _ensure_source(one.mount, sources, folder)
+        held: dict[str, str] = {}
+        for one, source in zip(ordered, shown, strict=True):
             for path in one.hidden:
                 inside = Path(source) / path.relative_to(one.mount.path)
                 inside.mkdir(parents=True, exist_ok=True)
-            held.append(hold(source, opened))
-        for one, source in zip(ordered, held, strict=True):
+            held[one.mount.path] = hold(source, opened)
+        for one in ordered:
             again = [(hold(str(path), opened), str(path)) for path in one.hidden]
             if one.nested:
-                os.makedirs(one.mount.path, exist_ok=True)
+                _make_inside(one.mount.path, held)
+            source = held[one.mount.path]
             namespaces.bind(source, one.mount.path, read_only=one.mount.read_only)
             for required_source, path_again in again:
                 namespaces.bind(required_source, path_again)
+
+
+def _make_inside(path: str, held: Mapping[str, str]) -> None:
+    """Make a mount point inside another mount: in its source, as the mount may be read-only. held:
+    the sources of all mounts, by their paths."""
+    around = next(str(parent) for parent in Path(path).parents if str(parent) in held)
+    place = os.path.join(held[around], os.path.relpath(path, around))
+    if os.path.isdir(held[path]):
+        os.makedirs(place, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "ab"):
+            pass
 
 
 def hold(path: str, opened: ExitStack) -> str:
@@ -184,14 +224,14 @@ def hold(path: str, opened: ExitStack) -> str:
     return f"/proc/self/fd/{descriptor}"
 
 
-def make_mountpoint(path: str, folder: Path, created: set[int]) -> None:
-    """Have a directory at `path` without changing the machine's file systems.
+def make_mountpoint(path: str, folder: Path, created: set[int], *, is_file: bool = False) -> None:
+    """Have a directory, or a file, at `path` without changing the machine's file systems.
 
     Missing directories are created in a tmpfs that is mounted over the nearest existing parent and
     shows what the parent contains. created: device numbers of the tmpfs mounted so far; the call
     adds to it, and creates directories on these devices directly. folder: the node's or the run's.
     """
-    if os.path.isdir(path):
+    if os.path.isfile(path) if is_file else os.path.isdir(path):
         return
     target = Path(path)
     parent = target.parent
@@ -200,7 +240,11 @@ def make_mountpoint(path: str, folder: Path, created: set[int]) -> None:
     if parent.stat().st_dev not in created:
         _mount_overlay(parent, folder)
         created.add(parent.stat().st_dev)
-    target.mkdir(parents=True)
+    if not is_file:
+        target.mkdir(parents=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.touch()
 
 
 def _mount_overlay(parent: Path, folder: Path) -> None:
@@ -258,6 +302,8 @@ def link_mounts(
         link = folder / "mnt" / mount.path.lstrip("/").replace("/", "-")
         link.parent.mkdir(parents=True, exist_ok=True)
         source = _ensure_source(mount, sources, folder)
+        if link.is_symlink() and os.readlink(link) != source:
+            link.unlink()  # of another replica of an array
         if not link.is_symlink():
             link.symlink_to(source)
         links[mount.path] = str(link)

@@ -48,6 +48,8 @@ class NodeSetup(Struct, frozen=True):
     folder: Path
     work: Path
     mounts: tuple[MountPlan, ...]
+    #: Whether other nodes of the group can have these mounts, after they were emptied.
+    fixed_mounts: bool
     #: The folder of each mount source.
     sources: Mapping[str, Path]
     #: Folders that no mount may hide.
@@ -208,12 +210,13 @@ def _renew(
     setup: NodeSetup, found: tuple[object, ...], restart: messages.Restart | messages.Launch
 ) -> list[str] | None:
     """Empty the slot, which a replica of an array has used, for the next one. Returns the command
-    line of its program; None if it needs a new agent: for an overlay of its own, or because the
-    replica has changed what the next one would have of it.
+    line of its program; None if it needs a new agent: for an overlay or mounts of its own, or
+    because the replica has changed what the next one would have of it.
 
     found: what `_shared` was before the first replica.
     """
-    if os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found:
+    changed = os.path.exists(overlay_folder(setup.work)) or _shared(setup) != found
+    if changed or not setup.fixed_mounts:
         return None
     launch = restart.launch
     os.chdir("/")
@@ -249,6 +252,8 @@ def _set_up(setup: NodeSetup) -> list[str]:
         setup.limits.join()
     if setup.isolation.namespaces:
         _enter_namespaces(setup)
+    else:
+        mounts.make_parts(setup.mounts, setup.sources, setup.folder)
     command = _prepare_code(setup, setup.launch)
     _ensure_working_dir(setup, setup.launch)
     mounts.link_into_working_dir(
@@ -272,6 +277,14 @@ def _enter_namespaces(setup: NodeSetup) -> None:
         namespaces.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
     if setup.disk is not None:
         node_folders.mount_disk_image(setup.folder, setup.disk)
+    if setup.launch.given:  # in memory, for the node alone
+        from muster.node import given_files  # few nodes have any
+
+        folder = f"{setup.folder}/{given_files.FOLDER}"
+        os.makedirs(folder, exist_ok=True)
+        flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
+        namespaces.mount("tmpfs", folder, "tmpfs", flags, "mode=755")
+        given_files.write(setup.launch.given)
     mounts.bind_mounts(setup.mounts, setup.sources, setup.folder, setup.required)
     if setup.metadata is not None:
         node_folders.link_metadata(setup.metadata)

@@ -77,6 +77,7 @@ def notes(plan: RunPlan) -> list[str]:
             if mount.read_only and mount.kind == "directory"
         ]
         found += _unmounted(plan)
+        found += _host_notes(plan)
     found += _limit_notes(plan, machine)
     return found
 
@@ -191,9 +192,19 @@ def _unmounted(plan: RunPlan) -> list[str]:
     for mount in every:
         if not (_shows_itself(mount) or mount.path.startswith("/mnt/")):
             what = "this machine's" if Path(mount.path).is_dir() else "not there"
-            where = f"without namespaces nodes find {mount.source} at ${mount.variable}"
+            source = "its files" if mount.kind == "files" else mount.source
+            where = f"without namespaces nodes find {source} at ${mount.variable}"
             notes.append(f"{mount.path} is {what}: {where}")
     return notes
+
+
+def _host_notes(plan: RunPlan) -> list[str]:
+    """Notes about host names without a mount namespace."""
+    from muster.engines.local.network.addresses import wrapper  # few runs have host names
+
+    if not plan.host_aliases or wrapper() is not None:
+        return []
+    return ["host_aliases have no effect without namespaces: install libnss-wrapper"]
 
 
 def _shows_itself(mount: MountPlan) -> bool:

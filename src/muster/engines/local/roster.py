@@ -152,4 +152,5 @@ def _write_hosts(
 ) -> None:
     routed = plan.network == "cluster"
     path = hosts_beside(cluster_file)
-    write_hosts(path, nodes, service_names(plan), routed=routed, again=again)
+    names, aliases = service_names(plan), plan.host_aliases
+    write_hosts(path, nodes, names, aliases=aliases, routed=routed, again=again)

@@ -14,7 +14,13 @@ from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.endpoints import write_endpoints
-from muster.engines.launch import MISLEADING, NodePaths, NodeStart, launch_message
+from muster.engines.launch import (
+    MISLEADING,
+    NodePaths,
+    NodeStart,
+    launch_message,
+    with_sub_paths,
+)
 from muster.engines.local import mounts, node_folders
 from muster.engines.local.absent_nodes import AbsentNodes
 from muster.engines.local.namespaces import Isolation
@@ -37,7 +43,7 @@ from muster.node.files import open_or_replace
 from muster.node.launch_message import LaunchMessage
 from muster.node.machine import count_cpus, count_memory
 from muster.plan.environment import EngineValues, submitted
-from muster.plan.model import EnvironmentPlan, GroupPlan, NodePlan, RunPlan
+from muster.plan.model import EnvironmentPlan, GroupPlan, MountPlan, NodePlan, RunPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 
@@ -103,7 +109,7 @@ class Starter:
             launch = self._launch(ref, attempt, node, outputs, gpus)
             ours, theirs = socket.socketpair()
             ours.setblocking(False)  # the supervisor never waits for an agent
-            setup = self._setup(node, limits, launch)
+            setup = self._setup(node, attempt, limits, launch)
             agent = None
             if self._pool is not None and setup.reusable:
                 agent = self._pool.start(setup, theirs)
@@ -139,13 +145,27 @@ class Starter:
         self._gpus.release(node.gpus)
 
     def close(self) -> None:
-        """Free the ports, and remove the nodes' short folders; all nodes have ended."""
+        """Free the ports, and remove the nodes' short folders, and files of mounts that a killed
+        agent has left; all nodes have ended."""
         for held in (self._held_ports, *self._array_ports.values()):
             held.close()
         if not self._private_shm:
             from shutil import rmtree
 
             rmtree(short_folder(self._context.plan.run_id), ignore_errors=True)
+        if not self._isolation.namespaces:
+            self._remove_given_files()
+
+    def _remove_given_files(self) -> None:
+        plan = self._context.plan
+        if not any(mount.files for group in plan.groups for mount in group.mounts):
+            return
+        from shutil import rmtree
+
+        from muster.node.given_files import FOLDER
+
+        for slot in range(len(plan.nodes)):
+            rmtree(self._run_dir.node(slot) / FOLDER, ignore_errors=True)
 
     def _hides_gpus(self, group: GroupPlan) -> bool:
         """Whether a node without GPUs must not see the machine's: its shape has none."""
@@ -174,10 +194,11 @@ class Starter:
         folder = self._run_dir.node(slot)
         folder.mkdir(parents=True, exist_ok=True)
         cluster_file = self._cluster_file(node)
+        own = with_sub_paths(self._context, node, attempt, group.mounts)
         mounted: dict[str, str] = {}
         extra: dict[str, str] = {}
         if not self._isolation.namespaces:
-            mounted = mounts.link_mounts(group.mounts, self.sources, folder)
+            mounted = mounts.link_mounts(own, self.sources, folder)
             extra = addresses.wrapper_environment(hosts_beside(cluster_file), node)
         if group.name in self._documented:
             extra[node_folders.METADATA_VARIABLE] = str(node_folders.METADATA_FILE)
@@ -205,7 +226,7 @@ class Starter:
             memory=share_of_memory(plan, group, self._machine),
             contained=self._isolation.namespaces,
             absent=self.absent.awaited_by(group.name),
-            fresh=mounts.emptied_folders(group.mounts, folder),
+            fresh=mounts.emptied_folders(own, folder),
             reuses_slot=former is not None and former.rank != ref.rank,
         )
         return launch_message(self._context, node, paths, start)
@@ -248,11 +269,14 @@ class Starter:
     def _install(self, output: str) -> Callable[[], None] | None:
         return None if self._environment is None else self._environment.installer(output)
 
-    def _setup(self, node: NodePlan, limits: NodeGroups | None, launch: LaunchMessage) -> NodeSetup:
+    def _setup(
+        self, node: NodePlan, attempt: int, limits: NodeGroups | None, launch: LaunchMessage
+    ) -> NodeSetup:
         plan = self._context.plan
         group, slot = plan.group(node.group), plan.slot_of(node)
         documented = group.name in self._documented
-        shown = node_folders.with_oci_folder(group.mounts) if documented else group.mounts
+        shown = with_sub_paths(self._context, node, attempt, group.mounts)
+        shown = node_folders.with_oci_folder(shown) if documented else shown
         mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
         disk = group.resources.disk if group.resources.disk_image else None
         # what a node writes to its disk is measured, without what is mounted there
@@ -266,6 +290,7 @@ class Starter:
             folder=self._run_dir.node(slot),
             work=self._work(slot),
             mounts=shown,
+            fixed_mounts=all(map(_is_fixed, group.mounts)),
             metadata=self._cluster_file(node) if documented else None,
             sources=self.sources,
             required=self._required,
@@ -278,6 +303,13 @@ class Starter:
             short=self._short(slot) if _uses_short_folder(group, launch) else None,
             log=None if self._context.alone else self._run_dir.supervisor_log,
         )
+
+
+def _is_fixed(mount: MountPlan) -> bool:
+    """Whether the mount of one node can be that of another. A folder that is mounted by itself is
+    gone when the scratch folder that it is in has been emptied."""
+    part = mount.sub_path
+    return part is None or (mount.kind != "scratch" and "${" not in part)
 
 
 def _prepare_code(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.endpoints import write_endpoints
-from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
 from muster.engines.remote.code import RUN, WORK, CodeSource, CommandPaths, work_name
 from muster.engines.remote.mounts import RemoteMounts
@@ -268,7 +268,8 @@ class Launcher:
         paths = self._paths(plan, attempt, node.facts)
         if not _is_its_own(node):
             self._mounts.released(slot)
-        mounts = self._mounts.launch(slot, folder)
+        own = with_sub_paths(self._context, plan, attempt, group.mounts)
+        mounts = self._mounts.launch(slot, folder, own)
         start = NodeStart(
             attempt=attempt,
             incarnation=node.incarnation,

@@ -27,6 +27,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from muster.engines.base import RunContext
+from muster.engines.launch import emptied_mounts
 from muster.engines.loop import RunLoop
 from muster.engines.remote.code import RUN, find_archive
 from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
@@ -35,6 +36,7 @@ from muster.engines.remote.url_folders import UrlFolders
 from muster.node import messages
 from muster.node.code import NODE
 from muster.node.files import read_regular, remove_tree, replace_file
+from muster.node.given_files import mount_folder
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
 from muster.spec.kinds import MountKind, classify_source
@@ -74,6 +76,12 @@ class NodeMounts(Struct, frozen=True):
 
     def path(self, mount: MountPlan) -> str:
         """Where one is. Mounts of one source are one directory."""
+        whole = self._whole(mount)
+        return whole if mount.sub_path is None else f"{whole}/{mount.sub_path}"
+
+    def _whole(self, mount: MountPlan) -> str:
+        if mount.kind == "files":
+            return mount_folder(f"{self.folder}/{NODE}", mount.variable)
         if mount.source in self.found:
             return self.found[mount.source]
         if mount.kind in _COPIED:
@@ -98,27 +106,27 @@ class NodeMounts(Struct, frozen=True):
     @property
     def fresh(self) -> list[str]:
         """The folders that are emptied before each incarnation."""
-        return [
-            self.path(mount)
-            for mount in self.mounts
-            if mount.kind == "scratch" and named_source(mount.source).of == "incarnation"
-        ]
+        return [self.path(mount) for mount in emptied_mounts(self.mounts)]
 
     def messages(self, start: str) -> list[messages.Mount]:
         """What the host is told. start: the folder there in which programs start."""
         # links inside a folder that is itself replaced by a link come later
         depth = [len(Path(mount.link or "").parts) for mount in self.mounts]
         ordered = sorted(zip(depth, self.mounts, strict=True), key=lambda one: one[0])
-        return [
-            messages.Mount(
-                path=self.path(mount),
+        made = []
+        for _, mount in ordered:
+            link = "" if mount.link is None else os.path.join(start, mount.link)
+            whole = messages.Mount(
+                path=self._whole(mount),
                 mode=self._mode(mount),
                 sha256=self.packed[mount.source].sha256 if mount.source in self.packed else "",
-                link="" if mount.link is None else os.path.join(start, mount.link),
+                link=link if mount.sub_path is None else "",
                 file=self._file(mount),
             )
-            for _, mount in ordered
-        ]
+            made.append(whole)
+            if mount.sub_path is not None:  # a directory in it is made if it is missing
+                made.append(messages.Mount(self.path(mount), mode=0o755, link=link))
+        return made
 
     def _file(self, mount: MountPlan) -> str:
         """The file that a URL names; "" if it names a folder."""
@@ -258,9 +266,10 @@ class RemoteMounts:
             if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in used:
                 path.unlink()
 
-    def launch(self, slot: int, folder: str) -> NodeMounts:
-        """What a node gets whose needs are packed. folder: the node server's. Raises OSError."""
-        mounts, found = self._of(slot), self._found.get(slot, {})
+    def launch(self, slot: int, folder: str, mounts: tuple[MountPlan, ...]) -> NodeMounts:
+        """What a node gets whose needs are packed. folder: the node server's; mounts: its own.
+        Raises OSError."""
+        found = self._found.get(slot, {})
         copied = [source for source in copied_sources(mounts) if source not in found]
         packed = {source: self._packed[source] for source in copied}
         if packed and slot not in self._kept:

@@ -60,6 +60,9 @@ def problems(engine: str, plan: RunPlan) -> list[Problem]:
             path = f"node_groups[{group.name}].resources.memory"
             problem = check_least_memory(memory, path, _MOST_MEMORY)
             found += [] if problem is None else [problem]
+    if plan.host_aliases:
+        text = f"engine {engine} does not change the hosts files of its machines"
+        found.append(Problem("host_aliases", text, "use addresses, or add the names there"))
     if plan.environment is not None and plan.environment.conda is not None:
         text = f"engine {engine} does not create conda environments on the machines of its nodes"
         hint = "use requirements, or install them in the Python that runs jobs there"
@@ -86,6 +89,8 @@ def notes(plan: RunPlan) -> list[str]:
 
 def _notes_of(mount: MountPlan, *, several: bool) -> list[str]:
     found, source = [], redacted(mount.source)
+    if mount.kind == "files":
+        source = "its files"
     if not mount.path.startswith("/mnt/") and mount.path != mount.source:
         found.append(f"{mount.path} is not there: nodes find {source} at ${mount.variable}")
     if mount.kind in ("directory", "url") and several:

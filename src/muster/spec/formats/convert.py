@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from muster.errors import Problem
-from muster.secrets import hidden, redacted
+from muster.secrets import HIDDEN, hidden, redacted
 from muster.spec.files import read_text
 from muster.spec.formats.jobset.write import write_jobset
 from muster.spec.formats.manifests import read_manifest
@@ -16,6 +17,8 @@ from muster.spec.formats.yaml_write import dump
 from muster.spec.models import JobSpec
 from muster.spec.reader import is_manifest, read_spec
 
+#: The fields of a Secret with its values.
+_OF_SECRETS = ("stringData", "data")
 _HIDDEN = "secrets are written as ***; write them in, or convert with --show-secrets"
 
 
@@ -31,15 +34,24 @@ def convert_file(
     refused: list[Problem] = []
     spec, notes = _read(path, name, refused, foreign=foreign)
     if to == "muster" or (to is None and foreign):
-        data = write_spec(spec)
+        made = [write_spec(spec)]
     else:
         written = write_jobset(spec)
-        data, notes = written.data, [*notes, *map(str, written.losses)]
-    shown = data if secrets else hidden(data)
-    if shown != data:
+        made = [*written.objects, written.data]
+        notes = [*notes, *map(str, written.losses)]
+    shown = made if secrets else [_without_secrets(data) for data in made]
+    if shown != made:
         notes = [*notes, _HIDDEN]
     comments = _comments(refused)
-    return (comments if secrets else redacted(comments)) + dump(shown), notes
+    text = "---\n".join(map(dump, shown))
+    return (comments if secrets else redacted(comments)) + text, notes
+
+
+def _without_secrets(data: dict[str, Any]) -> Any:
+    if data.get("kind") != "Secret":
+        return hidden(data)
+    fields = {name: dict.fromkeys(data[name], HIDDEN) for name in _OF_SECRETS if name in data}
+    return {**data, **fields}
 
 
 def _comments(refused: Iterable[Problem]) -> str:

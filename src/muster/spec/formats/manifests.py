@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.spec.files import read_text, shown_name
 from muster.spec.formats.documents import Document, Manifest, documents, objects
+from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.model import API_VERSION
 from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.formats.jobset.single_job import API_VERSION as JOB_API_VERSION
@@ -27,6 +28,8 @@ _BATCH = JOB_API_VERSION.partition("/")[0]
 _WORKLOADS = frozenset(
     {"CronJob", "DaemonSet", "Deployment", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
 )
+#: Versions of ConfigMaps and Secrets; without one, it is clear what is meant.
+_CORE_VERSIONS = ("", "v1")
 #: ADS: values of apiVersion, which may be missing.
 _ADS_VERSIONS = ("", "v1", "v1.0")
 
@@ -69,7 +72,7 @@ class _FoundJob(Struct, frozen=True):
 
     document: Document
     name: str
-    read: Callable[[Document], Manifest] = read_jobset
+    read: Callable[[Document], Manifest]
 
 
 class _Search:
@@ -82,10 +85,12 @@ class _Search:
         self._notes: list[str] = []
         self._kinds: list[str] = []
         self._first = ""  # the place of the first object that is not a job
+        self._objects = ConfigObjects()
 
     def add_file(self, path: Path, *, alone: bool) -> None:
         """Search a file. alone: the user named the file itself, not its folder."""
         text = read_text(path)
+        self._objects.add_file(shown_name(path))
         if not alone and not is_manifest(text):
             return
         try:
@@ -117,11 +122,15 @@ class _Search:
         metadata = data.get("metadata")
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
-            self._jobs.append(_FoundJob(part, name))
+            self._jobs.append(_FoundJob(part, name, partial(read_jobset, objects=self._objects)))
         elif kind == "Job" and version == JOB_API_VERSION:
             from muster.spec.formats.jobset.plain_job_read import read_job
 
-            self._jobs.append(_FoundJob(part, name, read_job))
+            self._jobs.append(_FoundJob(part, name, partial(read_job, objects=self._objects)))
+        elif kind in ("ConfigMap", "Secret") and version in _CORE_VERSIONS:
+            self._kinds.append(kind)
+            self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
+            self._objects.add(part)
         elif wrong := _not_read(kind, version, data):
             self._problem(part, *wrong)
         else:
@@ -135,7 +144,7 @@ class _Search:
             why = "is ignored: Muster runs JobSets and Jobs"
         elif kind == "Job":
             why = f"is ignored: Muster runs Jobs of {JOB_API_VERSION}, not of {version}"
-        self._notes.append(f"{kind} {name or '(no name)'} ({part.place}) {why}")
+        self._notes.append(f"{_shown(part)} {why}")
 
     def _problem(self, part: Document, path: str, text: str, hint: str) -> None:
         line = part.lines.get(path, part.lines.get("", 1))
@@ -155,6 +164,8 @@ class _Search:
             problems.append(self._none(path, name))
         if problems:
             raise InvalidInput(*problems)
+        if name is None:
+            self._notes += [f"{_shown(one)} is not needed" for one in self._objects.unused()]
         made[0] = replace(made[0], notes=(*self._notes, *made[0].notes))
         return tuple(made)
 
@@ -172,6 +183,12 @@ class _Search:
             hint = "render it first: `kustomize build`"
         text = f"no JobSet or Job in this file, but {kinds}"
         return Problem("kind", text, hint, self._first or shown_name(path))
+
+
+def _shown(part: Document) -> str:
+    metadata = part.data.get("metadata")
+    name = _name(metadata) if isinstance(metadata, Mapping) else ""
+    return f"{part.data['kind']} {name or '(no name)'} ({part.place})"
 
 
 def _name(metadata: Mapping[str, Any]) -> str:

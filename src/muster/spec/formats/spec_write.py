@@ -44,7 +44,7 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
     if isinstance(value, tuple):
         return [_struct(v) if isinstance(v, msgspec.Struct) else v for v in value]
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _entry(entry) for key, entry in value.items()}
     if name == "url":
         return without_credentials(value)  # the file may be readable by others
     if name == "memory":
@@ -55,6 +55,16 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
             return format_duration(value)
         return int(value) if value == int(value) else value
     return value
+
+
+def _entry(value: Any) -> Any:
+    """An entry of a mapping. A file that has only a text is written as this text."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, msgspec.Struct):
+        return value
+    made = _struct(value)
+    return made["text"] if made.keys() == {"text"} else made
 
 
 def _ranges(codes: tuple[int, ...]) -> Any:

@@ -19,6 +19,7 @@ from muster.spec.rules.sources import (
 from muster.spec.rules.structure import (
     array_conflicts,
     duplicate_names,
+    incomplete_mounts,
     job_conflicts,
     level_conflicts,
     missing_program,
@@ -67,6 +68,7 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (duplicate_names, ()),
     (source_conflicts, ("artifact", "entrypoint")),
     (level_conflicts, ()),
+    (incomplete_mounts, _anywhere("mounts")),
     (order_conflicts, ("node_groups.name", "node_groups.depends_on")),
     (policy_conflicts, ("failure.rules",)),
     (name_conflicts, ()),

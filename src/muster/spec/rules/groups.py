@@ -6,20 +6,23 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from muster.errors import Problem
-from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.models import JobSpec, Mount, NodeGroup
 from muster.spec.placeholders import (
     IN_ENV,
     IN_HOSTNAME,
     OF_PARAMETER,
+    OF_SECRET,
     as_label,
     expand_hostname,
     unknown_placeholders,
 )
 from muster.spec.values import LABEL_HINT, MAX_NODES, is_label
-from muster.spec.wording import close_to, short, suggestion
+from muster.spec.wording import alternatives, close_to, short, suggestion
 
 #: Maximum names of a cycle in a message.
 _MAX_NAMES = 8
+#: Placeholders that differ between attempts.
+_OF_ATTEMPT = ("attempt", "run.restarts")
 
 
 def order_conflicts(spec: JobSpec) -> Iterator[Problem]:
@@ -108,7 +111,7 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
             if name in IN_ENV:
                 text = f"${{{name}}} is not known when nodes get their names"
             yield Problem(f"{path}.hostname", text, suggestion(name, IN_HOSTNAME))
-        known = _in_env(group)
+        known = _in_env(spec, group)
         for variable, value in group.node_env.items():
             place = f"{path}.node_env.{variable}"
             for name in unknown_placeholders(value, known):
@@ -118,19 +121,55 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
         for position, word in enumerate(group.node_args or ()):
             for name in unknown_placeholders(word, known):
                 yield _unknown(f"{path}.node_args[{position}]", name, known)
+        mounts = [(f"mounts[{n}]", mount) for n, mount in enumerate(spec.mounts)]
+        mounts += [(f"{path}.mounts[{n}]", mount) for n, mount in enumerate(group.mounts)]
+        for place, mount in mounts:
+            yield from _in_mount(place, mount, known)
 
 
-def _in_env(group: NodeGroup) -> tuple[str, ...]:
+def _in_mount(path: str, mount: Mount, known: tuple[str, ...]) -> Iterator[Problem]:
+    """Placeholders of a mount that are not known. A part of a source stays mounted when programs
+    restart in place."""
+    lasting = tuple(
+        one for one in known if one not in _OF_ATTEMPT and not one.startswith(OF_SECRET)
+    )
+    for name in unknown_placeholders(mount.sub_path or "", lasting):
+        place = f"{path}.sub_path"
+        if name in known:
+            text = f"${{{name}}} cannot be in the path of a mount"
+            yield Problem(place, text, f"use {alternatives(lasting)}")
+        else:
+            yield _unknown(place, name, lasting)
+    for place, template in _templates(path, mount):
+        for name in unknown_placeholders(template, known):
+            yield _unknown(place, name, known)
+
+
+def _templates(path: str, mount: Mount) -> Iterator[tuple[str, str]]:
+    """The contents of a mount's files, with their paths in the spec."""
+    for name, file in mount.files.items():
+        for kind, text in (("text", file.text), ("base64", file.base64)):
+            if text is not None:
+                yield f"{path}.files.{name}.{kind}", text
+
+
+def _in_env(spec: JobSpec, group: NodeGroup) -> tuple[str, ...]:
     """The placeholders that `node_env` and `node_args` of a group may have."""
+    known: tuple[str, ...] = IN_ENV
+    if spec.secrets:
+        known = (*known, *(f"{OF_SECRET}{name}" for name in spec.secrets))
     if group.array is None:
-        return IN_ENV
+        return known
     from muster.spec.arrays import names_of  # few groups have an array
 
-    return (*IN_ENV, *(f"{OF_PARAMETER}{name}" for name in names_of(group.array)))
+    return (*known, *(f"{OF_PARAMETER}{name}" for name in names_of(group.array)))
 
 
 def _unknown(path: str, name: str, known: tuple[str, ...]) -> Problem:
-    if name.startswith(OF_PARAMETER) and known == IN_ENV:
+    if name.startswith(OF_SECRET) and not any(one.startswith(OF_SECRET) for one in known):
+        text = f"${{{name}}} is a secret, and the job has none"
+        return Problem(path, text, f"give it: secrets: {{{name[len(OF_SECRET) :]}: ...}}")
+    if name.startswith(OF_PARAMETER) and not any(one.startswith(OF_PARAMETER) for one in known):
         text = f"${{{name}}} is a parameter, and the group has no array"
         return Problem(path, text, f"give it one: array: {{{name[len(OF_PARAMETER) :]}: ...}}")
     if f"{OF_PARAMETER}{name}" in known:

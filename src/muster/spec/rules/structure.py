@@ -9,7 +9,7 @@ from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Pro
 from muster.spec.oci_variables import has_command, image_in
 from muster.spec.override_models import ONLY_GROUP
 from muster.spec.placeholders import as_label
-from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES, MAX_PROCESSES
+from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES, MAX_PROCESSES, is_file_path
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
 
@@ -146,6 +146,26 @@ def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
+        if any(mount.files for mount in group.mounts):
+            from muster.spec.rules.mount_files import too_much  # few mounts have any
+
+            yield from too_much(f"{path}.mounts", (*spec.mounts, *group.mounts), spec.secrets)
+
+
+def incomplete_mounts(spec: JobSpec) -> Iterator[Problem]:
+    """Mounts of nothing, and of parts that are not there."""
+    levels = [("mounts", spec.mounts)]
+    levels += [(f"node_groups[{n}].mounts", g.mounts) for n, g in enumerate(spec.node_groups)]
+    for path, mounts in levels:
+        for number, mount in enumerate(mounts):
+            place = f"{path}[{number}]"
+            if mount.source is None and not mount.files:
+                text = "has neither source nor files"
+                yield Problem(place, text, "give exactly one of them")
+            elif mount.source is None and mount.sub_path is not None:
+                from muster.spec.rules.mount_files import missing_part  # few mounts have any
+
+                yield from missing_part(place, mount)
 
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
@@ -194,14 +214,16 @@ _NAMED = ("scratch:", "volume:")
 def _mounts(
     path: str, mounts: Sequence[Mount], inherited: Sequence[Mount] = ()
 ) -> Iterator[Problem]:
-    seen = {mount.destination: mount.source for mount in inherited}
+    seen = {mount.destination: _named(mount) for mount in inherited}
     for number, mount in enumerate(mounts):
         where = mount.destination
         last = mount.last_component
         place = f"{path}[{number}]"
+        what = _named(mount)
         unnamed = last in ("", ".", "..") or last.endswith(":")
-        if mount.path is None and unnamed and not mount.source.startswith(_NAMED):
-            text = f"{mount.source} has no name for a mount point"
+        yield from _content(place, mount)
+        if mount.path is None and unnamed and not what.startswith(_NAMED):
+            text = f"{what} {'have' if mount.source is None else 'has'} no name for a mount point"
             yield Problem(place, text, "give it a path")
         elif mount.path is not None and ".." in mount.path.split("/"):
             text = f"{mount.path} contains .."
@@ -210,12 +232,32 @@ def _mounts(
             text = f"{mount.link} is not a path below the directory where processes start"
             yield Problem(f"{place}.link", text, "write data, or data/input.txt")
         elif where in _TAKEN:
-            text = f"{mount.source} cannot be mounted over {where}"
+            text = f"{what} cannot be mounted over {where}"
             yield Problem(place, text, "give it another path")
         elif where in seen:
-            text = f"{seen[where]} and {mount.source} are both mounted at {where}"
+            text = f"{seen[where]} and {what} are both mounted at {where}"
             yield Problem(place, text, "give one of them another path")
-        seen.setdefault(where, mount.source)
+        seen.setdefault(where, what)
+
+
+def _named(mount: Mount) -> str:
+    """A mount in a message: its source, or its files."""
+    if mount.source is not None:
+        return mount.source
+    return f"the files {', '.join(list(mount.files)[:3])}{', ...' * (len(mount.files) > 3)}"
+
+
+def _content(path: str, mount: Mount) -> Iterator[Problem]:
+    """Problems of a mount with given files, and of what is mounted of one."""
+    if mount.source is not None and mount.files:
+        yield Problem(path, "has source and files", "give exactly one of them")
+    if mount.sub_path is not None and not is_file_path(mount.sub_path):
+        text = f"{mount.sub_path} is not a path below the mount"
+        yield Problem(f"{path}.sub_path", text, "write it without .. and without / at its ends")
+    if mount.files:
+        from muster.spec.rules.mount_files import file_problems  # few mounts have any
+
+        yield from file_problems(path, mount)
 
 
 #: Maximum groups of a job: more is probably a mistake.

@@ -54,6 +54,14 @@ def volume(one: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {f"{POD}.volumes": [{"name": "v", kind: {**one[kind], **more}}], **MOUNTED}
 
 
+FILE = {"path": "p", "fieldRef": {"fieldPath": "metadata.name"}}
+ALIAS = {f"{POD}.hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}]}
+
+
+def fields_of_pod(**more: Any) -> dict[str, Any]:
+    return volume({"name": "v", "downwardAPI": {"items": [{**FILE, **more}]}})
+
+
 #: Field of a model -> two manifests that differ in it.
 FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ObjectMeta.name": ({}, {"metadata.name": "other"}),
@@ -255,6 +263,50 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "VolumeMount.readOnly": (
         volume(VOLUME),
         {**volume(VOLUME), f"{MAIN}.volumeMounts": [{**MOUNT[0], "readOnly": True}]},
+    ),
+    "VolumeMount.subPath": (
+        volume(VOLUME),
+        {**volume(VOLUME), f"{MAIN}.volumeMounts": [{**MOUNT[0], "subPath": "a"}]},
+    ),
+    "VolumeMount.subPathExpr": (
+        volume(VOLUME),
+        {**volume(VOLUME), f"{MAIN}.volumeMounts": [{**MOUNT[0], "subPathExpr": "a"}]},
+    ),
+    "DownwardFile.path": (fields_of_pod(), fields_of_pod(path="q")),
+    "DownwardFile.mode": (fields_of_pod(), fields_of_pod(mode=0o400)),
+    "DownwardVolume.defaultMode": (
+        fields_of_pod(),
+        volume({"name": "v", "downwardAPI": {"items": [FILE], "defaultMode": 0o400}}),
+    ),
+    "ProjectedVolume.defaultMode": (
+        volume({"name": "v", "projected": {"sources": [{"downwardAPI": {"items": [FILE]}}]}}),
+        volume(
+            {
+                "name": "v",
+                "projected": {
+                    "sources": [{"downwardAPI": {"items": [FILE]}}],
+                    "defaultMode": 0o400,
+                },
+            }
+        ),
+    ),
+    "HostAlias.ip": (ALIAS, {f"{POD}.hostAliases": [{"ip": "10.0.0.2", "hostnames": ["a"]}]}),
+    "HostAlias.hostnames": (
+        ALIAS,
+        {f"{POD}.hostAliases": [{"ip": "10.0.0.1", "hostnames": ["b"]}]},
+    ),
+    # with objects in other documents: test_config_objects
+    **dict.fromkeys(
+        (
+            *(f"KeyRef.{name}" for name in ("name", "key", "optional")),
+            *(f"ObjectRef.{name}" for name in ("name", "optional")),
+            *(f"KeyToPath.{name}" for name in ("key", "path", "mode")),
+            *(f"ConfigMapVolume.{name}" for name in ("name", "defaultMode", "optional")),
+            *(f"SecretVolume.{name}" for name in ("secretName", "defaultMode", "optional")),
+            *(f"ProjectedObject.{name}" for name in ("name", "optional")),
+            "EnvFromSource.prefix",
+        ),
+        ({}, {}),
     ),
     "Volume.name": ({}, {f"{POD}.volumes": [{"name": "v"}]}),
     "Volume.emptyDir": ({}, {f"{POD}.volumes": [{"name": "v", "emptyDir": {}}], **MOUNTED}),

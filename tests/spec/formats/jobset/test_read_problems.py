@@ -129,15 +129,20 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "secrets": (
         {
             f"{MAIN}.env": [
-                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+                {
+                    "name": "A",
+                    "valueFrom": {"fileKeyRef": {"volumeName": "s", "path": "p", "key": "k"}},
+                }
             ],
-            f"{POD}.volumes": [{"name": "s", "secret": {"secretName": "s"}}],
+            f"{POD}.volumes": [
+                {"name": "s", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+            ],
         },
         [
-            f"{MAIN}.env[0].valueFrom.secretKeyRef: Muster has no ConfigMaps and Secrets "
-            "(write the value here, or set it with --env)",
-            f"{POD}.volumes[0].secret: Muster has no ConfigMaps and Secrets "
-            "(put its content into a file, and the file's folder into a hostPath volume)",
+            f"{MAIN}.env[0].valueFrom.fileKeyRef: Muster does not read variables from files of "
+            "volumes (write the value here, or set it with --env)",
+            f"{POD}.volumes[0].projected.sources[0].serviceAccountToken: there is no cluster here "
+            "that would issue it (remove it, or use a Secret)",
         ],
     ),
     "probes": (
@@ -170,7 +175,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"{MAIN}.volumeMounts": [
                 {"name": "b", "mountPath": "/b"},
                 {"name": "a", "mountPath": "a"},
-                {"name": "a", "mountPath": "/a", "subPath": "x"},
+                {"name": "a", "mountPath": "/a", "subPath": "../x"},
             ],
         },
         [
@@ -178,8 +183,8 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"{POD}.volumes[1].name: 'a' is given twice (also at volumes[0]: remove one)",
             f"{MAIN}.volumeMounts[0].name: volume 'b' not found (use a)",
             f"{MAIN}.volumeMounts[1].mountPath: 'a' is not an absolute path (write /a)",
-            f"{MAIN}.volumeMounts[2].subPath: Muster mounts whole volumes "
-            "(mount the volume, and use the path below it)",
+            f"{MAIN}.volumeMounts[2].subPath: '../x' is not a path below the volume "
+            "(write it without .. and without / at its start)",
         ],
     ),
     "quantities": (

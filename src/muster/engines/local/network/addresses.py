@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
@@ -75,12 +75,14 @@ def write_hosts(
     nodes: Sequence[NodePlan],
     shared: Sequence[str] = (),
     *,
+    aliases: Mapping[str, Sequence[str]] | None = None,
     routed: bool = False,
     again: bool = False,
 ) -> None:
     """Write a hosts file: these nodes, then the entries of this machine's file.
 
-    shared: names that resolve to the addresses of all nodes. routed: whether the nodes reach this
+    shared: names that resolve to the addresses of all nodes. aliases: names of other addresses,
+    instead of those that the machine has for them. routed: whether the nodes reach this
     machine through an uplink. again: the file exists, mounted in nodes of which none runs.
     """
     names_of = {node.rank: (*node_names(node), *shared) for node in nodes}
@@ -91,6 +93,9 @@ def write_hosts(
         from muster.engines.local.network import uplink  # few runs need it
 
         lines.append(f"{uplink.MACHINE} {_MACHINE}")
+    for address, given in (aliases or {}).items():
+        lines.append(f"{address} {' '.join(given)}")
+        own.update(given)
     lines += [line for line, names in _machine_hosts() if not own & names]
     write = overwrite_file if again else replace_file
     write(path, ("\n".join(lines) + "\n").encode())

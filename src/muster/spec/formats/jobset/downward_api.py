@@ -5,7 +5,9 @@ JobSet sets each of its facts on pods as a label and as an annotation of the sam
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from muster.spec.formats.jobset.references import Value
 from muster.spec.formats.jobset.rules import coordinator_endpoint
 from muster.spec.formats.jobset.single_job import JOB_NAME_KEYS, JOB_UID_KEYS, SingleJob
 from muster.spec.formats.quantity import parse_quantity
+from muster.spec.placeholders import joined, pieces
 from muster.spec.values import is_group_name
 from muster.spec.wording import Refused, alternatives, close_to, short
 
@@ -91,6 +94,22 @@ class Pod(Struct, frozen=True):
         kind, key = match.groups()
         own = template.metadata.labels if kind == "labels" else template.metadata.annotations
         return Value(own[key]) if key in own else self._generated_value(key, kind)
+
+    def all_of(self, kind: str) -> Value:
+        """All labels or annotations, as Kubernetes writes them into a file: `KEY="VALUE"` lines.
+        kind: `labels` or `annotations`."""
+        template = self.rj.template.spec.template.metadata
+        own = template.labels if kind == "labels" else template.annotations
+        found = {key: Value(text) for key, text in own.items()}
+        single = isinstance(self.jobset, SingleJob)
+        generated = [*INDEX_KEYS, *(() if single else (JOBSET + fact for fact in _FACTS))]
+        if kind == "labels":
+            generated += [*JOB_NAME_KEYS, *JOB_UID_KEYS]
+        for key in generated:
+            with contextlib.suppress(Refused):  # this pod has none
+                found.setdefault(key, self._generated_value(key, kind))
+        lines = (f"{key}={_quoted(found[key])}" for key in sorted(found))
+        return Value("\n".join(lines), per_node=True)
 
     def _generated_value(self, key: str, kind: str) -> Value:
         """The value of a label or annotation that Kubernetes or JobSet sets."""
@@ -168,6 +187,15 @@ class Pod(Struct, frozen=True):
         if not endpoint:
             raise Refused("the JobSet has no coordinator", "name one in spec.coordinator")
         return Value(endpoint)
+
+
+def _quoted(value: Value) -> str:
+    """A template of the value in double quotes, as Go writes it (`%q`)."""
+    parts = [
+        (json.dumps(text, ensure_ascii=False)[1:-1] if name is None else text, name)
+        for text, name in pieces(value.template)
+    ]
+    return f'"{joined(parts)}"'
 
 
 def pod_of(jobset: JobSet, part: GroupJob) -> Pod:

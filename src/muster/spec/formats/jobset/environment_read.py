@@ -7,11 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from muster.errors import Problem
+from muster.spec.formats.jobset.config_objects import ConfigObjects, Kind
 from muster.spec.formats.jobset.downward_api import Pod, resource_field
-from muster.spec.formats.jobset.kubernetes import Container, EnvVar
+from muster.spec.formats.jobset.kubernetes import (
+    Container,
+    EnvFromSource,
+    EnvVar,
+    KeyRef,
+    ObjectRef,
+)
 from muster.spec.formats.jobset.references import Value, expand, references
 from muster.spec.formats.notes import Notes
 from muster.spec.placeholders import literal
+from muster.spec.values import is_env_name
 from muster.spec.wording import Refused, short
 
 #: Kubernetes: the last variable of the pods of Indexed Jobs.
@@ -79,20 +87,32 @@ class Program(Struct, frozen=True):
 
 
 def environment(
-    pod: Pod, container: Container, path: str, problems: list[Problem], notes: Notes
+    pod: Pod,
+    container: Container,
+    path: str,
+    problems: list[Problem],
+    notes: Notes,
+    objects: ConfigObjects,
 ) -> ContainerEnvironment:
     """The variables of a container, expanded in Kubernetes' order."""
     containers = {c.name: c for c in pod.rj.template.spec.template.spec.containers}
     values: dict[str, Value] = {}
+    for number, source in enumerate(container.env_from):
+        try:
+            values |= _of_object(source, pod, notes, objects)
+        except Refused as error:
+            problems.append(Problem(f"{path}.envFrom[{number}]", error.message, error.hint))
     later = {var.name for var in container.env} | {INDEX}
     for number, var in enumerate(container.env):
         where = f"{path}.env[{number}]"
         try:
-            value = _value(var, values.get, pod, containers, container.name)
+            value = _value(var, values.get, pod, containers, container.name, objects)
         except Refused as error:
             if not any(problem.path.startswith(f"{where}.") for problem in problems):
                 problems.append(Problem(where, error.message, error.hint))
             continue
+        if value is None:
+            continue  # an optional key that is missing: a value of envFrom stays
         values.pop(var.name, None)
         values[var.name] = value
         for name in references(var.value or ""):
@@ -122,7 +142,9 @@ def _value(
     pod: Pod,
     containers: Mapping[str, Container],
     own: str,
-) -> Value:
+    objects: ConfigObjects,
+) -> Value | None:
+    """None: it is optional, and missing."""
     source = var.value_from
     if source is None:
         return expand(var.value or "", lookup)
@@ -132,4 +154,35 @@ def _value(
         return pod.field(source.field_ref.field_path)
     if source.resource_field_ref is not None:
         return resource_field(source.resource_field_ref, containers, own)
-    raise Refused("valueFrom is empty", "give it a fieldRef or a resourceFieldRef")
+    refs: tuple[tuple[Kind, KeyRef | None], ...]
+    refs = (("ConfigMap", source.config_map_key_ref), ("Secret", source.secret_key_ref))
+    for kind, ref in refs:
+        if ref is not None:
+            namespace = pod.jobset.metadata.namespace
+            return objects.key(kind, ref.name, ref.key, namespace, optional=ref.optional)
+    hint = "give it a fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef"
+    raise Refused("valueFrom is empty", hint)
+
+
+def _of_object(
+    source: EnvFromSource, pod: Pod, notes: Notes, objects: ConfigObjects
+) -> dict[str, Value]:
+    """The variables that the keys of a ConfigMap or Secret become. Raises Refused."""
+    refs: tuple[tuple[Kind, ObjectRef | None], ...]
+    refs = (("ConfigMap", source.config_map_ref), ("Secret", source.secret_ref))
+    given = [(kind, ref) for kind, ref in refs if ref is not None]
+    if len(given) != 1:
+        text = "has both configMapRef and secretRef" if given else "names no object"
+        raise Refused(text, "give it a configMapRef or a secretRef")
+    ((kind, ref),) = given
+    namespace = pod.jobset.metadata.namespace
+    found = objects.find(kind, ref.name, namespace, optional=ref.optional)
+    if found is None:
+        return {}
+    # Kubernetes: binaryData of a ConfigMap becomes no variables
+    keys = found.keys if found.is_secret else list(found.texts)
+    named = {f"{source.prefix}{key}": key for key in keys}
+    if skipped := [name for name in named if not is_env_name(name)]:
+        why = "cannot name variables: use letters, digits and _, not starting with a digit"
+        notes.add(f"{', '.join(skipped)} of {found.kind} {found.name}", why, pod.rj.name)
+    return {name: found.variable(key) for name, key in named.items() if is_env_name(name)}

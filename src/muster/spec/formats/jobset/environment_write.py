@@ -10,11 +10,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.spec.formats.jobset.config_write import secret_ref, whole_secret
 from muster.spec.formats.jobset.downward_api import JOBSET
 from muster.spec.formats.jobset.environment_read import INDEX, VARIABLES
 from muster.spec.formats.notes import Loss
 from muster.spec.models import NodeGroup
-from muster.spec.placeholders import joined, pieces
+from muster.spec.placeholders import OF_SECRET, joined, pieces, placeholders
 
 #: Placeholder -> the field of the pod (downward API) with its value.
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -28,7 +29,7 @@ _FIELDS = {
     "run.id": f"metadata.labels['{JOBSET}jobset-uid']",
     "run.replica": f"metadata.labels['{JOBSET}job-global-index']",
 }
-_WHOLE = {f"${{{name}}}": path for name, path in _FIELDS.items()} | {
+WHOLE_FIELDS = {f"${{{name}}}": path for name, path in _FIELDS.items()} | {
     "${run.id}-${rank}": "metadata.uid"
 }
 _DOLLARS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
@@ -69,31 +70,39 @@ def variables(
     if is_job:
         group = _with_indexes(group, only_one=only_one)
     names = {*group.env, *group.node_env, INDEX}
+    variables = {**VARIABLES, **_secret_variables(group)}
     losses: list[Loss] = []
     helpers: dict[str, str] = {}
     own = []
     for name, given in group.node_env.items():
-        whole = given in _WHOLE
+        whole = given in WHOLE_FIELDS
         template, lost = (given, []) if whole else _for_pods(given, jobset, only_one=only_one)
         losses += [Loss(f"{path}.node_env.{name}", why) for why in lost]
         if template is None or (name, template) == (INDEX, "${index}"):
             continue  # Jobs set the index themselves
-        if template in _WHOLE:
-            own.append(_from_field(name, _WHOLE[template]))
+        if template in WHOLE_FIELDS:
+            own.append(_from_field(name, WHOLE_FIELDS[template]))
+        elif (secret := whole_secret(template)) is not None:
+            own.append(_from_secret(name, secret_ref(jobset, secret)))
         else:
-            helpers |= {VARIABLES[fact]: fact for _, fact in pieces(template) if fact is not None}
-            own.append({"name": name, "value": _compose(template, names, VARIABLES)})
-    known = {fact: _variable(group, fact) for fact in VARIABLES}
+            helpers |= {variables[fact]: fact for _, fact in pieces(template) if fact is not None}
+            own.append({"name": name, "value": _compose(template, names, variables)})
+    known = {fact: _variable(group, fact, variables) for fact in variables}
     args = []
     for number, given in enumerate(group.node_args or ()):
         template, lost = _for_pods(given, jobset, only_one=only_one)
         losses += [Loss(f"{path}.node_args[{number}]", why) for why in lost]
         if template is not None:
             facts = [fact for _, fact in pieces(template) if fact is not None]
-            helpers |= {known[f]: f for f in facts if known[f] == VARIABLES[f]}
+            helpers |= {known[f]: f for f in facts if known[f] == variables[f]}
             args.append(_compose(template, names, known))
     plain = [{"name": n, "value": escaped(v, names)} for n, v in group.env.items()]
-    first = [_from_field(name, _FIELDS[fact]) for name, fact in helpers.items()]
+    first = [
+        _from_field(name, _FIELDS[fact])
+        if fact in _FIELDS
+        else _from_secret(name, secret_ref(jobset, fact[len(OF_SECRET) :]))
+        for name, fact in helpers.items()
+    ]
     return WrittenEnvironment([*first, *plain, *own], args, losses)
 
 
@@ -129,7 +138,7 @@ def _for_pods(template: str, jobset: str, *, only_one: bool) -> tuple[str | None
             parts.append(("${run.restarts}", "run.restarts"))
         elif name == "rank" and only_one:
             parts.append(("${index}", "index"))
-        elif name is not None and name not in _FIELDS:
+        elif name is not None and name not in _FIELDS and not name.startswith(OF_SECRET):
             why = f"is left out: pods have no field for {name}, only for replica and index"
             return None, [why]
         else:
@@ -137,16 +146,31 @@ def _for_pods(template: str, jobset: str, *, only_one: bool) -> tuple[str | None
     return joined(parts), lost[:1]
 
 
-def _variable(group: NodeGroup, fact: str) -> str:
+def _secret_variables(group: NodeGroup) -> dict[str, str]:
+    """A helper variable for each placeholder of a secret in the group's settings."""
+    templates = (*group.node_env.values(), *(group.node_args or ()))
+    facts = (fact for template in templates for fact in placeholders(template))
+    return {
+        fact: "MUSTER_" + re.sub(r"\W", "_", fact.upper())
+        for fact in facts
+        if fact.startswith(OF_SECRET)
+    }
+
+
+def _variable(group: NodeGroup, fact: str, variables: Mapping[str, str]) -> str:
     """The variable that holds a placeholder: one of the group's, or a helper variable."""
     known = {template: name for name, template in group.node_env.items()}
     if fact == "index" and INDEX not in {**group.env, **group.node_env}:
         return INDEX
-    return known.get(f"${{{fact}}}", VARIABLES[fact])
+    return known.get(f"${{{fact}}}", variables[fact])
 
 
 def _from_field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _from_secret(name: str, ref: dict[str, str]) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": ref}}
 
 
 def _compose(template: str, names: Names[str], variables: Mapping[str, str]) -> str:

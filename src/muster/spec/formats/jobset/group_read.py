@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from muster.errors import Problem
+from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.downward_api import Pod, pod_of
 from muster.spec.formats.jobset.environment_read import Program, environment
 from muster.spec.formats.jobset.failures_read import retries
@@ -17,7 +18,7 @@ from muster.spec.formats.jobset.model import DependsOnItem, JobSet
 from muster.spec.formats.jobset.probes import hook_command, liveness_probe, startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
 from muster.spec.formats.jobset.single_job import SingleJob
-from muster.spec.formats.jobset.volumes_read import mounts
+from muster.spec.formats.jobset.volumes_read import PodVolumes, mounts
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.models import NodeGroup, Resources
@@ -39,6 +40,7 @@ def node_group(
     part: GroupJob,
     path: str,
     claimed: Mapping[str, str],
+    objects: ConfigObjects,
     problems: list[Problem],
     notes: Notes,
 ) -> NodeGroup:
@@ -68,7 +70,7 @@ def node_group(
     if main.agent:
         why = "is not run: Muster restarts programs in place itself"
         notes.add("JobSet's in-place restart agent", why, rj.name)
-    return _with_program(made, shown, main, (pod_path, claimed), problems, notes)
+    return _with_program(made, shown, main, (pod_path, claimed), objects, problems, notes)
 
 
 def _size(jobset: JobSet, part: GroupJob) -> dict[str, Any]:
@@ -89,6 +91,7 @@ def _with_program(
     shown: Pod,
     main: Main,
     pod: tuple[str, Mapping[str, str]],
+    objects: ConfigObjects,
     problems: list[Problem],
     notes: Notes,
 ) -> NodeGroup:
@@ -99,7 +102,7 @@ def _with_program(
         text = "is missing: Muster does not know the image's own command"
         problems.append(Problem(f"{path}.command", text, "write the program to run"))
     jobset, rj = shown.jobset, shown.rj
-    env = environment(shown, container, path, problems, notes)
+    env = environment(shown, container, path, problems, notes, objects)
     program = Program((), (), ())
     try:
         program = env.expand_command(container.command, container.args)
@@ -122,9 +125,9 @@ def _with_program(
         after_start=hook_command(container.lifecycle.post_start, container, after, problems),
         before_stop=hook_command(container.lifecycle.pre_stop, container, before, problems),
         mounts=mounts(
-            rj.template.spec.template.spec,
+            shown,
             container,
-            claimed,
+            PodVolumes(claimed, objects, env),
             (pod[0], path),
             problems,
             notes,

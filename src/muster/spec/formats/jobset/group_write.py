@@ -121,7 +121,7 @@ def _metadata(given: Metadata) -> dict[str, Any]:
 
 def _has_node_folder(group: NodeGroup) -> bool:
     """Whether nodes have a folder that is kept when their program restarts in place."""
-    return any(mount.source.startswith(NODE) for mount in group.mounts)
+    return any((mount.source or "").startswith(NODE) for mount in group.mounts)
 
 
 def _pod(
@@ -145,6 +145,11 @@ def _pod(
     pod["containers"] = [container]
     if volumes:
         pod["volumes"] = volumes
+    if context.spec.host_aliases:
+        pod["hostAliases"] = [
+            {"ip": address, "hostnames": list(names)}
+            for address, names in context.spec.host_aliases.items()
+        ]
     return pod, losses
 
 

@@ -38,11 +38,38 @@ class ResourceFieldRef(Struct, frozen=True, kw_only=True, rename="camel"):
     divisor: Quantity = 1
 
 
+class KeyRef(Struct, frozen=True, kw_only=True):
+    """A reference to a key of a ConfigMap or Secret."""
+
+    name: str = ""
+    key: str = ""
+    #: Whether the object and the key may be missing.
+    optional: bool = False
+
+
+class ObjectRef(Struct, frozen=True, kw_only=True):
+    """A reference to a ConfigMap or Secret."""
+
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFromSource(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An object whose keys become variables."""
+
+    #: In front of each name.
+    prefix: str = ""
+    config_map_ref: ObjectRef | None = None
+    secret_ref: ObjectRef | None = None
+
+
 class EnvVarSource(Struct, frozen=True, kw_only=True, rename="camel"):
     """The source of a variable's value."""
 
     field_ref: FieldRef | None = None
     resource_field_ref: ResourceFieldRef | None = None
+    config_map_key_ref: KeyRef | None = None
+    secret_key_ref: KeyRef | None = None
 
 
 class EnvVar(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -125,6 +152,9 @@ class VolumeMount(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     mount_path: str = ""
     read_only: bool = False
+    #: The part of the volume that is mounted; the second with references to variables.
+    sub_path: str = ""
+    sub_path_expr: str = ""
 
 
 class SleepAction(Struct, frozen=True, kw_only=True):
@@ -159,6 +189,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     args: tuple[str, ...] = ()
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] = ()
@@ -198,6 +229,85 @@ class ClaimVolume(Struct, frozen=True, kw_only=True, rename="camel"):
     read_only: bool = False
 
 
+class KeyToPath(Struct, frozen=True, kw_only=True):
+    """A key, and the path of its file in the volume."""
+
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class ConfigMapVolume(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The values of a ConfigMap as files. No items: of all keys."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    #: 0o644.
+    default_mode: int = 420
+    optional: bool = False
+
+
+class SecretVolume(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The values of a Secret as files. No items: of all keys."""
+
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int = 420
+    optional: bool = False
+
+
+class DownwardFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A file with a field of the pod."""
+
+    path: str = ""
+    field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Fields of the pod as files."""
+
+    items: tuple[DownwardFile, ...] = ()
+    default_mode: int = 420
+
+
+class ProjectedObject(Struct, frozen=True, kw_only=True):
+    """A ConfigMap or Secret in a projected volume."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    optional: bool = False
+
+
+class ProjectedDownward(Struct, frozen=True, kw_only=True):
+    """Fields of the pod in a projected volume."""
+
+    items: tuple[DownwardFile, ...] = ()
+
+
+class ProjectedSource(Struct, frozen=True, kw_only=True):
+    """Files of a projected volume."""
+
+    config_map: ProjectedObject | None = field(default=None, name="configMap")
+    secret: ProjectedObject | None = None
+    downward_api: ProjectedDownward | None = field(default=None, name="downwardAPI")
+
+
+class ProjectedVolume(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Files from several sources in one volume."""
+
+    sources: tuple[ProjectedSource, ...] = ()
+    default_mode: int = 420
+
+
+class HostAlias(Struct, frozen=True, kw_only=True):
+    """Names of an address in /etc/hosts."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
 class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     """A volume of one kind; an emptyDir if no kind is given."""
 
@@ -206,6 +316,10 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     host_path: HostPath | None = None
     nfs: NFSVolume | None = None
     persistent_volume_claim: ClaimVolume | None = None
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    downward_api: DownwardVolume | None = field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None
 
 
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -218,6 +332,7 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     restart_policy: str = "OnFailure"
     termination_grace_period_seconds: int = 30
     service_account_name: str = "default"
+    host_aliases: tuple[HostAlias, ...] = ()
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True):

@@ -135,3 +135,10 @@ def claim_name(path: str, name: str, jobset: str) -> Iterator[Problem]:
     elif len(f"{name}-{jobset}") > MAX_LENGTH:
         text = f"its claim {short(f'{name}-{jobset}')} would have too long a name"
         yield Problem(path, text, f"{MAX_LENGTH} characters are allowed: shorten it")
+
+
+def kubernetes_label(text: str, longest: int = 63) -> str:
+    """The label that Kubernetes accepts and that is most like `text`."""
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
+    named = cleaned if cleaned[:1].isalpha() else f"v-{cleaned}"
+    return named[:longest].rstrip("-")

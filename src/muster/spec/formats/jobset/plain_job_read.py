@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from muster.spec.formats.documents import Document, Manifest
+from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.plain_job import JobManifest, as_jobset
 from muster.spec.formats.jobset.plain_job_fields import TABLES
 from muster.spec.formats.jobset.read import decoded, manifest_of
@@ -11,9 +12,10 @@ from muster.spec.formats.jobset.single_job import path_in_jobset
 from muster.spec.formats.notes import Notes
 
 
-def read_job(document: Document) -> Manifest:
-    """The job of the manifest of a Job. Raises InvalidInput with every problem and its line."""
+def read_job(document: Document, objects: ConfigObjects | None = None) -> Manifest:
+    """The job of the manifest of a Job. objects: see `read_jobset`. Raises
+    InvalidInput with every problem and its line."""
     notes = Notes()
     job, problems = decoded(document, JobManifest, TABLES, check_job_structure, notes)
     problems = [problem._replace(path=path_in_jobset(problem.path)) for problem in problems]
-    return manifest_of(document, as_jobset(job), problems, notes)
+    return manifest_of(document, as_jobset(job), problems, notes, objects)

@@ -13,10 +13,12 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode, decode_partial
 from muster.spec.formats.documents import Document, Manifest, unfilled_placeholders
 from muster.spec.formats.fields import FieldFilter, FieldTables
+from muster.spec.formats.jobset.config_objects import ConfigObjects, templates_of
 from muster.spec.formats.jobset.downward_api import pod_of
 from muster.spec.formats.jobset.failures_read import failure_policy
 from muster.spec.formats.jobset.group_names import renamed, with_groups
 from muster.spec.formats.jobset.group_read import node_group
+from muster.spec.formats.jobset.host_aliases import host_aliases
 from muster.spec.formats.jobset.job_arrays import GroupJob, group_jobs, with_single_jobs
 from muster.spec.formats.jobset.lost_fields import lost_fields
 from muster.spec.formats.jobset.metadata import (
@@ -36,6 +38,7 @@ from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.policies import SuccessPolicy
 from muster.spec.problem_places import Origin, Origins, at_origin, follows, in_order, placed
 from muster.spec.rules import check
+from muster.spec.wording import Refused
 
 _Model = TypeVar("_Model", bound=msgspec.Struct)
 _GRACE = 30.0
@@ -81,38 +84,52 @@ _JOB_FIELDS = {
     "failure": "spec.failurePolicy",
     "subdomain": "spec.network.subdomain",
     "attempt_timeout": "spec.activeDeadlineSeconds",
+    "host_aliases": "spec.replicatedJobs[0].template.spec.template.spec.hostAliases",
     "ttl_after_finished": "spec.ttlSecondsAfterFinished",
 }
 
 
-def read_jobset(document: Document) -> Manifest:
-    """The job that a manifest describes. Raises InvalidInput with every problem and its line."""
+def read_jobset(document: Document, objects: ConfigObjects | None = None) -> Manifest:
+    """The job that a manifest describes. objects: the ConfigMaps and Secrets around it. Raises
+    InvalidInput with every problem and its line."""
     notes = Notes()
     jobset, problems = decoded(document, JobSet, TABLES, check_structure, notes)
-    return manifest_of(document, jobset, problems, notes)
+    return manifest_of(document, jobset, problems, notes, objects)
 
 
 def manifest_of(
-    document: Document, jobset: JobSet, problems: list[Problem], notes: Notes
+    document: Document,
+    jobset: JobSet,
+    problems: list[Problem],
+    notes: Notes,
+    objects: ConfigObjects | None,
 ) -> Manifest:
     """The job that a decoded manifest describes. problems, notes: of single fields. Raises
     InvalidInput."""
     broken = {problem.path for problem in problems}
     found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, broken)))
     fields = len(problems)
+    objects = objects or ConfigObjects([document.source])
     parts = group_jobs(jobset)
     single = with_single_jobs(jobset, parts)
     parts = [
         replace(part, rj=rj) for part, rj in zip(parts, single.spec.replicated_jobs, strict=True)
     ]
     groups = [
-        node_group(jobset, part, rj_path(part.position), claims(jobset), problems, notes)
+        node_group(jobset, part, rj_path(part.position), claims(jobset), objects, problems, notes)
         for part in parts
     ]
+    aliases, secrets = host_aliases(jobset, problems, notes), {}
+    try:
+        templates = (text for group in groups for text in templates_of(group))
+        secrets = objects.secrets(templates, jobset.metadata.namespace)
+    except Refused as error:
+        problems.append(Problem("spec", error.message, error.hint))
     found += problems[fields:]
     problems[fields:] = [problem for problem in found if not _follows(problem.path, broken)]
     _raise([_in_file(problem, jobset) for problem in problems], document)
     spec = _job(jobset, parts, groups, notes)
+    spec = replace(spec, secrets=secrets, host_aliases=aliases)
     origins = _origins(spec, jobset, [part for part in parts if part.rj.replicas])
     _raise(_broken_rules(spec, origins), document)
     return Manifest(

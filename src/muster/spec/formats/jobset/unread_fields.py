@@ -105,7 +105,6 @@ NOTED: Mapping[Model, Mapping[str, str]] = {
     k8s.VolumeMount: {"mountPropagation": _ENGINE, "recursiveReadOnly": _ENGINE},
 }
 
-_OWN_FILES = "put its content into a file, and the file's folder into a hostPath volume"
 _OWN_ENV = "write the value here, or set it with --env"
 
 #: Field -> (what is wrong, what to do instead).
@@ -123,7 +122,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
             "Muster has no deadline for a single pod",
             "set it for the Job, one level up (template.spec.activeDeadlineSeconds)",
         ),
-        "hostAliases": ("Muster does not add host names", "use addresses"),
         "readinessGates": (
             "nothing sets these conditions",
             "remove it, or use a readinessProbe",
@@ -134,7 +132,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
         ),
     },
     k8s.Container: {
-        "envFrom": ("Muster has no ConfigMaps and Secrets", _OWN_ENV),
         "volumeDevices": ("Muster mounts folders, not devices", "use a hostPath volume"),
     },
     k8s.Lifecycle: {
@@ -147,19 +144,16 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
         "httpHeaders": ("Muster sends no custom headers", "use exec, with curl"),
     },
     k8s.TCPSocketAction: {"host": ("Muster probes the node itself", "remove it")},
-    k8s.EnvVarSource: dict.fromkeys(
-        ("configMapKeyRef", "secretKeyRef", "fileKeyRef"),
-        ("Muster has no ConfigMaps and Secrets", _OWN_ENV),
-    ),
-    k8s.VolumeMount: dict.fromkeys(
-        ("subPath", "subPathExpr"),
-        ("Muster mounts whole volumes", "mount the volume, and use the path below it"),
-    ),
-    k8s.Volume: {
+    k8s.EnvVarSource: {
+        "fileKeyRef": ("Muster does not read variables from files of volumes", _OWN_ENV),
+    },
+    k8s.ProjectedSource: {
         **dict.fromkeys(
-            ("configMap", "secret", "projected", "downwardAPI"),
-            ("Muster has no ConfigMaps and Secrets", _OWN_FILES),
+            ("serviceAccountToken", "clusterTrustBundle", "podCertificate"),
+            ("there is no cluster here that would issue it", "remove it, or use a Secret"),
         ),
+    },
+    k8s.Volume: {
         **dict.fromkeys(
             ("csi", "ephemeral", "image", "fc", "iscsi", "flexVolume"),
             ("Muster has no such volumes", "use hostPath, nfs, emptyDir or a claim"),

@@ -1,7 +1,8 @@
 """Read volumes and volume mounts as mounts.
 
-An emptyDir is a folder of the node, or of the node's incarnation. A claim of the JobSet is a folder
-that the run's nodes share. A claim that is retained, or existed before, is a folder of the machine.
+ConfigMaps, Secrets and fields of the pod are files. An emptyDir is a folder of the node, or of the
+node's incarnation. A claim of the JobSet is a folder that the run's nodes share. A claim that is
+retained, or existed before, is a folder of the machine.
 """
 
 from __future__ import annotations
@@ -9,11 +10,19 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from muster.errors import Problem
-from muster.spec.formats.jobset.kubernetes import Container, PodSpec, Volume
+from muster.spec.formats.jobset.config_objects import ConfigObjects
+from muster.spec.formats.jobset.config_volumes import Files, volume_files
+from muster.spec.formats.jobset.downward_api import Pod
+from muster.spec.formats.jobset.environment_read import ContainerEnvironment
+from muster.spec.formats.jobset.kubernetes import Container, Volume, VolumeMount
 from muster.spec.formats.jobset.model import JobSet
+from muster.spec.formats.jobset.references import Value, expand
 from muster.spec.formats.notes import Notes
-from muster.spec.models import Mount
+from muster.spec.models import Mount, MountFile
+from muster.spec.placeholders import placeholders
 from muster.spec.wording import short, suggestion
 
 #: Starts of Mount.source: a folder of the node, of its incarnation, of the run, of the machine.
@@ -37,10 +46,20 @@ def claims(jobset: JobSet) -> dict[str, str]:
     return made
 
 
+class PodVolumes(Struct, frozen=True):
+    """What the volumes of a pod refer to."""
+
+    #: See `claims`.
+    claimed: Mapping[str, str]
+    objects: ConfigObjects
+    #: The container's, for `subPathExpr`.
+    environment: ContainerEnvironment
+
+
 def mounts(
-    pod: PodSpec,
+    shown: Pod,
     container: Container,
-    claimed: Mapping[str, str],
+    around: PodVolumes,
     where: tuple[str, str],
     problems: list[Problem],
     notes: Notes,
@@ -49,16 +68,22 @@ def mounts(
 ) -> tuple[Mount, ...]:
     """The mounts of a container.
 
-    claimed: see `claims`. where: the paths of the pod and of the container. in_place: whether
+    where: the paths of the pod and of the container. in_place: whether
     restarts keep the pods.
     """
     pod_path, path = where
+    pod = shown.rj.template.spec.template.spec
     # a retry makes a new pod, unless the container restarts in the same one
     empty = NODE if in_place or pod.restart_policy == "OnFailure" else INCARNATION
-    sources = dict(claimed)
+    sources: dict[str, str | Files] = dict(around.claimed)
     for number, volume in enumerate(pod.volumes):
         place = f"{pod_path}.volumes[{number}]"
-        sources[volume.name] = _source(volume, place, empty, problems, notes)
+        _refuse_several_kinds(volume, place, problems)
+        files = volume_files(volume, place, shown, around.objects, problems)
+        if files:
+            sources[volume.name] = files
+        else:
+            sources[volume.name] = _source(volume, place, empty, problems, notes)
     read_only = {volume.name for volume in pod.volumes if _is_read_only(volume)}
     made: list[Mount] = []
     for number, mount in enumerate(container.volume_mounts):
@@ -71,14 +96,50 @@ def mounts(
         elif not mount.mount_path.startswith("/"):
             text = f"{short(mount.mount_path)} is not an absolute path"
             problems.append(Problem(f"{place}.mountPath", text, f"write /{mount.mount_path}"))
-        elif seen == _SHARED_MEMORY and source.startswith((NODE, INCARNATION)):
+        elif seen == _SHARED_MEMORY and _is_empty_dir(source):
             notes.add(mount.name, f"at {seen} is not needed: every node has shared memory")
         else:
             protected = mount.read_only or mount.name in read_only
-            made.append(Mount(source=source, path=seen, read_only=protected))
+            part = _sub_path(mount, place, around.environment, problems)
+            if isinstance(source, str):
+                made.append(Mount(source=source, path=seen, read_only=protected, sub_path=part))
+            else:
+                made.append(Mount(files=_needed(source, part), path=seen, sub_path=part))
     if OWN_TMP.path not in [mount.path for mount in made]:
         made.append(OWN_TMP)
     return tuple(made)
+
+
+def _is_empty_dir(source: str | Files) -> bool:
+    return isinstance(source, str) and source.startswith((NODE, INCARNATION))
+
+
+def _needed(files: Files, part: str | None) -> dict[str, MountFile]:
+    """The files of which a part is mounted, if it can be told."""
+    if part is None or placeholders(part):
+        return dict(files)
+    named = {name: file for name, file in files.items() if f"{name}/".startswith(f"{part}/")}
+    return named or dict(files)
+
+
+def _sub_path(
+    mount: VolumeMount, path: str, env: ContainerEnvironment, problems: list[Problem]
+) -> str | None:
+    """The part of a volume that is mounted, with placeholders; None: all of it."""
+    given = mount.sub_path or mount.sub_path_expr
+    if not given:
+        return None
+    place = f"{path}.{'subPath' if mount.sub_path else 'subPathExpr'}"
+    if mount.sub_path and mount.sub_path_expr:
+        problems.append(Problem(place, "is given with subPathExpr", "keep only one of them"))
+    value = Value(given) if mount.sub_path else expand(given, env.values.get)
+    if given.startswith("/") or ".." in given.split("/"):
+        text = f"{short(given)} is not a path below the volume"
+        problems.append(Problem(place, text, "write it without .. and without / at its start"))
+        return None
+    # `.` and `a//b` are paths, too
+    parts = [part for part in value.template.split("/") if part not in ("", ".")]
+    return "/".join(parts) or None
 
 
 def _is_read_only(volume: Volume) -> bool:
@@ -86,16 +147,23 @@ def _is_read_only(volume: Volume) -> bool:
     return any(kind is not None and kind.read_only for kind in kinds)
 
 
-def _source(volume: Volume, path: str, empty: str, problems: list[Problem], notes: Notes) -> str:
+def _refuse_several_kinds(volume: Volume, path: str, problems: list[Problem]) -> None:
     kinds = {
         "emptyDir": volume.empty_dir,
         "hostPath": volume.host_path,
         "nfs": volume.nfs,
         "persistentVolumeClaim": volume.persistent_volume_claim,
+        "configMap": volume.config_map,
+        "secret": volume.secret,
+        "downwardAPI": volume.downward_api,
+        "projected": volume.projected,
     }
     given = [name for name, kind in kinds.items() if kind is not None]
     if len(given) > 1:
         problems.append(Problem(path, f"has {' and '.join(given)}", "keep only one of them"))
+
+
+def _source(volume: Volume, path: str, empty: str, problems: list[Problem], notes: Notes) -> str:
     if volume.host_path is not None:
         if not volume.host_path.path.startswith("/"):
             text = f"{short(volume.host_path.path)} is not an absolute path"

@@ -6,9 +6,13 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from muster.spec.formats.jobset.config_write import WrittenObjects
+from muster.spec.formats.jobset.environment_write import WHOLE_FIELDS
+from muster.spec.formats.jobset.name_rules import kubernetes_label
 from muster.spec.formats.jobset.volumes_read import INCARNATION, KEPT, NODE, OWN_TMP, RUN
 from muster.spec.formats.notes import Loss
-from muster.spec.models import Mount, NodeGroup
+from muster.spec.models import NodeGroup
+from muster.spec.placeholders import fill, pieces, placeholders
 
 _EXPORT = re.compile(r"nfs://([^/]+)(/.*)|([^/:]+):(/.*)")
 #: A spec has neither the size of a claim nor its access modes.
@@ -21,13 +25,13 @@ _CLAIM = {
 class Volumes:
     """The volumes of all groups. A claim has the same name in all of them."""
 
-    def __init__(self, jobset: str, groups: Sequence[NodeGroup]) -> None:
-        self._jobset = jobset
+    def __init__(self, jobset: str, groups: Sequence[NodeGroup], objects: WrittenObjects) -> None:
+        self._jobset, self._objects = jobset, objects
         self._claims: dict[str, str] = {}
         self.losses: list[Loss] = []
         for mount in (mount for group in groups for mount in group.mounts):
-            name = self._claim_template(mount.source)
-            if name is not None and mount.source not in self._claims:
+            name = None if mount.source is None else self._claim_template(mount.source)
+            if name is not None and mount.source is not None and mount.source not in self._claims:
                 self._claims[mount.source] = _free(name, self._claims.values())
 
     def of_group(
@@ -40,26 +44,42 @@ class Volumes:
         for number, mount in enumerate(group.mounts):
             if mount == OWN_TMP:
                 continue
-            name = self._claims.get(mount.source)
-            if name is None and mount.source not in volumes:
-                kind = _kind(mount.source)
+            where = f"{path}.mounts[{number}]"
+            # mounts of the same files are of one volume
+            source = mount.source or f"files:{sorted(mount.files)}"
+            name = self._claims.get(source)
+            if mount.source is None and source not in volumes:
+                taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
+                name = _free(f"{group.name}-{mount.destination.rpartition('/')[2]}", taken)
+                fields, lost = self._objects.volume(mount, name, WHOLE_FIELDS, where)
+                volumes[source] = {"name": name, **fields}
+                self.losses += lost
+            if name is None and source not in volumes:
+                kind = _kind(source)
                 if kind is None:
-                    why = f"{mount.source} is left out; a volume cannot be a URL"
+                    why = f"{source} is left out; a volume cannot be a URL"
                     self.losses.append(Loss(f"{path}.mounts[{number}]", why))
                     continue
                 taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
-                volumes[mount.source] = {"name": _free(_volume_name(mount), taken), **kind}
-            name = name or volumes[mount.source]["name"]
-            if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
+                volumes[source] = {"name": _free(_volume_name(source), taken), **kind}
+            name = name or volumes[source]["name"]
+            if source.startswith((NODE, RUN)) and not source.endswith(f"/{name}"):
                 why = f"is named {name} in the JobSet"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
-            if mount.source.startswith(INCARNATION) and kept:
+            if source.startswith(INCARNATION) and kept:
                 why = "is not emptied there when a program restarts"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
-            if mount.source.startswith(NODE) and not kept:
+            if source.startswith(NODE) and not kept:
                 why = "is empty there when a program restarts, in a new pod"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
             seen: dict[str, Any] = {"name": name, "mountPath": mount.destination}
+            if mount.sub_path is not None:
+                part = _sub_path(mount.sub_path, group)
+                if part is None:
+                    why = "is left out: pods have no variable with this value"
+                    self.losses.append(Loss(f"{where}.sub_path", why))
+                    continue
+                seen |= part
             mounts.append(seen | ({"readOnly": True} if mount.read_only else {}))
         return mounts, list(volumes.values())
 
@@ -86,6 +106,19 @@ class Volumes:
         return made
 
 
+def _sub_path(template: str, group: NodeGroup) -> dict[str, str] | None:
+    """The fields of a mount for a part of a volume; None if no variable has what is in it."""
+    if not placeholders(template):
+        return {"subPath": fill(template, str)}
+    known = {given: name for name, given in group.node_env.items()}
+    parts = [
+        text if name is None else f"$({known[text]})" if text in known else None
+        for text, name in pieces(template)
+    ]
+    found = [part for part in parts if part is not None]
+    return {"subPathExpr": "".join(found)} if len(found) == len(parts) else None
+
+
 def _kind(source: str) -> dict[str, Any] | None:
     """The fields of a volume for a mount's source; None if no volume can have it."""
     if source.startswith((NODE, INCARNATION)):
@@ -99,11 +132,11 @@ def _kind(source: str) -> dict[str, Any] | None:
     return {"hostPath": {"path": source}}
 
 
-def _volume_name(mount: Mount) -> str:
+def _volume_name(source: str) -> str:
     for start in (NODE, INCARNATION, KEPT):
-        if mount.source.startswith(start):
-            return mount.source.removeprefix(start)
-    return mount.source
+        if source.startswith(start):
+            return source.removeprefix(start)
+    return source
 
 
 def _free(preferred: str, taken: Collection[str]) -> str:
@@ -113,10 +146,3 @@ def _free(preferred: str, taken: Collection[str]) -> str:
     while name in taken:
         name, number = f"{kubernetes_label(preferred, 58)}-{number}", number + 1
     return name
-
-
-def kubernetes_label(text: str, longest: int = 63) -> str:
-    """The label that Kubernetes accepts and that is most like `text`."""
-    cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
-    named = cleaned if cleaned[:1].isalpha() else f"v-{cleaned}"
-    return named[:longest].rstrip("-")

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.spec.formats.jobset.config_write import WrittenObjects
 from muster.spec.formats.jobset.failures_write import WrittenFailures
 from muster.spec.formats.jobset.group_names import as_kubernetes_names
 from muster.spec.formats.jobset.group_read import hostname_template
@@ -17,8 +18,8 @@ from muster.spec.formats.jobset.group_write import JobContext, replicated_job
 from muster.spec.formats.jobset.job_arrays_write import is_job
 from muster.spec.formats.jobset.metadata import DESCRIPTION
 from muster.spec.formats.jobset.model import API_VERSION
-from muster.spec.formats.jobset.name_rules import MAX_LENGTH
-from muster.spec.formats.jobset.volumes_write import Volumes, kubernetes_label
+from muster.spec.formats.jobset.name_rules import MAX_LENGTH, kubernetes_label
+from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
 from muster.spec.models import DEFAULT_ENGINE, JobSpec, NodeGroup
 from muster.spec.override_models import RUN_WIDE, RunOverrides
@@ -55,6 +56,8 @@ class JobSetFile(Struct, frozen=True):
     data: dict[str, Any]
     #: What the manifest leaves out of the spec, or changes.
     losses: tuple[Loss, ...]
+    #: The ConfigMaps and Secrets to which it refers.
+    objects: tuple[dict[str, Any], ...] = ()
 
 
 def write_jobset(job: JobSpec) -> JobSetFile:
@@ -66,7 +69,8 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     name = kubernetes_label(spec.name or "job", _max_name_length(groups))
     losses = [*_losses(job, spec, name), *_order_losses(spec, renamed)]
     failure = WrittenFailures(spec)
-    volumes = Volumes(name, groups)
+    objects = WrittenObjects(spec, name)
+    volumes = Volumes(name, groups, objects)
     context = JobContext(spec, name, volumes, spec.failure.strategy == "in_place")
     jobs = []
     for group in groups:
@@ -93,7 +97,8 @@ def write_jobset(job: JobSpec) -> JobSetFile:
         "spec": body | {"replicatedJobs": jobs},
     }
     losses += [*failure.losses, *volumes.losses]
-    return JobSetFile(data, (*_name_losses(old_names), *_at_old_names(losses, old_names)))
+    every = (*_name_losses(old_names), *_at_old_names(losses, old_names))
+    return JobSetFile(data, every, tuple(objects.objects()))
 
 
 def _name_losses(old_names: Mapping[str, str]) -> Iterator[Loss]:
