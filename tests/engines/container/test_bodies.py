@@ -54,6 +54,17 @@ def test_a_node_is_found_by_labels_and_told_without_secrets(plan_of: PlanOf) -> 
     assert set(json.loads(text)) == {"run_id", "rank", "amounts", "contained"}
 
 
+def test_further_names(plan_of: PlanOf) -> None:
+    plan = plan_of(host_aliases={"10.1.2.3": ["db", "db.example.com"]})
+    assert host_config(plan)["ExtraHosts"] == ["db:10.1.2.3", "db.example.com:10.1.2.3"]
+
+
+def test_a_part_of_a_mount_is_not_mounted_whole(plan_of: PlanOf) -> None:
+    plan = plan_of(mounts=[{"source": "/data", "path": "/data", "sub_path": "train"}])
+    assert "/data" not in binds(plan)
+    assert bodies.mounted(plan, 0, MACHINE) == {}
+
+
 @pytest.mark.parametrize(
     ("network", "mode", "internal"),
     [("shared", "host", None), ("cluster", "muster-r1", False), ("isolated", "muster-r1", True)],

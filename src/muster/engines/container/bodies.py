@@ -130,6 +130,11 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
                 {"Name": name, "Soft": limit, "Hard": limit}
                 for name, limit in container.ulimits.items()
             ],
+            "ExtraHosts": [
+                f"{name}:{address}"
+                for address, names in plan.host_aliases.items()
+                for name in names
+            ],
             **_limits(limits),
         },
     }
@@ -187,7 +192,9 @@ def mounted(plan: RunPlan, slot: int, machine: Machine) -> dict[str, str]:
 
 def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
     """The directory of this machine that is mounted; "" if nodes get another one in their folder:
-    scratch folders of a node, and copies of what is at a URL."""
+    scratch folders of a node, given files, parts of mounts, and copies of what is at a URL."""
+    if mount.sub_path is not None:
+        return ""
     if mount.kind == "directory":
         return os.path.realpath(mount.source)
     if mount.kind == "nfs":

@@ -11,7 +11,7 @@ from muster.engines.container.profile import ContainerSettings
 from muster.engines.remote import plan_checks
 from muster.errors import Problem
 from muster.node import machine
-from muster.plan.model import RunPlan
+from muster.plan.model import MountPlan, RunPlan
 from muster.spec.quantities import format_size
 
 
@@ -42,10 +42,13 @@ def problems(engine: str, plan: RunPlan) -> list[Problem]:
 def notes(plan: RunPlan) -> list[str]:
     """See `Engine.notes`: of mounts that containers do not have at their paths."""
     groups = [
-        replace(group, mounts=tuple(one for one in group.mounts if one.kind == "url"))
-        for group in plan.groups
+        replace(group, mounts=tuple(filter(_is_elsewhere, group.mounts))) for group in plan.groups
     ]
     return plan_checks.notes(replace(plan, groups=tuple(groups)))
+
+
+def _is_elsewhere(mount: MountPlan) -> bool:
+    return mount.kind in ("url", "files") or mount.sub_path is not None
 
 
 def explain(plan: RunPlan, settings: ContainerSettings) -> list[str]:

@@ -73,7 +73,7 @@ class ContainerEngine(RemoteEngine):
         found = problems(self.name, plan)
         if problem := plan_checks.check_open_files(plan, replicas):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
-        return [*found, *plan_checks.problems(self.name, plan)]
+        return [*found, *plan_checks.problems(self.name, plan, own_names=True)]
 
     def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
         """See `Engine.replicas_at_once`."""

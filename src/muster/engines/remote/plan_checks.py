@@ -33,8 +33,9 @@ def check_open_files(plan: RunPlan, replicas: Mapping[str, int]) -> Problem | No
     return open_files.check_open_files(needed)
 
 
-def problems(engine: str, plan: RunPlan) -> list[Problem]:
-    """Why a plan cannot run on other machines. engine: its name."""
+def problems(engine: str, plan: RunPlan, *, own_names: bool = False) -> list[Problem]:
+    """Why a plan cannot run on other machines. engine: its name. own_names: whether its nodes have
+    a hosts file of their own."""
     found = [
         Problem(
             f"node_groups[{group.name}].mounts",
@@ -60,7 +61,7 @@ def problems(engine: str, plan: RunPlan) -> list[Problem]:
             path = f"node_groups[{group.name}].resources.memory"
             problem = check_least_memory(memory, path, _MOST_MEMORY)
             found += [] if problem is None else [problem]
-    if plan.host_aliases:
+    if plan.host_aliases and not own_names:
         text = f"engine {engine} does not change the hosts files of its machines"
         found.append(Problem("host_aliases", text, "use addresses, or add the names there"))
     if plan.environment is not None and plan.environment.conda is not None:
