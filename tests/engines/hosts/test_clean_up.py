@@ -13,8 +13,9 @@ from muster.engines.hosts import clean_up
 from muster.engines.hosts.clean_up import end_nodes
 from muster.engines.hosts.profile import Machine
 from muster.engines.hosts.program import run_program
-from muster.engines.hosts.record import Record, read_record, write_record
+from muster.engines.hosts.record import Record
 from muster.engines.hosts.ssh import SshSettings, socket_folder, upload
+from muster.engines.remote.record import read_record, write_record
 from muster.errors import EngineError
 from muster.node.serve import Settings, connect
 from muster.storage.home import RunDir
@@ -77,7 +78,7 @@ def test_what_cannot_be_confirmed(folder: RunDir, fake_ssh: Path) -> None:
         "its nodes could not be ended on every machine: gpu1: ssh: connect: No route to host; "
         "gpu2: ssh: connect: No route to host"
     )
-    assert read_record(folder.hosts) == Record("/nodes", machines), "to be tried again"
+    assert read_record(folder.hosts, Record) == Record("/nodes", machines), "to be tried again"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ from muster.engines.base import RunContext
 from muster.engines.hosts import hosts
 from muster.engines.hosts.hosts import RunHosts
 from muster.engines.hosts.profile import HostsProfile, Machine
-from muster.engines.hosts.record import read_record
+from muster.engines.hosts.record import Record
 from muster.engines.hosts.ssh import HostPipes, SshSettings, socket_folder
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.remote.hosts import Host
+from muster.engines.remote.record import read_record
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.node.connection import Connection, Transport
@@ -207,7 +208,7 @@ def test_free_machines(world: World) -> None:
     run.allocate()
     world.until(lambda: run.has_all)
     assert run.said == [("placed", (0, ONE)), ("placed", (1, ONE))]
-    record = read_record(world.home.run_dir(run.plan.run_id).hosts)
+    record = read_record(world.home.run_dir(run.plan.run_id).hosts, Record)
     assert record is not None
     assert {rank: machine.host for rank, machine in record.machines.items()} == run.placed_on
     for rank in range(2):
@@ -307,7 +308,7 @@ def test_a_gang_that_waits_holds_nothing_when_it_is_given_up(world: World) -> No
     other.leave()
     assert world.queue(2).look() == Situation(2, [], [])
     assert [run.server(rank) for rank in range(2)] == [None, None]
-    assert read_record(world.home.run_dir(run.plan.run_id).hosts) is None
+    assert read_record(world.home.run_dir(run.plan.run_id).hosts, Record) is None
 
 
 def test_what_was_dropped_is_not_forgotten_when_a_slot_is_given_up(world: World) -> None:
@@ -377,7 +378,7 @@ def test_a_server_that_runs_is_found_again(world: World) -> None:
     third.dial()
     assert third.server() == server
     third.hosts.give_up(0)
-    record = read_record(world.home.run_dir(first.plan.run_id).hosts)
+    record = read_record(world.home.run_dir(first.plan.run_id).hosts, Record)
     assert record is not None
     assert record.machines == {}
 

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from muster.engines.hosts.profile import Machine
-from muster.engines.hosts.record import Record, read_record, write_record
+from muster.engines.hosts.record import Record
+from muster.engines.remote.record import read_record, write_record
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "hosts.json"
-    assert read_record(path) is None
+    assert read_record(path, Record) is None
     machines = {0: Machine("::1", "ana", 2222, 8, 2, "~/v/bin/python"), 10: Machine("gpu1")}
     for found in (machines, {}, machines):
         record = Record("~/my nodes", found)
         write_record(path, record)
-        assert read_record(path) == record
+        assert read_record(path, Record) == record
         assert record.folder_of("r1", 2) == "~/my nodes/r1-2"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -44,9 +45,9 @@ def test_a_damaged_record(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "hosts.json"
     path.write_bytes(data)
     with pytest.raises(OSError, match=r"hosts\.json is damaged: "):
-        read_record(path)
+        read_record(path, Record)
 
 
 def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not a regular file"):
-        read_record(tmp_path)
+        read_record(tmp_path, Record)

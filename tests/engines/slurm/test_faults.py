@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from muster.control import run_lock
+from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import clean_up
-from muster.engines.slurm.record import RECORD, Allocation, read_record, write_record
+from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.storage.home import RunDir
 from support.command import muster
 from support.faults import until
@@ -216,7 +217,7 @@ def test_a_submission_whose_answer_was_lost(cluster: SlurmCluster, own_home: Pat
     until(lambda: "scontrol release" in run.waits_for(), "it waits", pause=0.2)
     job, file = run.job(cluster), run.folder / RECORD
     os.kill(run.supervisor(), signal.SIGKILL)
-    record = read_record(file)
+    record = read_record(file, Record)
     assert record is not None and [one.job for one in record.allocations] == [int(job)]
     unknown = tuple(Allocation(one.number, one.slots) for one in record.allocations)
     write_record(file, type(record)(record.folder, unknown, record.next))

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.base import Capabilities
 from muster.engines.container.profile import read_settings
 from muster.engines.container.sockets import NoSocket, find_socket
-from muster.engines.remote.engine import RemoteEngine
+from muster.engines.remote.engine import CAPABILITIES, RemoteEngine
 from muster.errors import EngineError, Problem
 
 if TYPE_CHECKING:
@@ -32,19 +31,7 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = Capabilities(
-        in_place=True,
-        replace_node=True,
-        exec=True,
-        forward=True,
-        stacks=True,
-        counters=True,
-        suspend=True,
-        detached=True,
-        mounts=True,
-        limits=True,
-        arrays=True,
-    )
+    capabilities = replace(CAPABILITIES, limits=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -155,9 +142,10 @@ class ContainerEngine(RemoteEngine):
     def _daemon(self, run_id: str, environ: Mapping[str, str]) -> Daemon:
         """The engine of a run: the one that has its containers. Raises NoSocket, OSError."""
         from muster.engines.container.api import Daemon
-        from muster.engines.container.record import read_record
+        from muster.engines.container.record import Record, record_file
+        from muster.engines.remote.record import read_record
 
-        record = read_record(self._home.run_dir(run_id)) if run_id else None
+        record = read_record(record_file(self._home.run_dir(run_id)), Record) if run_id else None
         socket = self._settings.socket if record is None else record.socket
         return Daemon(find_socket(socket, environ))
 

@@ -15,10 +15,11 @@ from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.program import provide_program
-from muster.engines.container.record import Image, Record, read_record, write_record
+from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.remote.record import read_record, write_record
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
 from muster.node.connection import Transport
@@ -156,10 +157,11 @@ class RunContainers:
         plan = self._plan
         try:
             found = containers.repeated(self._list) if self._attaches else {}
-            record = read_record(self._run_dir)
+            record = read_record(record_file(self._run_dir), Record)
             if record is None:
                 record = Record(self._daemon.path, self._find_images())
-                write_record(self._run_dir, record)
+                self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
+                write_record(record_file(self._run_dir), record)
             if bodies.has_network(plan):
                 containers.create_network(self._daemon, bodies.network_body(plan))
             self._provide_sources()

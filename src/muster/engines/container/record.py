@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from muster.node.files import read_regular, replace_file
 from muster.storage.home import RunDir
 
 
@@ -38,20 +36,3 @@ class Record(Struct, frozen=True):
 def record_file(folder: RunDir) -> Path:
     """Where it is."""
     return folder.containers / "record.json"
-
-
-def read_record(folder: RunDir) -> Record | None:
-    """None if there is none. Raises OSError, also if it is damaged."""
-    path = record_file(folder)
-    try:
-        return msgspec.json.decode(read_regular(path), type=Record)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise OSError(f"{path} is damaged: {error}") from None
-
-
-def write_record(folder: RunDir, record: Record) -> None:
-    """Write it. Raises OSError."""
-    folder.containers.mkdir(mode=0o700, exist_ok=True)
-    replace_file(record_file(folder), msgspec.json.encode(record), 0o600)

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from muster.engines.hosts.profile import Machine
 from muster.engines.hosts.program import run_program
-from muster.engines.hosts.record import read_record
+from muster.engines.hosts.record import Record
 from muster.engines.hosts.ssh import SshSettings
+from muster.engines.remote.record import read_record
 from muster.errors import EngineError
 from muster.storage.home import RunDir
 
@@ -21,7 +22,7 @@ def end_nodes(folder: RunDir, run_id: str, ssh: SshSettings) -> None:
     """End the nodes of a run on all machines, and wait until they have ended. Raises EngineError
     if that cannot be confirmed."""
     try:
-        record = read_record(folder.hosts)
+        record = read_record(folder.hosts, Record)
     except OSError as error:
         raise EngineError(f"the machines of its nodes are not known: {error}") from None
     if record is None or not record.machines:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.base import Capabilities
 from muster.engines.hosts.profile import read_settings
-from muster.engines.remote.engine import RemoteEngine
+from muster.engines.remote.engine import CAPABILITIES, RemoteEngine
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.spec.quantities import format_duration
@@ -33,21 +32,7 @@ if TYPE_CHECKING:
 class HostsEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = Capabilities(
-        in_place=True,
-        replace_node=True,
-        exec=True,
-        forward=True,
-        stacks=True,
-        counters=True,
-        suspend=True,
-        detached=True,
-        mounts=True,
-        limits=True,
-        gpus=True,
-        arrays=True,
-        queueing=True,
-    )
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, queueing=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from muster.engines.base import RunContext
 from muster.engines.hosts.allocation import Choice, Gang, describe
 from muster.engines.hosts.profile import HostsProfile, Machine
-from muster.engines.hosts.record import Record, read_record, write_record
+from muster.engines.hosts.record import Record
 from muster.engines.hosts.ssh import HostPipes, Lacks, Opening, SshSettings
 from muster.engines.loop import RunLoop
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.remote.record import read_record, write_record
 from muster.engines.remote.server_settings import server_settings
 from muster.engines.reservations.demands import demand_of
 from muster.node.connection import Transport
@@ -103,7 +104,7 @@ class RunHosts:
         self._loop, self._owner = loop, owner
         self._file = context.home.run_dir(context.plan.run_id).hosts
         new = Record(profile.folder, {}, profile.isolation_timeout)
-        self._record = read_record(self._file) or new
+        self._record = read_record(self._file, Record) or new
         #: The machines of nodes, in this session and in earlier ones.
         self._machines = dict(self._record.machines)
         self._placed: set[int] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from muster.engines.base import Capabilities
 from muster.engines.basic import BasicEngine
 
 if TYPE_CHECKING:
@@ -28,6 +29,21 @@ if TYPE_CHECKING:
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
     from muster.storage.home import RunDir
+
+
+#: What sessions of `remote.session` can do on any infrastructure.
+CAPABILITIES = Capabilities(
+    in_place=True,
+    replace_node=True,
+    exec=True,
+    forward=True,
+    stacks=True,
+    counters=True,
+    suspend=True,
+    detached=True,
+    mounts=True,
+    arrays=True,
+)
 
 
 class RemoteEngine(BasicEngine):

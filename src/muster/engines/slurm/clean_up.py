@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from muster.engines.remote.record import read_record
 from muster.engines.slurm.client import (
     CannotRun,
     Job,
@@ -15,7 +16,7 @@ from muster.engines.slurm.client import (
     steps_of_run,
 )
 from muster.engines.slurm.program import remove_files
-from muster.engines.slurm.record import RECORD, Record, read_record
+from muster.engines.slurm.record import RECORD, Record
 from muster.errors import EngineError
 from muster.storage.home import RunDir
 
@@ -28,7 +29,7 @@ def end_jobs(folder: RunDir, run_id: str, environ: Mapping[str, str]) -> None:
     """Cancel the jobs of a run, and wait until they are gone. Raises EngineError if that cannot be
     confirmed."""
     try:
-        record = read_record(folder.path / RECORD)
+        record = read_record(folder.path / RECORD, Record)
     except OSError as error:
         raise EngineError(f"the jobs of its nodes are not known: {error}") from None
     if record is None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.engines.base import Capabilities
-from muster.engines.remote.engine import RemoteEngine
+from msgspec.structs import replace
+
+from muster.engines.remote.engine import CAPABILITIES, RemoteEngine
 from muster.engines.slurm.profile import read_settings
 from muster.errors import EngineError, Problem
 from muster.spec.values import MAX_RUNTIME
@@ -31,21 +32,7 @@ _AT_ONCE = 32
 class SlurmEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = Capabilities(
-        in_place=True,
-        replace_node=True,
-        exec=True,
-        forward=True,
-        stacks=True,
-        counters=True,
-        suspend=True,
-        detached=True,
-        mounts=True,
-        limits=True,
-        gpus=True,
-        arrays=True,
-        queueing=True,
-    )
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, queueing=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name

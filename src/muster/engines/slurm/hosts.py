@@ -22,6 +22,7 @@ from muster.engines.loop import Participant, RunLoop
 from muster.engines.remote.contact import Arrivals
 from muster.engines.remote.dialing import Dialing
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import script
 from muster.engines.slurm.client import (
     CannotRun,
@@ -36,7 +37,7 @@ from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import folder_of, provide_program, remove_files
 from muster.engines.slurm.reasons import how_it_ended, why_it_waits
-from muster.engines.slurm.record import RECORD, Allocation, Record, read_record, write_record
+from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.engines.slurm.watcher import watcher_of
 from muster.node.files import replace_file
 from muster.node.host_programs import inherited
@@ -74,7 +75,7 @@ class SlurmHosts:
         self._environ = dict(context.environ)
         self._file = context.home.run_dir(self._plan.run_id).path / RECORD
         new = Record(str(folder_of(profile, context.home.root) / self._plan.run_id))
-        record = read_record(self._file) or new
+        record = read_record(self._file, Record) or new
         self._record, self._folder = record, Path(record.folder)
         self._allocations = {one.number: one for one in record.allocations}
         self._next = record.next

@@ -5,12 +5,7 @@ A job is recorded before it is submitted. So one without an id may exist: its na
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
 from msgspec import Struct
-
-from muster.node.files import read_regular, replace_file
 
 #: The file in the run's folder.
 RECORD = "slurm.json"
@@ -38,19 +33,3 @@ class Record(Struct, frozen=True):
     allocations: tuple[Allocation, ...] = ()
     #: The number of the next one.
     next: int = 0
-
-
-def read_record(path: Path) -> Record | None:
-    """None if there is none. Raises OSError, also if it is damaged: jobs may run that nobody
-    knows."""
-    try:
-        return msgspec.json.decode(read_regular(path), type=Record)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise OSError(f"{path} is damaged: {error}") from None
-
-
-def write_record(path: Path, record: Record) -> None:
-    """Write it. Raises OSError."""
-    replace_file(path, msgspec.json.encode(record), 0o600)
