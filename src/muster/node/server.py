@@ -20,7 +20,17 @@ import select
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    Tuple,
+)
 
 from muster.node import clock, machine, messages, processes
 from muster.node.agent_process import AgentProcess, prepare, write_files
@@ -69,6 +79,10 @@ _PING_AFTER = 30.0
 _LONGEST_WAIT, _LOOK_EVERY = 86_400_000, 1000
 #: Why a node has ended whose server was terminated by what has started it.
 _TERMINATED = "its node server was told to end, as when a job is canceled, preempted or out of time"
+#: Seconds for which the end of a program by a SIGTERM that nobody asked for is not reported: what
+#: ends the node may send it to the program first, and to the server next.
+_CAUSE_TIMEOUT = 0.5
+_SIGTERM_EXIT = 128 + signal.SIGTERM
 #: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
@@ -158,6 +172,8 @@ class NodeServer:
         self._terminated = False
         #: Whether what has started it, such as a batch system, has had it end with its node.
         self._was_terminated = False
+        #: The end of a node whose cause may follow, and when it is reported without.
+        self._unexplained: Tuple[messages.Ended, float] | None = None
         self._code = 0  # the exit code
         #: Whether its folder is not needed any more: the supervisor has had it leave.
         self.removes_folder = False
@@ -259,6 +275,8 @@ class NodeServer:
             yield self._leave_at
         if self._agent is not None and self._agent.kill_at is not None:
             yield self._agent.kill_at
+        if self._unexplained is not None:
+            yield self._unexplained[1]
         if self._services is not None and (left := self._services.timeout()) is not None:
             yield clock.now() + left
         if self._connection is not None:
@@ -289,6 +307,7 @@ class NodeServer:
         if self._terminated:
             self._terminated = False
             self._end_gently()
+        self._explain()
         self._end_if_isolated()
         if self._decision_is_overdue():
             self._code = self._exit_code()
@@ -669,14 +688,35 @@ class NodeServer:
 
     def _hear(self, agent: AgentProcess) -> None:
         for message in agent.channel.receive():
-            self._say(self._with_cause(_with_usage(message, agent)))
-            if isinstance(message, messages.Ended):
-                agent.kept = message.kept
-                agent.ended()
-                if self._leave_at is not None:
-                    self._leave("its node server was ended")
+            said = _with_usage(message, agent)
+            if isinstance(said, messages.Ended):
+                self._hear_end(agent, said)
+            else:
+                self._say(said)
         if agent.channel.invalid is not None:
             agent.close("its agent has sent an invalid message: %s" % agent.channel.invalid)
+
+    def _hear_end(self, agent: AgentProcess, ended: messages.Ended) -> None:
+        agent.kept = ended.kept
+        agent.ended()
+        by_signal = ended.report.reason == "exit" and ended.report.exit_code == _SIGTERM_EXIT
+        if by_signal and self._dialer is not None and not self._stopping:
+            self._unexplained = (ended, clock.now() + _CAUSE_TIMEOUT)
+        else:
+            self._say_end(ended)
+
+    def _explain(self) -> None:
+        """Report the end of a node whose cause was waited for, if that is known, or takes long."""
+        if self._unexplained is not None:
+            ended, due = self._unexplained
+            if self._was_terminated or self._leave_at is not None or clock.now() >= due:
+                self._say_end(ended)
+
+    def _say_end(self, ended: messages.Ended) -> None:
+        self._unexplained = None
+        self._say(self._with_cause(ended))
+        if self._leave_at is not None:
+            self._leave("its node server was ended")
 
     def _with_cause(self, message: Message) -> Message:
         """What an agent has said, with what it does not know of the end of its program."""
@@ -695,8 +735,11 @@ class NodeServer:
 
     def _agent_ended(self, agent: AgentProcess, status: int) -> None:
         if not agent.closed:
-            for message in agent.channel.drain():
-                self._say(self._with_cause(message))  # it is not known what it has used
+            for message in agent.channel.drain():  # it is not known what it has used
+                if isinstance(message, messages.Ended):
+                    self._hear_end(agent, message)
+                else:
+                    self._say(message)
         self._agent = None
         self._leave_program(kept=False)
         if self._leave_at is not None:
@@ -707,7 +750,7 @@ class NodeServer:
             self._next = self._restarting  # it had ended before: a new node takes its place
             if self._stopping:
                 self._end_before_start(self._next.incarnation)
-        elif not self._journal.ended:
+        elif not self._journal.ended and self._unexplained is None:
             if not agent.closed and not self._why_lost and self._was_oom_killed():
                 self._lost_reason = "out_of_memory"
             self._why_lost = self._why_lost or agent.why_closed or _how_ended(status)
@@ -718,11 +761,11 @@ class NodeServer:
     def _end_gently(self) -> None:
         """After SIGTERM: let the programs end, then leave."""
         agent, waiting = self._agent, self._provisions.waiting
+        self._was_terminated = self._dialer is not None
         if agent is None or agent.closed or self._journal.ended or waiting is not None:
             self._leave("its node server was ended")
         else:
             self._leave_at = self._leave_at or float("inf")
-            self._was_terminated = self._dialer is not None
             self._pass_on(agent, messages.Stop(self._journal.incarnation))
 
     def _leave(self, why: str) -> None:
