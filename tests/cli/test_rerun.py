@@ -43,6 +43,9 @@ def said(done: str) -> list[str]:
 
 
 def test_a_run_continues_with_changes(run: JobRun) -> None:
+    planned = command("rerun", "first", "--nodes", "2", "--dry-run", code=0)
+    assert "2 nodes" in planned.stdout
+    assert Client().run("last").name == "count-1"
     done = command("rerun", "first", "--env", "CODE=0", "--nodes", "2", "--", "0.2", code=0)
     assert said(done.stderr) == ["note: runs count-1 again (FAILED)"]
     assert done.stdout == "workers/0 | 2 go on from 1 with 0.2\n"
@@ -85,7 +88,7 @@ def test_what_is_wrong_is_said_at_once(run: JobRun) -> None:
     assert done.stderr.splitlines() == [
         "error: --nodes 0: must be at least 1, not 0",
         "error: --set resources.gpus=x: must be a whole number, not 'x'",
-        "error: --engine nope: no engine named 'nope' is installed (installed: local)",
+        "error: --engine nope: no engine named 'nope' is installed (installed: local, container, slurm)",
     ]
 
 

@@ -68,6 +68,14 @@ BAD = {
             "job.yaml:5: tags: must be a mapping, not 'x'",
         ],
     ),
+    "secrets": (
+        "command: x\nsecrets: {a: '***', b: y}\nenv: {A: '${secret.b}', B: '$${c}'}\n",
+        [
+            "job.yaml:2: secrets.a: is what is shown in place of a secret (write the value itself)",
+            "job.yaml:3: env.A: has no placeholders: ${secret.b} would stay as it is "
+            "(write the variable in node_env of a group)",
+        ],
+    ),
     "true is not a number": (
         "command: x\nnodes: true\n",
         ["job.yaml:2: nodes: must be a whole number, not true"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from muster.describe.plan import plan_lines, with_described_addresses
 from muster.describe.settings import changes
 from muster.plan.model import NodePlan, RunPlan
 
+if TYPE_CHECKING:
+    from muster.client.client import Client
+
 
 @click.command(
     cls=type(_run),
@@ -30,7 +33,9 @@ from muster.plan.model import NodePlan, RunPlan
 @json_option("Print the plan as JSON.", short=False)
 @click.pass_context
 def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Show the plan of a run, and start nothing; the same as `muster run --dry-run`.
+    """Show the plan of a run, and what its engine would create; start nothing.
+
+    `muster run --dry-run` also has the engine validate it.
 
     \b
     muster explain job.yaml --nodes 4
@@ -51,8 +56,17 @@ def explain_runs(
     from muster.client.client import Client
 
     client = Client()
+    every = prepare_all(client, after, {**options, "yes": True})  # nothing starts
+    return show_prepared(client, every, as_json=as_json, validate=validate)
+
+
+def show_prepared(
+    client: Client, every: Iterable[PreparedRun], *, as_json: bool, validate: bool
+) -> bool:
+    """Print the plans of prepared runs, and drop what was made for them. Otherwise as
+    `explain_runs`."""
     data, works = [], True
-    for prepared in prepare_all(client, after, {**options, "yes": True}):  # nothing starts
+    for prepared in every:
         modules = _packed_modules(prepared, client.api.packed_files(prepared))
         if prepared.new_job:
             client.api.discard(prepared.job)

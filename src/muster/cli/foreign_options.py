@@ -66,7 +66,8 @@ def _torchx_size(text: str) -> str | None:
 
 
 _NOT_NEEDED = Foreign("leave it out: it is not needed", takes_value=False)
-_ONE_MACHINE = Foreign("leave it out: nodes run on this machine")
+_OF_ENGINE = Foreign("leave it out: `--engine` says where nodes run")
+_CHOSEN = Foreign("leave it out: the engine chooses where nodes run")
 _SET_BY_MUSTER = Foreign("leave it out: Muster sets it")
 _SHELL = Foreign(
     "leave it out. `muster shell RUN` opens a shell in a running node", takes_value=False
@@ -105,8 +106,19 @@ _GROUPS = {
     "--publish -p": Foreign(
         "leave it out. `muster open RUN --port N` forwards a port of a node", lambda _: None
     ),
-    "--partition --account --qos --cloud --region --instance-type": _ONE_MACHINE,
-    "--hostfile --host -H --bind-to --map-by": _ONE_MACHINE,
+    **{
+        f"--{name}{short}": _write(f"--set slurm.{name}={{}}", name.upper())
+        for name, short in (
+            *(("partition", ""), ("account", " -A"), ("qos", " -q"), ("constraint", " -C")),
+            *(("reservation", ""), ("licenses", " -L"), ("nodelist", ""), ("exclude", "")),
+        )
+    },
+    "--exclusive": Foreign(
+        "write --set slurm.exclusive=true", lambda _: "--set slurm.exclusive=true", False
+    ),
+    "--pull": _write("--set container.pull={}", "always"),
+    "--cloud --region --instance-type": _OF_ENGINE,
+    "--hostfile --host -H --bind-to --map-by": _CHOSEN,
     "--oversubscribe --allow-run-as-root": _NOT_NEEDED,
     "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf": _SET_BY_MUSTER,
     "--node-rank --master-addr --master-port": _SET_BY_MUSTER,

@@ -137,7 +137,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(None, "-V", "--version", package_name="muster-jobs")
 def cli() -> None:
-    """Run multi-node jobs on this machine.
+    """Run multi-node jobs: on this machine, in containers, over ssh, on Slurm.
 
     RUN is a run's name, the start of its id, or `last` (the newest run). `muster COMMAND --help`
     shows a command's options and examples.

@@ -18,6 +18,8 @@ from muster.engines.registry import (
 from muster.errors import InvalidInput
 from muster.storage.home import Home
 
+_BUILT_IN = "built in"
+
 
 class InstalledEngine(Struct, frozen=True):
     """An engine that can be named, or why it cannot be used."""
@@ -30,6 +32,11 @@ class InstalledEngine(Struct, frozen=True):
     #: Why it cannot be used here; "" if it can. If it cannot be loaded, it names the engine, or
     #: the file of its profile.
     unusable: str
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is there without a profile and without another package."""
+        return self.origin == _BUILT_IN
 
 
 def installed_engines(home: Home) -> list[InstalledEngine]:
@@ -55,4 +62,4 @@ def _origin(name: str, home: Home) -> str:
     """What provides it; "" if a package does."""
     if name in profile_names(home) and name not in BUILT_IN:
         return "its profile"
-    return "built in" if name in BUILT_IN or name in DEFAULT_KINDS else ""
+    return _BUILT_IN if name in BUILT_IN or name in DEFAULT_KINDS else ""

@@ -19,13 +19,15 @@ from muster.storage.home import default_home
 
 
 def examine() -> list[Finding]:
-    """What each installed engine finds, the local one first. Names in findings of others start with
-    the engine's. Leaves nothing behind."""
+    """What each engine finds, the local one first; not those that are built in and were not added,
+    which `muster engines check` examines. Names in findings of others start with the engine's.
+    Leaves nothing behind."""
     try:
         home = default_home()
     except InvalidInput:  # `home_finding` tells more
         return found_by(local_engine())
-    return [finding for one in installed_engines(home) for finding in _findings(one)]
+    found = [one for one in installed_engines(home) if one.name == LOCAL or not one.is_built_in]
+    return [finding for one in found for finding in _findings(one)]
 
 
 def _findings(one: InstalledEngine) -> Iterator[Finding]:

@@ -463,14 +463,15 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Environment variables."""
     secrets: Secrets = field(default_factory=dict)
     """Values that are never shown, whatever their names. ${secret.NAME} in node_env, node_args and
-    files is replaced by them when a node starts."""
+    files is replaced by them when a node starts; not in env, command and args."""
     framework: AlwaysShown[str] = DEFAULT_FRAMEWORK
     """generic, pytorch, dask, ray, ... or an installed plug-in."""
     framework_options: Merged[Options] = field(default_factory=dict)
     """Options of the framework, documented on its page."""
     engine: AlwaysShown[Flag[RunWide[Text | None]]] = None
-    """Where nodes run: local (this machine), hosts, or another one of `muster engines list`.
-    Default: the engine that the project's `muster.toml` names, otherwise local."""
+    """Where nodes run: local (this machine), container, hosts, slurm, or another one of
+    `muster engines list`. Default: the engine that the project's `muster.toml` names, otherwise
+    local."""
     processes_per_node: AlwaysShown[Flag[RunWide[Processes]]] = 1
     """Processes on each node."""
     nodes: OnlyGroup[Count | None] = None

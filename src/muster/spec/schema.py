@@ -28,6 +28,8 @@ _MODELS = (
     models.NodeGroup,
     models.Array,
     models.Resources,
+    models.Container,
+    models.Slurm,
     models.Mount,
     models.MountFile,
     models.StartupProbe,

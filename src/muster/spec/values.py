@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from muster.secrets import HIDDEN
 from muster.spec.quantities import parse_duration, parse_size
 from muster.spec.wording import Refused, say, short
 
@@ -126,6 +127,8 @@ def _secret_name(name: str) -> str:
 
 
 def _secret_value(value: Any) -> Any:
+    if value == HIDDEN:
+        raise Refused("is what is shown in place of a secret", "write the value itself")
     text = _scalar(value)
     if not isinstance(text, str):
         raise Refused("must be text")  # without the value

@@ -136,13 +136,24 @@ def duplicate_names(spec: JobSpec) -> Iterator[Problem]:
         labels.setdefault(label, group.name)
 
 
+def _secrets_in_env(path: str, env: Mapping[str, str], spec: JobSpec) -> Iterator[Problem]:
+    """Secrets in variables that have no placeholders."""
+    for name, value in env.items():
+        used = [one for one in spec.secrets if f"${{secret.{one}}}" in value]
+        if used:
+            text = f"has no placeholders: ${{secret.{used[0]}}} would stay as it is"
+            yield Problem(f"{path}.{name}", text, "write the variable in node_env of a group")
+
+
 def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    yield from _secrets_in_env("env", spec.env, spec)
     too_long = list(_env("env", spec.env))
     yield from too_long
     yield from _mounts("mounts", spec.mounts)
     for number, group in enumerate(spec.node_groups):
         path = f"node_groups[{number}]"
         yield from _own(f"{path}.", group)
+        yield from _secrets_in_env(f"{path}.env", group.env, spec)
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
