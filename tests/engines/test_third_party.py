@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_an_unknown_engine_is_reported_with_all_other_problems(tmp_path: Path) -
     lines = muster("run", str(spec), code=2).stderr.splitlines()
     assert lines[0] == (
         f"error: {spec}:1: engine: no engine named 'proceses' is installed "
-        '(did you mean "processes"? installed: local, container, processes)'
+        '(did you mean "processes"? installed: local, container, processes, slurm)'
     )
     assert lines[1].startswith(f"error: {spec}:2: shape: ")
     assert lines[2] == f"error: {spec}:4: nodes: must be at least 1, not 0"
@@ -142,14 +143,15 @@ def test_runs_that_cannot_be_measured_are_named(sleeping: str) -> None:
 
 def test_engines_are_listed_with_what_they_can_do(site: Path) -> None:
     text = output_of("engines", "list")
-    # whether `container` is usable depends on the machine
-    lines = [line for line in text.splitlines()[:4] if not line.startswith("container")]
-    assert lines == [
+    # whether those are usable depends on the machine
+    others = ("container", "slurm")
+    table = text.splitlines()[: text.splitlines().index("")]
+    assert [line for line in table if not line.startswith(others)] == [
         "ENGINE     FROM                  USABLE HERE",
         "local      built in              yes",
         "processes  muster-processes 0.1  yes",
     ]
-    own = json_of("engines", "list", "--json")[-1]
+    own = _listed("processes")
     assert own == {
         "name": "processes",
         "from": "muster-processes 0.1",
@@ -159,10 +161,15 @@ def test_engines_are_listed_with_what_they_can_do(site: Path) -> None:
         | {"replace_node": True, "suspend": True, "shared_files": True},
     }
     (site / "processes.py").write_text("import nothing_like_this")
-    assert "cannot be loaded" in json_of("engines", "list", "--json")[-1]["why_not"]
+    assert "cannot be loaded" in _listed("processes")["why_not"]
     findings = json_of("doctor", "--json")
     (found,) = (one for one in findings if one["name"] == "engine processes")
     assert not found["works"]
+
+
+def _listed(name: str) -> dict[str, Any]:
+    (found,) = (one for one in json_of("engines", "list", "--json") if one["name"] == name)
+    return dict(found)
 
 
 def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
