@@ -213,7 +213,7 @@ def test_a_run_is_suspended_and_resumed_on_its_engine(sleeping: str) -> None:
 def test_the_python_api_takes_the_engine(own_home: Path) -> None:
     import muster as api
 
-    with pytest.raises(InvalidInput, match="engine: no engine named 'slurm' is installed"):
-        api.run(command="true", engine="slurm", home=own_home)
+    with pytest.raises(InvalidInput, match="engine: no engine named 'pbs' is installed"):
+        api.run(command="true", engine="pbs", home=own_home)
     run = api.run(command="true", engine="local", home=own_home).wait(60)
     assert (run.state, run.to_dict()["engine"]) == ("SUCCEEDED", "local")
