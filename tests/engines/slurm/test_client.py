@@ -79,6 +79,7 @@ def test_slurm_gets_no_variables_that_it_would_keep() -> None:
         "PATH": "/bin",
         "PASSWORD": "x",
         "SBATCH_ACCOUNT": "lab",
+        "SBATCH_JOB_NAME": "mine",
         "SLURM_JOB_ID": "3",
         "SLURM_CONF": "/c",
     }

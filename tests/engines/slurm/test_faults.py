@@ -17,7 +17,7 @@ import pytest
 
 from muster.control import run_lock
 from muster.engines.remote.record import read_record, write_record
-from muster.engines.slurm import clean_up
+from muster.engines.slurm import clean_up, client
 from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.storage.home import RunDir
 from support.command import muster
@@ -258,6 +258,27 @@ def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path
     run.until_state("FAILED", "IN_PROGRESS", "CANCELED")
     muster("cancel", run.name)
     run.until_state("FAILED", "CANCELED")
+
+
+def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_home: Path) -> None:
+    """A controller that has lost its state gives ids again."""
+    other = int(cluster.run("sbatch", "--parsable", "--hold", "--wrap=true", "--output=/dev/null"))
+    folder = RunDir(own_home / "runs" / "r1")
+    folder.path.mkdir(parents=True)
+    write_record(
+        folder.path / RECORD, Record(str(own_home / "s"), (Allocation(0, (0,), other),), 1)
+    )
+    environ = {**os.environ, **cluster.environ}
+    try:
+        clean_up.end_jobs(folder, "r1", environ)
+        client.cancel("muster-r1.0", other, environ)
+        assert [line.split()[0] for line in cluster.jobs()] == [str(other)]
+        client.cancel("wrap", other, environ)
+        assert cluster.jobs() == []
+        client.cancel("wrap", other, environ)  # it has ended
+        client.cancel("wrap", other + 1000, environ)
+    finally:
+        cluster.run("scancel", str(other))
 
 
 def test_slurm_that_is_absent(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

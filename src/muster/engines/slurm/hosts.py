@@ -28,6 +28,7 @@ from muster.engines.slurm.client import (
     CannotRun,
     Job,
     cancel,
+    cancel_words,
     check_version,
     client_environ,
     jobs_of_run,
@@ -361,9 +362,7 @@ class SlurmHosts:
         """End a job that serves no slot: a process does that, which outlives this one."""
         if one.lent:
             return
-        words = ["scancel", "--quiet"]
-        words += [str(one.job)] if one.job is not None else ["--name", self._name(one.number)]
-        self._start(words)
+        self._start(cancel_words(self._name(one.number), one.job))
 
     def _start(self, words: Sequence[str]) -> None:
         """Start a command of Slurm in the background."""
@@ -409,7 +408,9 @@ class SlurmHosts:
                         return min((job.leader for job in known), default=None)
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and number not in self._allocations:
-                    cancel([job], environ)  # it was given up meanwhile, and nobody else knows it
+                    cancel(
+                        name, job, environ
+                    )  # it was given up meanwhile, and nobody else knows it
             except CannotRun as error:
                 return error
             else:
@@ -447,7 +448,8 @@ class SlurmHosts:
     def _watch(self, one: Allocation) -> None:
         assert one.job is not None
         seen = partial(self._seen, one.number)
-        self._watcher.watch(self, one.job, self._loop, seen)
+        name = None if one.lent else self._name(one.number)
+        self._watcher.watch(self, one.job, name, self._loop, seen)
 
     def _look_soon(self, number: int) -> None:
         one = self._allocations.get(number)
