@@ -51,6 +51,8 @@ _RETRY_PAUSE = 5.0
 #: Seconds without contact after which a node server is started again where it was, if Slurm says
 #: that its node is still the run's.
 _RESTART_AFTER = 5.0
+#: Seconds without contact after which a node is gone whose job Slurm does not know.
+_GONE_AFTER = 10.0
 
 
 class _Slot(Struct):
@@ -408,9 +410,8 @@ class SlurmHosts:
                         return min((job.leader for job in known), default=None)
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and number not in self._allocations:
-                    cancel(
-                        name, job, environ
-                    )  # it was given up meanwhile, and nobody else knows it
+                    # it was given up meanwhile, and nobody else knows it
+                    cancel(name, job, environ)
             except CannotRun as error:
                 return error
             else:
@@ -466,6 +467,8 @@ class SlurmHosts:
                 self._say_queued(one, f"Slurm does not answer: {answer}")
             return
         self._components[number] = answer
+        if not answer and self._may_have_nodes(one):
+            return  # the watcher looks again after a pause, and when contact is lost
         if not answer or all(job.over for job in answer):
             worst = next((job for job in answer if job.state != "COMPLETED"), None)
             last = worst or next(iter(answer), None)
@@ -480,6 +483,23 @@ class SlurmHosts:
             self._looked.add(number)  # most start soon after Slurm has looked at them
         else:
             self._look_at_nodes(one, answer)
+
+    def _may_have_nodes(self, one: Allocation) -> bool:
+        """Whether nodes are left of a job that Slurm does not know: it may have lost its state.
+        Those without contact are given up after a while."""
+        alive: list[int] = []
+        gone: list[int] = []
+        for slot in one.slots:
+            known = self._slots.get(slot)
+            if known is None or known.arrivals is None:
+                continue
+            at = known.lost_at
+            is_gone = at is not None and self._loop.now() >= at + _GONE_AFTER
+            (gone if is_gone else alive).append(slot)
+        if alive:
+            for slot in gone:
+                self._lose(slot, f"Slurm does not know job {one.job} any more")
+        return bool(alive)
 
     def _has_nodes(self, one: Allocation) -> bool:
         slots = (self._slots.get(slot) for slot in one.slots)
