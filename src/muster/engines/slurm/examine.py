@@ -51,6 +51,8 @@ def _partitions(profile: SlurmProfile, environ: Mapping[str, str]) -> Finding:
 def _folder(folder: Path) -> Finding:
     try:
         provide_program(folder)
+    except CannotRun as error:
+        return Finding("shared folder", False, str(error))
     except OSError as error:
         advice = "set `folder` to one that the nodes share"
         return Finding("shared folder", False, f"{folder}: {error.strerror}", advice)
