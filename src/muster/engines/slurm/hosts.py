@@ -37,7 +37,13 @@ from muster.engines.slurm.client import (
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import folder_of, provide_program, remove_files
-from muster.engines.slurm.reasons import how_it_ended, why_it_waits
+from muster.engines.slurm.reasons import (
+    expected_start,
+    how_it_ended,
+    is_news,
+    most_telling,
+    why_it_waits,
+)
 from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.engines.slurm.watcher import watcher_of
 from muster.node.files import replace_file
@@ -90,6 +96,7 @@ class SlurmHosts:
         self._steps: list[subprocess.Popen[bytes]] = []
         self._looked: set[int] = set()  # allocations that were seen waiting
         self._told: dict[int, str] = {}  # allocation -> what the owner was told of its queue
+        self._waiting: dict[int, Job] = {}  # allocation -> of which the owner was told why it waits
         self._dialing: Dialing | None = None
         self._wanted: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
@@ -464,6 +471,7 @@ class SlurmHosts:
             return
         if isinstance(answer, CannotRun):
             if not self._has_nodes(one):
+                self._waiting.pop(number, None)  # it is told again after this
                 self._say_queued(one, f"Slurm does not answer: {answer}")
             return
         self._components[number] = answer
@@ -477,10 +485,13 @@ class SlurmHosts:
             self._end_allocation(one, f"Slurm job {one.job} was canceled while it waited")
             self._cancel(one)
         elif any(job.waits for job in answer):
-            waiting = next(job for job in answer if job.waits)
-            if waiting.reason != "None" or number in self._looked:
-                self._say_queued(one, why_it_waits(waiting))
-            self._looked.add(number)  # most start soon after Slurm has looked at them
+            waiting = most_telling(job for job in answer if job.waits)
+            told = self._waiting.get(number)
+            # most start soon after Slurm has looked at them
+            if (waiting.reason != "None" or number in self._looked) and is_news(told, waiting):
+                self._waiting[number] = waiting
+                self._say_queued(one, f"{why_it_waits(waiting)}{expected_start(waiting)}")
+            self._looked.add(number)
         else:
             self._look_at_nodes(one, answer)
 
