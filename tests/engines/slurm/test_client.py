@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from muster.engines.slurm.client import Job, client_environ, expand, parse_jobs
+from muster.engines.slurm.client import (
+    CannotRun,
+    Job,
+    client_environ,
+    expand,
+    parse_jobs,
+    submit,
+)
 from muster.engines.slurm.reasons import (
     expected_start,
     how_it_ended,
@@ -109,6 +118,39 @@ def test_what_has_not_changed_is_told_once(reason: str, start: str, news: bool) 
 )
 def test_how_a_job_ended(state: str | None, reason: Reason, said: str) -> None:
     assert how_it_ended(7, None if state is None else job(state)) == (reason, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "sbatch: unrecognized option '--nosuchflag'\n"
+            'Try "sbatch --help" for more information\n',
+            "unrecognized option '--nosuchflag'",
+        ),
+        (
+            "sbatch: error: invalid partition specified: gpu\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "invalid partition specified: gpu",
+        ),
+        (
+            "sbatch: error: Memory specification can not be satisfied\nsbatch: error: Batch job "
+            "submission failed: Requested node configuration is not available\n",
+            "Memory specification can not be satisfied; "
+            "Requested node configuration is not available",
+        ),
+        ("sbatch: error: Batch job submission failed: Access denied\n", "Access denied"),
+        ("", "sbatch has failed"),
+    ],
+)
+def test_why_slurm_refuses(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "text").write_text(text)
+    program = tmp_path / "sbatch"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/text >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(CannotRun) as error:
+        submit("", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert str(error.value) == said and error.value.refused
 
 
 def test_slurm_gets_no_variables_that_it_would_keep() -> None:

@@ -37,6 +37,9 @@ _OWN_VARIABLES = frozenset(
         *("SBATCH_ERROR", "SBATCH_OPEN_MODE", "SBATCH_REQUEUE", "SBATCH_NO_KILL", "SBATCH_WAIT"),
     )
 )
+#: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
+#: which often says again what lines before have said.
+_USAGE, _SUMMARY = 'Try "', "Batch job submission failed: "
 
 
 class CannotRun(Exception):  # noqa: N818
@@ -185,10 +188,22 @@ def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _why(command: str, text: str) -> str:
     """Why a command has failed, from what it has written to its standard error."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "error:" in line] or lines[-1:]
-    said = "; ".join(dict.fromkeys(line.rpartition("error: ")[2] for line in errors))
-    return said.removeprefix("Batch job submission failed: ") or f"{command} has failed"
+    lines = [line.strip().removeprefix(f"{command}: ") for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_USAGE)]
+    errors = [line for line in lines if "error:" in line] or lines
+    said: list[str] = []
+    for line in errors:
+        one = line.rpartition("error: ")[2]
+        summary = one.removeprefix(_SUMMARY)
+        if summary not in said and not (one != summary and _is_said(summary, said)):
+            said.append(summary)
+    return "; ".join(said) or f"{command} has failed"
+
+
+def _is_said(summary: str, said: Sequence[str]) -> bool:
+    """Whether a line before has most words of a summary."""
+    words = set(re.findall(r"\w+", summary.lower()))
+    return any(2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in said)
 
 
 def _is_unreachable(text: str) -> bool:
