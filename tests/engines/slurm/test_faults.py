@@ -19,6 +19,7 @@ from muster.control import run_lock
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import clean_up, client
 from muster.engines.slurm.record import RECORD, Allocation, Record
+from muster.engines.slurm.script import Component, batch_script
 from muster.storage.home import RunDir
 from support.command import muster
 from support.faults import until
@@ -109,6 +110,18 @@ def test_a_job_that_slurm_refuses(cluster: SlurmCluster) -> None:
     assert "Slurm refuses the job: invalid partition specified: nope" in done.stderr
     done = muster("run", "--dry-run", *words[1:])
     assert done.returncode == 2 and "invalid partition specified: nope" in done.stdout
+
+
+@pytest.mark.parametrize("value", ["a b -o /x", "a#b", r"a\b", "it's", "$HOME `x`"])
+def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> None:
+    part = Component((0,), ("--hold", f"--comment={value}"))
+    text = batch_script("muster-r1.0", "demo", "/shared/r 1", [part])
+    job = client.submit(text, {**os.environ, **cluster.environ})
+    try:
+        shown = cluster.run("scontrol", "show", "job", str(job))
+        assert f"Comment={value}" in shown and "StdOut=/shared/r 1/job-0.log" in shown
+    finally:
+        client.cancel("muster-r1.0", job, {**os.environ, **cluster.environ})
 
 
 def test_more_nodes_than_there_are(cluster: SlurmCluster, own_home: Path) -> None:

@@ -90,10 +90,38 @@ def test_gpus_are_given_once(plan_of: PlanOf) -> None:
         ({"extra": ["--ok", "--nodes=3"]}, "extra[1]"),
         ({"extra": ["-N3"]}, "extra[0]"),
         ({"extra": ["--array 1-3"]}, "extra[0]"),
+        ({"extra": ["--array=1-3"]}, "extra[0]"),
+        ({"extra": ["--requeue"]}, "extra[0]"),
+        ({"extra": ["--requ"]}, "extra[0]"),
+        ({"extra": ["--outp=/x"]}, "extra[0]"),
+        ({"extra": ["-HJfoo"]}, "extra[0]"),
+        ({"extra": ["-H"]}, "extra[0]"),
+        ({"extra": ["--comment x -o /x"]}, "extra[0]"),
+        ({"extra": ["--comment=x\n#SBATCH --array=1-3"]}, "extra[0]"),
+        ({"extra": ["--"]}, "extra[0]"),
     ],
 )
 def test_options_that_cannot_be_passed_on(options: dict[str, Any], path: str) -> None:
     assert [problem.path for problem in option_problems(options)] == [path]
+
+
+def test_what_is_refused_says_what_to_write() -> None:
+    (short,) = option_problems({"extra": ["-HJfoo"]})
+    assert "write the long form" in short.hint
+    (own,) = option_problems({"extra": ["--requ"]})
+    assert own.message == "--requeue is set by Muster"
+    assert not list(option_problems({"extra": ["--nodefile=x", "--wait-all-nodes=1", "--hold"]}))
+
+
+def test_values_stay_one_word(plan_of: PlanOf) -> None:
+    extra = ["--comment=x -o /x", "--dependency=a#b", "--prefer=a\\b"]
+    found = lines(script_of(plan_of(slurm={"partition": "a --wrap=b", "extra": extra})))
+    assert found[-4:] == [
+        '"--partition=a --wrap=b"',
+        '"--comment=x -o /x"',
+        '"--dependency=a#b"',
+        r'"--prefer=a\\b"',
+    ]
 
 
 @pytest.mark.parametrize("time", ["90", "12:00", "12:00:00", "2-00", "2-00:30:00", "UNLIMITED"])
