@@ -124,6 +124,19 @@ def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> No
         client.cancel("muster-r1.0", job, {**os.environ, **cluster.environ})
 
 
+def test_a_time_that_the_partition_does_not_allow(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "--dry-run", "--engine", "slurm", "--set", "max_runtime=5m", "--", "true")
+    short = ("--set", "slurm.partition=short")
+    done = muster(*words[:-2], *short, *words[-2:])
+    assert done.returncode == 2
+    assert "needs a job of 11 minutes" in done.stdout
+    assert "partition short allows 5:00" in done.stdout and "slurm.time" in done.stdout
+    muster(*words[:-2], *short, "--set", 'slurm.time="5"', *words[-2:], code=0)
+    muster(*words, code=0)  # the default partition has no limit
+
+
 def test_more_nodes_than_there_are(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home, nodes=9)
     until(lambda: "more" in run.waits_for(), "it says why it waits", pause=0.2)

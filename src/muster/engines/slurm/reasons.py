@@ -21,7 +21,7 @@ _WAITS = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it needs more nodes than its partition allows",
-    "PartitionTimeLimit": "its time limit is longer than its partition allows",
+    "PartitionTimeLimit": "its time limit exceeds that of its partition: change slurm.time",
     "PartitionConfig": "it needs more than its partition allows",
     "Licenses": "licenses are in use",
     "Reservation": "its reservation has not begun",

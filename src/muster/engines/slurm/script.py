@@ -77,12 +77,12 @@ def _flags(plan: RunPlan, group: GroupPlan, options: Mapping[str, Any]) -> list[
         found.append(f"--mem={-(-resources.memory // 1024)}K")
     if resources.gpus and not {"gres", "gpus_per_node"} & options.keys():
         found.append(f"--gpus-per-node={resources.gpus}")
-    if "time" not in options and (limit := _time_limit(plan)) is not None:
+    if "time" not in options and (limit := time_limit(plan)) is not None:
         found.append(f"--time={limit}")
     return [*found, *flags(options)]
 
 
-def _time_limit(plan: RunPlan) -> int | None:
+def time_limit(plan: RunPlan) -> int | None:
     """Minutes that a job may take; None: as long as its partition allows, as the job does not
     say."""
     policy = plan.policy
