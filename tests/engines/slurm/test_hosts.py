@@ -90,3 +90,16 @@ def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
     hosts._seen(0, [waiting("Resources"), waiting("PartitionTimeLimit", number=8)])
     assert len(hosts._owner.told) == 1
     assert "exceeds that of its partition" in hosts._owner.told[0][1]
+
+
+def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> None:
+    """Slurm may have given the id to a job of others."""
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    (tmp_path / "scancel").chmod(0o755)
+    hosts._plan = SimpleNamespace(run_id="r1")
+    hosts._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    hosts._steps = []
+    hosts._cancel(hosts._allocations[0])
+    (step,) = hosts._steps
+    assert step.wait(timeout=60) == 0
+    assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"
