@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from muster.engines.slurm.client import Job, client_environ, expand, parse_jobs
-from muster.engines.slurm.reasons import how_it_ended, why_it_waits
+from muster.engines.slurm.client import (
+    CannotRun,
+    Job,
+    client_environ,
+    expand,
+    parse_jobs,
+    submit,
+)
+from muster.engines.slurm.reasons import (
+    expected_start,
+    how_it_ended,
+    is_news,
+    most_telling,
+    why_it_waits,
+)
 from muster.lifecycle.status import Reason
 
 
@@ -43,20 +58,51 @@ def job(state: str = "PENDING", reason: str = "None", start: str = "") -> Job:
 
 
 @pytest.mark.parametrize(
-    ("reason", "start", "said"),
+    ("reason", "said"),
     [
-        ("Resources", "", "nodes are not free"),
-        ("(Priority)", "", "jobs of higher priority come first"),
-        ("JobHeldUser", "", "it is held: `scontrol release 7` releases it"),
-        ("QOSMaxJobsPerUserLimit", "", "a limit of its account or QOS is reached (QOSMaxJobs"),
-        ("ReqNodeNotAvail, UnavailableNodes:n1", "", "a node that it needs is not available"),
-        ("Nodes required for job are DOWN", "", "Nodes required for job are DOWN"),
-        ("Resources", "2026-01-02T03:04:05", "free, start expected 2026-01-02 03:04:05"),
+        ("None", "Slurm has not looked at it yet"),
+        ("Resources", "nodes are not free"),
+        ("(Priority)", "jobs of higher priority come first"),
+        ("JobHeldUser", "it is held: `scontrol release 7` releases it"),
+        ("QOSMaxJobsPerUserLimit", "a limit of its account or QOS is reached (QOSMaxJobs"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "a node that it needs is not available"),
+        ("Nodes required for job are DOWN", "Nodes required for job are DOWN"),
     ],
 )
-def test_why_a_job_waits(reason: str, start: str, said: str) -> None:
-    text = why_it_waits(job(reason=reason, start=start))
+def test_why_a_job_waits(reason: str, said: str) -> None:
+    text = why_it_waits(job(reason=reason))
     assert text.startswith("Slurm job 7: ") and said in text
+
+
+def test_the_component_that_will_never_start_is_told() -> None:
+    reasons = ["None", "Resources", "PartitionTimeLimit", "Priority", "JobHeldUser"]
+    assert most_telling(job(reason=one) for one in reasons).reason == "PartitionTimeLimit"
+    assert most_telling(job(reason=one) for one in reasons[:2]).reason == "Resources"
+    assert most_telling(job(reason=one) for one in reasons[3:]).reason == "JobHeldUser"
+
+
+def test_the_start_is_told_to_the_minute() -> None:
+    assert expected_start(job(start="2026-01-02T03:04:05")) == ", start expected 2026-01-02 03:04"
+    assert (
+        expected_start(job()) == expected_start(job("RUNNING", start="2026-01-02T03:04:05")) == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "start", "news"),
+    [
+        ("Resources", "2026-01-02T03:59:59", False),
+        ("Resources", "2026-01-02T04:01:00", False),  # it moves with every look
+        ("Resources", "2026-01-02T04:02:00", True),
+        ("Resources", "2026-01-02T03:50:00", True),
+        ("Resources", "", False),
+        ("Priority", "2026-01-02T03:59:59", True),
+    ],
+)
+def test_what_has_not_changed_is_told_once(reason: str, start: str, news: bool) -> None:
+    told = job(reason="Resources", start="2026-01-02T03:59:59")
+    assert is_news(told, job(reason=reason, start=start)) is news
+    assert is_news(None, told) and is_news(job(reason="Resources"), told)
 
 
 @pytest.mark.parametrize(
@@ -74,11 +120,45 @@ def test_how_a_job_ended(state: str | None, reason: Reason, said: str) -> None:
     assert how_it_ended(7, None if state is None else job(state)) == (reason, said)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "sbatch: unrecognized option '--nosuchflag'\n"
+            'Try "sbatch --help" for more information\n',
+            "unrecognized option '--nosuchflag'",
+        ),
+        (
+            "sbatch: error: invalid partition specified: gpu\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "invalid partition specified: gpu",
+        ),
+        (
+            "sbatch: error: Memory specification can not be satisfied\nsbatch: error: Batch job "
+            "submission failed: Requested node configuration is not available\n",
+            "Memory specification can not be satisfied; "
+            "Requested node configuration is not available",
+        ),
+        ("sbatch: error: Batch job submission failed: Access denied\n", "Access denied"),
+        ("", "sbatch has failed"),
+    ],
+)
+def test_why_slurm_refuses(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "text").write_text(text)
+    program = tmp_path / "sbatch"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/text >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(CannotRun) as error:
+        submit("", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert str(error.value) == said and error.value.refused
+
+
 def test_slurm_gets_no_variables_that_it_would_keep() -> None:
     environ = {
         "PATH": "/bin",
         "PASSWORD": "x",
         "SBATCH_ACCOUNT": "lab",
+        "SBATCH_JOB_NAME": "mine",
         "SLURM_JOB_ID": "3",
         "SLURM_CONF": "/c",
     }

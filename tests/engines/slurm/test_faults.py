@@ -17,8 +17,9 @@ import pytest
 
 from muster.control import run_lock
 from muster.engines.remote.record import read_record, write_record
-from muster.engines.slurm import clean_up
+from muster.engines.slurm import clean_up, client
 from muster.engines.slurm.record import RECORD, Allocation, Record
+from muster.engines.slurm.script import Component, batch_script
 from muster.storage.home import RunDir
 from support.command import muster
 from support.faults import until
@@ -109,6 +110,31 @@ def test_a_job_that_slurm_refuses(cluster: SlurmCluster) -> None:
     assert "Slurm refuses the job: invalid partition specified: nope" in done.stderr
     done = muster("run", "--dry-run", *words[1:])
     assert done.returncode == 2 and "invalid partition specified: nope" in done.stdout
+
+
+@pytest.mark.parametrize("value", ["a b -o /x", "a#b", r"a\b", "it's", "$HOME `x`"])
+def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> None:
+    part = Component((0,), ("--hold", f"--comment={value}"))
+    text = batch_script("muster-r1.0", "demo", "/shared/r 1", [part])
+    job = client.submit(text, {**os.environ, **cluster.environ})
+    try:
+        shown = cluster.run("scontrol", "show", "job", str(job))
+        assert f"Comment={value}" in shown and "StdOut=/shared/r 1/job-0.log" in shown
+    finally:
+        client.cancel("muster-r1.0", job, {**os.environ, **cluster.environ})
+
+
+def test_a_time_that_the_partition_does_not_allow(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "--dry-run", "--engine", "slurm", "--set", "max_runtime=5m", "--", "true")
+    short = ("--set", "slurm.partition=short")
+    done = muster(*words[:-2], *short, *words[-2:])
+    assert done.returncode == 2
+    assert "needs a job of 11 minutes" in done.stdout
+    assert "partition short allows 5:00" in done.stdout and "slurm.time" in done.stdout
+    muster(*words[:-2], *short, "--set", 'slurm.time="5"', *words[-2:], code=0)
+    muster(*words, code=0)  # the default partition has no limit
 
 
 def test_more_nodes_than_there_are(cluster: SlurmCluster, own_home: Path) -> None:
@@ -258,6 +284,27 @@ def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path
     run.until_state("FAILED", "IN_PROGRESS", "CANCELED")
     muster("cancel", run.name)
     run.until_state("FAILED", "CANCELED")
+
+
+def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_home: Path) -> None:
+    """A controller that has lost its state gives ids again."""
+    other = int(cluster.run("sbatch", "--parsable", "--hold", "--wrap=true", "--output=/dev/null"))
+    folder = RunDir(own_home / "runs" / "r1")
+    folder.path.mkdir(parents=True)
+    write_record(
+        folder.path / RECORD, Record(str(own_home / "s"), (Allocation(0, (0,), other),), 1)
+    )
+    environ = {**os.environ, **cluster.environ}
+    try:
+        clean_up.end_jobs(folder, "r1", environ)
+        client.cancel("muster-r1.0", other, environ)
+        assert [line.split()[0] for line in cluster.jobs()] == [str(other)]
+        client.cancel("wrap", other, environ)
+        assert cluster.jobs() == []
+        client.cancel("wrap", other, environ)  # it has ended
+        client.cancel("wrap", other + 1000, environ)
+    finally:
+        cluster.run("scancel", str(other))
 
 
 def test_slurm_that_is_absent(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

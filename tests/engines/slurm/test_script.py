@@ -85,15 +85,62 @@ def test_gpus_are_given_once(plan_of: PlanOf) -> None:
         ({"exclusive": "yes"}, "exclusive"),
         ({"spares": -1}, "spares"),
         ({"spares": True}, "spares"),
+        ({"spares": 1025}, "spares"),
         ({"extra": "--x"}, "extra"),
         ({"extra": ["x"]}, "extra[0]"),
         ({"extra": ["--ok", "--nodes=3"]}, "extra[1]"),
         ({"extra": ["-N3"]}, "extra[0]"),
         ({"extra": ["--array 1-3"]}, "extra[0]"),
+        ({"extra": ["--array=1-3"]}, "extra[0]"),
+        ({"extra": ["--requeue"]}, "extra[0]"),
+        ({"extra": ["--requ"]}, "extra[0]"),
+        ({"extra": ["--outp=/x"]}, "extra[0]"),
+        ({"extra": ["-HJfoo"]}, "extra[0]"),
+        ({"extra": ["-H"]}, "extra[0]"),
+        ({"extra": ["--comment x -o /x"]}, "extra[0]"),
+        ({"extra": ["--comment=x\n#SBATCH --array=1-3"]}, "extra[0]"),
+        ({"extra": ["--"]}, "extra[0]"),
     ],
 )
 def test_options_that_cannot_be_passed_on(options: dict[str, Any], path: str) -> None:
     assert [problem.path for problem in option_problems(options)] == [path]
+
+
+@pytest.mark.parametrize("spares", [0, 1024])
+def test_spare_nodes(spares: int) -> None:
+    assert not list(option_problems({"spares": spares}))
+
+
+def test_the_first_job_that_starts_has_the_run(tmp_path: Path) -> None:
+    """If an answer was lost, there may be two."""
+    (tmp_path / "srun").write_text(f"#!/bin/sh\necho $SLURM_JOB_ID >>{tmp_path}/started\n")
+    (tmp_path / "srun").chmod(0o755)
+    part = script.Component((0,), ())
+    text = script.batch_script("muster-r1.0", "demo", str(tmp_path), [part])
+    for job in ("5", "6", "5"):  # it starts again on another node
+        env = {"SLURM_JOB_ID": job, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+        subprocess.run(["sh", "-c", text], env=env, check=True)
+    assert (tmp_path / "started").read_text().split() == ["5", "5"]
+    assert (tmp_path / "job-0").readlink() == Path("5")
+
+
+def test_what_is_refused_says_what_to_write() -> None:
+    (short,) = option_problems({"extra": ["-HJfoo"]})
+    assert "write the long form" in short.hint
+    (own,) = option_problems({"extra": ["--requ"]})
+    assert own.message == "--requeue is set by Muster"
+    assert not list(option_problems({"extra": ["--nodefile=x", "--wait-all-nodes=1", "--hold"]}))
+
+
+def test_values_stay_one_word(plan_of: PlanOf) -> None:
+    extra = ["--comment=x -o /x", "--dependency=a#b", "--prefer=a\\b"]
+    found = lines(script_of(plan_of(slurm={"partition": "a --wrap=b", "extra": extra})))
+    assert found[-4:] == [
+        '"--partition=a --wrap=b"',
+        '"--comment=x -o /x"',
+        '"--dependency=a#b"',
+        r'"--prefer=a\\b"',
+    ]
 
 
 @pytest.mark.parametrize("time", ["90", "12:00", "12:00:00", "2-00", "2-00:30:00", "UNLIMITED"])
@@ -122,6 +169,7 @@ def test_each_task_serves_a_slot(tmp_path: Path, task: int, slot: int | None) ->
     logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
     said = f"-IS /p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
     assert logs == ({} if slot is None else {f"{slot}.log": said})
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.glob("*.log"))
 
 
 def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:

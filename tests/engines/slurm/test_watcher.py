@@ -49,9 +49,11 @@ def run_until(loop: EventLoop, holds: Callable[[], object]) -> None:
 Seen = list[Sequence[Job] | CannotRun]
 
 
-def watch(watcher: Watcher, loop: EventLoop, job: int) -> tuple[object, Seen]:
+def watch(
+    watcher: Watcher, loop: EventLoop, job: int, name: str | None = None
+) -> tuple[object, Seen]:
     owner, seen = object(), list[Sequence[Job] | CannotRun]()
-    watcher.watch(owner, job, RunLoop(loop, print), seen.append)
+    watcher.watch(owner, job, name, RunLoop(loop, print), seen.append)
     return owner, seen
 
 
@@ -89,3 +91,11 @@ def test_a_controller_that_does_not_answer(
     watcher.look_soon(owner, 1)
     run_until(loop, lambda: len(seen) > 1)
     assert not isinstance(seen[1], CannotRun)
+
+
+def test_a_job_of_another_name_is_not_known(watcher: Watcher, loop: EventLoop) -> None:
+    _, own = watch(watcher, loop, 1, "a")
+    _, other = watch(watcher, loop, 2, "a")
+    run_until(loop, lambda: own and other)
+    assert not isinstance(own[0], CannotRun) and [job.id for job in own[0]] == [1]
+    assert other[0] == []

@@ -11,12 +11,14 @@ from muster.engines.slurm.client import (
     CannotRun,
     Job,
     cancel,
+    cancel_steps,
     jobs_of_run,
     jobs_with_ids,
     steps_of_run,
 )
 from muster.engines.slurm.program import remove_files
 from muster.engines.slurm.record import RECORD, Record
+from muster.engines.slurm.script import job_name
 from muster.errors import EngineError
 from muster.storage.home import RunDir
 
@@ -40,13 +42,14 @@ def end_jobs(folder: RunDir, run_id: str, environ: Mapping[str, str]) -> None:
             if time.monotonic() > deadline:
                 states = ", ".join(f"{job.id} is {job.state}" for job in jobs)
                 raise EngineError(f"its jobs in Slurm do not end: {states}")
-            cancel({job.leader for job in jobs}, environ)
+            for name, leader in {(job.name, job.leader) for job in jobs}:
+                cancel(name, leader, environ)
             time.sleep(pause)  # nothing tells when a job has ended
             pause = min(2 * pause, _LONGEST_PAUSE)
         while steps := _steps(record, run_id, environ):
             if time.monotonic() > deadline:
                 raise EngineError(f"its steps in Slurm do not end: {', '.join(steps)}")
-            cancel(steps, environ)
+            cancel_steps(steps, environ)
             time.sleep(pause)
     except CannotRun as error:
         raise EngineError(f"its jobs in Slurm could not be ended: {error}") from None
@@ -63,8 +66,16 @@ def _steps(record: Record, run_id: str, environ: Mapping[str, str]) -> list[str]
 def _left(record: Record, run_id: str, environ: Mapping[str, str]) -> list[Job]:
     """The jobs of a run that have not ended."""
     jobs = jobs_of_run(run_id, environ)
-    known = {one.job for one in record.allocations if one.job is not None and not one.lent}
-    missing = known - {job.leader for job in jobs}
+    known = {
+        one.job: job_name(run_id, one.number)
+        for one in record.allocations
+        if one.job is not None and not one.lent
+    }
+    missing = known.keys() - {job.leader for job in jobs}
     if missing:
-        jobs += [job for job in jobs_with_ids(missing, environ) if not job.over]
+        jobs += [
+            job
+            for job in jobs_with_ids(missing, environ)
+            if not job.over and job.name == known.get(job.leader)
+        ]
     return jobs

@@ -30,6 +30,16 @@ _NEEDED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"),
     *("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME"),
 )
+#: Those that would replace what a script says: jobs are found by their names.
+_OWN_VARIABLES = frozenset(
+    (
+        *("SBATCH_JOB_NAME", "SBATCH_ARRAY_INX", "SBATCH_INPUT", "SBATCH_OUTPUT"),
+        *("SBATCH_ERROR", "SBATCH_OPEN_MODE", "SBATCH_REQUEUE", "SBATCH_NO_KILL", "SBATCH_WAIT"),
+    )
+)
+#: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
+#: which often says again what lines before have said.
+_USAGE, _SUMMARY = 'Try "', "Batch job submission failed: "
 
 
 class CannotRun(Exception):  # noqa: N818
@@ -110,9 +120,27 @@ def _squeue(environ: Mapping[str, str], *options: str) -> str:
     return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
 
 
-def cancel(ids: Iterable[int | str], environ: Mapping[str, str]) -> None:
-    """Cancel jobs, or steps; nothing if they have ended. Raises CannotRun."""
-    run(("scancel", "--quiet", *map(str, ids)), environ)
+def cancel_words(name: str, job: int | None = None) -> list[str]:
+    """The command that cancels a job of this name. job: its id; None: not known.
+
+    The name is given even with an id: a controller that has lost its state gives ids again, and
+    jobs of others may have them.
+    """
+    return ["scancel", f"--name={name}", *([] if job is None else [str(job)])]
+
+
+def cancel(name: str, job: int, environ: Mapping[str, str]) -> None:
+    """Cancel a job, if it has this name; nothing if it has ended. Raises CannotRun."""
+    try:
+        run(cancel_words(name, job), environ)
+    except CannotRun as error:
+        if "Invalid job id" not in str(error):
+            raise
+
+
+def cancel_steps(steps: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Cancel steps; nothing if they have ended. Raises CannotRun."""
+    run(("scancel", "--quiet", *steps), environ)
 
 
 def run(words: Sequence[str], environ: Mapping[str, str], text: str = "") -> str:
@@ -150,16 +178,32 @@ def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command: Slurm keeps that of `sbatch` where administrators see it, so
     it has no more than is needed. The submitter's defaults for `sbatch` apply."""
     found = {name: value for name, value in environ.items() if name in _NEEDED}
-    found |= {name: value for name, value in environ.items() if name.startswith("SBATCH_")}
+    found |= {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("SBATCH_") and name not in _OWN_VARIABLES
+    }
     return {"PATH": os.defpath, **found, "SLURM_TIME_FORMAT": "standard"}
 
 
 def _why(command: str, text: str) -> str:
     """Why a command has failed, from what it has written to its standard error."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "error:" in line] or lines[-1:]
-    said = "; ".join(dict.fromkeys(line.rpartition("error: ")[2] for line in errors))
-    return said.removeprefix("Batch job submission failed: ") or f"{command} has failed"
+    lines = [line.strip().removeprefix(f"{command}: ") for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_USAGE)]
+    errors = [line for line in lines if "error:" in line] or lines
+    said: list[str] = []
+    for line in errors:
+        one = line.rpartition("error: ")[2]
+        summary = one.removeprefix(_SUMMARY)
+        if summary not in said and not (one != summary and _is_said(summary, said)):
+            said.append(summary)
+    return "; ".join(said) or f"{command} has failed"
+
+
+def _is_said(summary: str, said: Sequence[str]) -> bool:
+    """Whether a line before has most words of a summary."""
+    words = set(re.findall(r"\w+", summary.lower()))
+    return any(2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in said)
 
 
 def _is_unreachable(text: str) -> bool:

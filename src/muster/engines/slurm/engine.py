@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -112,8 +113,11 @@ class SlurmEngine(RemoteEngine):
         """See `Engine.dry_run`."""
         from muster.engines.findings import Finding
         from muster.engines.slurm.client import CannotRun, test_submission
+        from muster.engines.slurm.partitions import time_findings
 
         found = []
+        with contextlib.suppress(CannotRun):  # it is told below
+            found += time_findings(plan, self._profile.options, os.environ)
         for title, text in self.preview(plan).items():
             try:
                 found.append(Finding(title, True, test_submission(text, os.environ)))

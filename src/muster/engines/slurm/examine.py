@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.engines.findings import Finding
-from muster.engines.slurm.client import OLDEST, CannotRun, run, version
+from muster.engines.slurm.client import OLDEST, CannotRun, version
 from muster.engines.slurm.listen import listen_address
+from muster.engines.slurm.partitions import partitions
 from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import folder_of, provide_program
 
@@ -34,12 +35,10 @@ def _version(release: tuple[int, ...]) -> Finding:
 
 def _partitions(profile: SlurmProfile, environ: Mapping[str, str]) -> Finding:
     """The partitions that nodes can be in, with how many of their nodes can be used."""
-    text = run(("sinfo", "--noheader", "--format=%R|%a|%D|%l"), environ)
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
     usable = {
-        name: f"{name} ({nodes} nodes, limit {limit})"
-        for name, up, nodes, limit in rows
-        if up == "up"
+        one.name: f"{one.name} ({one.nodes} nodes, limit {one.limit})"
+        for one in partitions(environ)
+        if one.up
     }
     says = ", ".join(usable.values()) or "none is up"
     wanted = profile.options.get("partition")
@@ -51,6 +50,8 @@ def _partitions(profile: SlurmProfile, environ: Mapping[str, str]) -> Finding:
 def _folder(folder: Path) -> Finding:
     try:
         provide_program(folder)
+    except CannotRun as error:
+        return Finding("shared folder", False, str(error))
     except OSError as error:
         advice = "set `folder` to one that the nodes share"
         return Finding("shared folder", False, f"{folder}: {error.strerror}", advice)

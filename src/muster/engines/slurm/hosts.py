@@ -28,6 +28,7 @@ from muster.engines.slurm.client import (
     CannotRun,
     Job,
     cancel,
+    cancel_words,
     check_version,
     client_environ,
     jobs_of_run,
@@ -36,7 +37,13 @@ from muster.engines.slurm.client import (
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import folder_of, provide_program, remove_files
-from muster.engines.slurm.reasons import how_it_ended, why_it_waits
+from muster.engines.slurm.reasons import (
+    expected_start,
+    how_it_ended,
+    is_news,
+    most_telling,
+    why_it_waits,
+)
 from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.engines.slurm.watcher import watcher_of
 from muster.node.files import replace_file
@@ -50,6 +57,8 @@ _RETRY_PAUSE = 5.0
 #: Seconds without contact after which a node server is started again where it was, if Slurm says
 #: that its node is still the run's.
 _RESTART_AFTER = 5.0
+#: Seconds without contact after which a node is gone whose job Slurm does not know.
+_GONE_AFTER = 10.0
 
 
 class _Slot(Struct):
@@ -87,6 +96,7 @@ class SlurmHosts:
         self._steps: list[subprocess.Popen[bytes]] = []
         self._looked: set[int] = set()  # allocations that were seen waiting
         self._told: dict[int, str] = {}  # allocation -> what the owner was told of its queue
+        self._waiting: dict[int, Job] = {}  # allocation -> of which the owner was told why it waits
         self._dialing: Dialing | None = None
         self._wanted: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
@@ -361,9 +371,7 @@ class SlurmHosts:
         """End a job that serves no slot: a process does that, which outlives this one."""
         if one.lent:
             return
-        words = ["scancel", "--quiet"]
-        words += [str(one.job)] if one.job is not None else ["--name", self._name(one.number)]
-        self._start(words)
+        self._start(cancel_words(self._name(one.number), one.job))
 
     def _start(self, words: Sequence[str]) -> None:
         """Start a command of Slurm in the background."""
@@ -409,7 +417,8 @@ class SlurmHosts:
                         return min((job.leader for job in known), default=None)
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and number not in self._allocations:
-                    cancel([job], environ)  # it was given up meanwhile, and nobody else knows it
+                    # it was given up meanwhile, and nobody else knows it
+                    cancel(name, job, environ)
             except CannotRun as error:
                 return error
             else:
@@ -447,7 +456,8 @@ class SlurmHosts:
     def _watch(self, one: Allocation) -> None:
         assert one.job is not None
         seen = partial(self._seen, one.number)
-        self._watcher.watch(self, one.job, self._loop, seen)
+        name = None if one.lent else self._name(one.number)
+        self._watcher.watch(self, one.job, name, self._loop, seen)
 
     def _look_soon(self, number: int) -> None:
         one = self._allocations.get(number)
@@ -461,9 +471,12 @@ class SlurmHosts:
             return
         if isinstance(answer, CannotRun):
             if not self._has_nodes(one):
+                self._waiting.pop(number, None)  # it is told again after this
                 self._say_queued(one, f"Slurm does not answer: {answer}")
             return
         self._components[number] = answer
+        if not answer and self._may_have_nodes(one):
+            return  # the watcher looks again after a pause, and when contact is lost
         if not answer or all(job.over for job in answer):
             worst = next((job for job in answer if job.state != "COMPLETED"), None)
             last = worst or next(iter(answer), None)
@@ -472,12 +485,32 @@ class SlurmHosts:
             self._end_allocation(one, f"Slurm job {one.job} was canceled while it waited")
             self._cancel(one)
         elif any(job.waits for job in answer):
-            waiting = next(job for job in answer if job.waits)
-            if waiting.reason != "None" or number in self._looked:
-                self._say_queued(one, why_it_waits(waiting))
-            self._looked.add(number)  # most start soon after Slurm has looked at them
+            waiting = most_telling(job for job in answer if job.waits)
+            told = self._waiting.get(number)
+            # most start soon after Slurm has looked at them
+            if (waiting.reason != "None" or number in self._looked) and is_news(told, waiting):
+                self._waiting[number] = waiting
+                self._say_queued(one, f"{why_it_waits(waiting)}{expected_start(waiting)}")
+            self._looked.add(number)
         else:
             self._look_at_nodes(one, answer)
+
+    def _may_have_nodes(self, one: Allocation) -> bool:
+        """Whether nodes are left of a job that Slurm does not know: it may have lost its state.
+        Those without contact are given up after a while."""
+        alive: list[int] = []
+        gone: list[int] = []
+        for slot in one.slots:
+            known = self._slots.get(slot)
+            if known is None or known.arrivals is None:
+                continue
+            at = known.lost_at
+            is_gone = at is not None and self._loop.now() >= at + _GONE_AFTER
+            (gone if is_gone else alive).append(slot)
+        if alive:
+            for slot in gone:
+                self._lose(slot, f"Slurm does not know job {one.job} any more")
+        return bool(alive)
 
     def _has_nodes(self, one: Allocation) -> bool:
         slots = (self._slots.get(slot) for slot in one.slots)

@@ -31,14 +31,16 @@ FLAGS = {
 #: allocation has besides those that run; extra: flags as `sbatch` has them.
 NAMES = (*FLAGS, "exclusive", "spares", "extra")
 #: What Muster sets, and what would take a job from its control.
-_OWN_FLAGS = frozenset(
-    (
-        *("--job-name", "-J", "--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node"),
-        *("--output", "-o", "--error", "-e", "--open-mode", "--chdir", "-D", "--wrap"),
-        *("--array", "-a", "--requeue", "--no-requeue", "--kill-on-invalid-dep", "--wait", "-W"),
-        *("--parsable", "--test-only", "--export", "--input", "-i", "--no-kill", "-k"),
-    )
+_OWN_FLAGS = (
+    *("--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--output", "--error"),
+    *("--open-mode", "--chdir", "--wrap", "--array", "--requeue", "--no-requeue"),
+    *("--kill-on-invalid-dep", "--wait", "--parsable", "--test-only", "--export", "--input"),
+    "--no-kill",
 )
+#: A flag without a value, or with one after =: short ones can be bundled, and then hide others.
+_LONG_FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*(=|$)")
+#: What `sbatch` reads as written in a script.
+_PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 _MOST_SPARES = 1024
 #: Slurm's own: MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES[:SECONDS]].
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
@@ -53,7 +55,8 @@ def option_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
                 hint = 'as for sbatch: "90" (minutes), "12:00:00" or "2-00:00:00"'
                 yield Problem(name, f"must be a time limit of Slurm, not {say(value)}", hint)
         elif not isinstance(value, str) or not value or not value.isprintable() or '"' in value:
-            yield Problem(name, f"must be a text without quotes, not {say(value)}")
+            text = f"must be one line of text without quotes, not {say(value)}"
+            yield Problem(name, text)
     if not isinstance(exclusive := options.get("exclusive", False), bool):
         hint = 'extra = ["--exclusive=user"] shares machines with jobs of the user'
         yield Problem("exclusive", f"must be true or false, not {say(exclusive)}", hint)
@@ -75,14 +78,18 @@ def _flag_problems(path: str, flag: object) -> Iterator[Problem]:
         yield Problem(path, f"must be a flag of sbatch, not {say(flag)}", hint)
     elif '"' in flag:
         yield Problem(path, "must have no quotes")
-    elif _name_of(flag) in _OWN_FLAGS:
-        text = f"{_name_of(flag)} is set by Muster"
+    elif not _LONG_FLAG.match(flag):
+        hint = 'write the long form, as in "--mail-type=END"'
+        yield Problem(path, f"must be a long flag of sbatch, with =, not {say(flag)}", hint)
+    elif own := _own_flag(flag.partition("=")[0]):
+        text = f"{own} is set by Muster"
         yield Problem(path, text, "leave it out: nodes, resources and names are those of the job")
 
 
-def _name_of(flag: str) -> str:
-    name = flag.partition("=")[0].partition(" ")[0]
-    return name if name.startswith("--") else name[:2]
+def _own_flag(name: str) -> str:
+    """The flag of Muster that `sbatch` takes a name for, also if it is the beginning of one; "" if
+    for none."""
+    return name if name in _OWN_FLAGS else next((f for f in _OWN_FLAGS if f.startswith(name)), "")
 
 
 def unknown_names(options: Mapping[str, Any], others: tuple[str, ...] = ()) -> Iterator[Problem]:
@@ -107,6 +114,14 @@ def flags(options: Mapping[str, Any]) -> list[str]:
     if options.get("exclusive"):
         found.append("--exclusive")
     return [*found, *options.get("extra", ())]
+
+
+def quoted(flag: str) -> str:
+    """A flag as one word in a line of a script, as `sbatch` parses it: spaces end a word, # begins
+    a comment, a backslash quotes. flag: printable, without double quotes."""
+    if _PLAIN.fullmatch(flag):
+        return flag
+    return '"' + flag.replace("\\", "\\\\") + '"'
 
 
 def minutes(seconds: float) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from muster.engines.slurm.client import Job
 from muster.lifecycle.status import Reason
 
@@ -18,7 +21,7 @@ _WAITS = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it needs more nodes than its partition allows",
-    "PartitionTimeLimit": "its time limit is longer than its partition allows",
+    "PartitionTimeLimit": "its time limit exceeds that of its partition: change slurm.time",
     "PartitionConfig": "it needs more than its partition allows",
     "Licenses": "licenses are in use",
     "Reservation": "its reservation has not begun",
@@ -30,19 +33,61 @@ _WAITS = {
 #: Reasons for which a job waits until somebody does something.
 _LIMITS = ("QOS", "Assoc", "MaxCpu", "MaxNode", "MaxJobs", "MaxSubmit")
 
+#: Reasons that tell nothing of what the job asks for: the queue goes on by itself.
+_PASSING = ("None", "Priority", "Resources")
+#: Seconds by which the time of a start has to move to be told again: it moves with every look.
+_NEWS = 90.0
+
+
+def most_telling(jobs: Iterable[Job]) -> Job:
+    """The component of a waiting job whose reason is to be told: one that can only end if somebody
+    does something comes before those that end by themselves. Raises ValueError for no jobs."""
+    return max(jobs, key=lambda job: (_weight(job), -job.id))
+
+
+def _weight(job: Job) -> int:
+    word = _word(job)
+    if word in _PASSING:
+        return _PASSING.index(word)
+    if word.startswith(_LIMITS) or word.startswith(("Partition", "BadConstraints")):
+        return len(_PASSING) + 1
+    return len(_PASSING)
+
+
+def _word(job: Job) -> str:
+    return job.reason.strip("()").split(",")[0].split(" ")[0]
+
+
+def expected_start(job: Job) -> str:
+    """A phrase for people, with the minute in which Slurm expects a waiting job to start; "" if it
+    expects none."""
+    start = job.start.replace("T", " ")[: len("2026-01-02 03:04")]
+    return f", start expected {start}" if job.start and job.waits else ""
+
+
+def is_news(told: Job | None, job: Job) -> bool:
+    """Whether to tell why a job waits. told: what was told last; None: nothing."""
+    if told is None or why_it_waits(told) != why_it_waits(job):
+        return True
+    if not job.start or told.start == job.start:
+        return False
+    try:
+        moved = datetime.fromisoformat(job.start) - datetime.fromisoformat(told.start)
+    except ValueError:  # none was told
+        return True
+    return abs(moved.total_seconds()) > _NEWS
+
 
 def why_it_waits(job: Job) -> str:
-    """A phrase for people."""
-    reason = job.reason.strip("()")
-    word = reason.split(",")[0].split(" ")[0]
+    """A phrase for people, without its start."""
+    reason, word = job.reason.strip("()"), _word(job)
     if known := _WAITS.get(word):
         text = known.format(id=job.leader)
     elif word.startswith(_LIMITS):
         text = f"a limit of its account or QOS is reached ({word})"
     else:
         text = reason or "Slurm does not say why"
-    start = f", start expected {job.start.replace('T', ' ')}" if job.start and job.waits else ""
-    return f"Slurm job {job.leader}: {text}{start}"
+    return f"Slurm job {job.leader}: {text}"
 
 
 #: How jobs end (squeue's `%T`).

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.engines.slurm.options import flags, merged, minutes
+from muster.engines.slurm.options import flags, merged, minutes, quoted
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.values import MAX_RUNTIME
 
@@ -77,12 +77,12 @@ def _flags(plan: RunPlan, group: GroupPlan, options: Mapping[str, Any]) -> list[
         found.append(f"--mem={-(-resources.memory // 1024)}K")
     if resources.gpus and not {"gres", "gpus_per_node"} & options.keys():
         found.append(f"--gpus-per-node={resources.gpus}")
-    if "time" not in options and (limit := _time_limit(plan)) is not None:
+    if "time" not in options and (limit := time_limit(plan)) is not None:
         found.append(f"--time={limit}")
     return [*found, *flags(options)]
 
 
-def _time_limit(plan: RunPlan) -> int | None:
+def time_limit(plan: RunPlan) -> int | None:
     """Minutes that a job may take; None: as long as its partition allows, as the job does not
     say."""
     policy = plan.policy
@@ -101,15 +101,15 @@ def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -
         if index:
             lines.append("#SBATCH hetjob")
         else:
-            common = [f"--job-name={name}", f'--comment="Muster run {run}"']
+            common = [f"--job-name={name}", f"--comment=Muster run {run}"]
             common += [
-                f'--output="{folder}/job-{number}.log"',
+                f"--output={folder}/job-{number}.log",
                 "--open-mode=append",
                 "--no-requeue",
             ]
-            lines += [f"#SBATCH {flag}" for flag in common]
-        size = f"--nodes={len(part.slots) + part.spares} --ntasks-per-node=1"
-        lines += [f"#SBATCH {flag}" for flag in (size, "--no-kill", *part.flags)]
+            lines += [f"#SBATCH {quoted(flag)}" for flag in common]
+        lines.append(f"#SBATCH --nodes={len(part.slots) + part.spares} --ntasks-per-node=1")
+        lines += [f"#SBATCH {quoted(flag)}" for flag in ("--no-kill", *part.flags)]
     owner = f"{shlex.quote(folder)}/job-{number}"
     lines += [
         "",

@@ -23,6 +23,7 @@ Seen = Callable[[Sequence[Job] | CannotRun], object]
 
 class _Watch(Struct, eq=False):
     job: int
+    name: str | None
     loop: RunLoop
     seen: Seen
     pause: float
@@ -39,12 +40,13 @@ class Watcher:
         self._asking = False
         self._participant = loop.add(self._step)
 
-    def watch(self, owner: object, job: int, loop: RunLoop, seen: Seen) -> None:
-        """Look at a job until `forget`. seen: called in the loop's thread after each look."""
+    def watch(self, owner: object, job: int, name: str | None, loop: RunLoop, seen: Seen) -> None:
+        """Look at a job until `forget`. name: a job with another one is not it; None: any name.
+        seen: called in the loop's thread after each look."""
         key = (job, id(owner))
         due = self._loop.now() + _FIRST_PAUSE
         if key not in self._watches:
-            self._watches[key] = _Watch(job, loop, seen, _FIRST_PAUSE, due)
+            self._watches[key] = _Watch(job, name, loop, seen, _FIRST_PAUSE, due)
         self._participant.notify()
 
     def look_soon(self, owner: object, job: int) -> None:
@@ -83,7 +85,11 @@ class Watcher:
             own: Sequence[Job] | CannotRun = answer
             changed = False
             if not isinstance(answer, CannotRun):
-                own = [job for job in answer if job.leader == watch.job]
+                own = [
+                    job
+                    for job in answer
+                    if job.leader == watch.job and watch.name in (None, job.name)
+                ]
                 changed, watch.last = own != watch.last, own
             watch.pause = _FIRST_PAUSE if changed else min(2 * watch.pause, _LONGEST_PAUSE)
             watch.due = self._loop.now() + watch.pause * random.uniform(0.75, 1.25)

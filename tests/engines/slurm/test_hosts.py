@@ -1,0 +1,105 @@
+"""What follows from what Slurm says of the job of an allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from muster.engines.remote.contact import Arrivals
+from muster.engines.slurm.client import Job
+from muster.engines.slurm.hosts import SlurmHosts, _Slot
+from muster.engines.slurm.record import Allocation, Record
+from muster.lifecycle.status import Reason
+
+
+class Owner:
+    """Notes what it is told of slots."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str]] = []
+
+    def gone(self, slot: int, why: str, _reason: Reason = Reason.NODE_LOST) -> None:
+        self.told.append((slot, why))
+
+    def queued(self, slots: Sequence[int], why: str) -> None:
+        self.told += [(slot, why) for slot in slots]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Any:
+    """With a job that has two nodes: there is contact with both."""
+    made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
+    made.now = 100.0
+    made._loop = SimpleNamespace(now=lambda: made.now)
+    made._owner, made._closed, made._over, made._components = Owner(), False, False, {}
+    made._watcher = SimpleNamespace(forget=lambda *_: None)
+    made._folder, made._file, made._next = tmp_path, tmp_path / "record", 1
+    made._told, made._waiting, made._looked = {}, {}, set()
+    made._record, made._is_unwritten = Record(str(tmp_path)), False
+    made._allocations = {0: Allocation(0, (0, 1), 7)}
+    made._slots = {slot: _Slot(0, Arrivals()) for slot in (0, 1)}
+    return made
+
+
+UNKNOWN = "Slurm does not know job 7 any more"
+
+
+def test_nodes_with_contact_are_not_gone(hosts: Any) -> None:
+    hosts._seen(0, [])
+    assert hosts._owner.told == []
+
+
+def test_nodes_without_contact_are_gone_after_a_while(hosts: Any) -> None:
+    hosts._slots[1].lost_at = 99.0
+    hosts._seen(0, [])
+    assert hosts._owner.told == []
+    hosts.now = 110.0
+    hosts._seen(0, [])
+    assert hosts._owner.told == [(1, UNKNOWN)]
+    assert hosts._allocations[0].slots == (0,)
+
+
+def test_a_job_without_any_contact_is_gone(hosts: Any) -> None:
+    for slot in hosts._slots.values():
+        slot.lost_at = 80.0
+    hosts._seen(0, [])
+    assert hosts._owner.told == [(0, UNKNOWN), (1, UNKNOWN)]
+    assert hosts._allocations == {}
+
+
+def waiting(reason: str, start: str = "", number: int = 7) -> Job:
+    return Job(number, 7, "muster-r1.0", "PENDING", start, (), reason)
+
+
+def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
+    hosts._slots = {0: _Slot(0), 1: _Slot(0, Arrivals())}
+    hosts._seen(0, [waiting("None")])
+    assert hosts._owner.told == []  # most start soon
+    hosts._seen(0, [waiting("None")])
+    assert hosts._owner.told == [(0, "Slurm job 7: Slurm has not looked at it yet")]
+    hosts._owner.told.clear()
+    for second in range(3):  # the start moves with every look
+        hosts._seen(0, [waiting("Resources", f"2026-01-02T03:04:5{second}")])
+    text = "Slurm job 7: nodes are not free, start expected 2026-01-02 03:04"
+    assert hosts._owner.told == [(0, text)]
+    hosts._owner.told.clear()
+    hosts._seen(0, [waiting("Resources"), waiting("PartitionTimeLimit", number=8)])
+    assert len(hosts._owner.told) == 1
+    assert "exceeds that of its partition" in hosts._owner.told[0][1]
+
+
+def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> None:
+    """Slurm may have given the id to a job of others."""
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    (tmp_path / "scancel").chmod(0o755)
+    hosts._plan = SimpleNamespace(run_id="r1")
+    hosts._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    hosts._steps = []
+    hosts._cancel(hosts._allocations[0])
+    (step,) = hosts._steps
+    assert step.wait(timeout=60) == 0
+    assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"
