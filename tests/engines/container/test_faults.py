@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engines.container.conftest import MakeSession
+from muster.engines import profiles
+from muster.engines.base import RunContext
 from muster.engines.container.api import CannotReach, Daemon
 from muster.engines.container.sockets import NoSocket, find_socket
+from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
 from muster.errors import EngineError
 from muster.plan.model import MountPlan
@@ -19,6 +26,7 @@ from muster.storage.home import Home
 from support import podman_service
 from support.faults import until
 from support.podman_service import PodmanService
+from support.sessions import Session, make_plan
 
 WAITS = "echo up; exec sleep 1000"
 
@@ -140,6 +148,14 @@ def test_a_server_that_cannot_start_is_quoted(
 # --- containers
 
 
+@pytest.fixture
+def restarted(podman: PodmanService) -> Iterator[None]:
+    """The service runs for the next test, too, if this one has stopped it."""
+    yield
+    if podman.process is None:
+        podman.start()
+
+
 def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -202,6 +218,65 @@ def test_a_container_that_ends_while_nobody_drives_the_run(
     assert "was removed while nobody drove the run" in ended[0]["message"]
     assert "was killed" in ended[1]["message"]
     assert one.close() == 0
+
+
+def test_a_session_attaches_to_nodes_while_the_engine_does_not_answer(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    one._kill()
+    podman.stop()
+    one.replaced()
+    one.signal(signal.SIGTERM, 0)
+    assert one.ended_after_all(0)[0]["signal"] == signal.SIGTERM, "there is contact"
+    podman.start()
+    podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
+    assert one.ended_after_all(1)[1]["reason"] == "node_lost"
+    assert one.close() == 0
+
+
+def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
+    """The next event of a kind about a node."""
+    while True:
+        event = one.event()
+        if (event["event"], event.get("rank")) == (kind, rank):
+            return event
+
+
+def test_nodes_that_wait_for_an_engine_that_does_not_answer_say_so(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0)
+    one.ready(0)
+    one._kill()
+    podman.stop()
+    one.replaced()
+    one.start(1)
+    queued = next_of(one, "NodeQueued", 1)
+    text = f"the container engine at {podman.socket} cannot be reached: "
+    assert queued["why"].startswith(text)
+    podman.start()
+    next_of(one, "NodeReady", 1)
+    one.kill(0, 1)
+    one.ended_after_all(0, 1)
+    assert one.close() == 0
+
+
+def test_a_first_session_needs_an_engine(own_home: Path, tmp_path: Path) -> None:
+    text = profiles.profile_text("container", "container", {"socket": str(tmp_path / "absent")})
+    profiles.write_profile(profiles.file_of(Home(own_home), "container"), text)
+    engine = engine_named("container", Home(own_home))
+    plan = make_plan("true")
+    (own_home / "runs" / plan.run_id).mkdir(parents=True)
+    context = RunContext(plan, Home(own_home), {}, sys.executable)
+    with (
+        closing(EventLoop()) as loop,
+        pytest.raises(EngineError, match=r"no container engine answers .*absent: there is"),
+    ):
+        engine.open(context, RunLoop(loop, print), print)
 
 
 @pytest.fixture
@@ -323,8 +398,6 @@ def test_nodes_find_each_other_by_name_on_a_network_of_their_own(run: MakeSessio
 
 
 def python() -> dict[str, str]:
-    import sys
-
     return {"PYTHON": sys.executable}
 
 

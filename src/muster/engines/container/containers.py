@@ -153,7 +153,7 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         poll = select.poll()
         if (descriptor := watcher.fileno()) is not None:
             poll.register(descriptor, select.POLLIN)
-        while not _accepts(folder):
+        while not accepts(folder):
             if not is_there and folder.is_dir():
                 is_there = True
                 with contextlib.suppress(OSError):  # the container has ended
@@ -172,7 +172,8 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         watcher.close()
 
 
-def _accepts(folder: Path) -> bool:
+def accepts(folder: Path) -> bool:
+    """Whether a server accepts connections. folder: its own."""
     try:
         unix_sockets.connect(str(folder), "socket").close()
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from muster.node.connection import Transport
 
 #: How nodes are that have not been seen yet by any session.
 _NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
+#: Seconds between two questions to an engine that does not answer.
+_PAUSE = 0.5
 
 
 class _Prepared(Struct, frozen=True):
@@ -69,7 +72,9 @@ class RunContainers:
         self._prepared: _Prepared | str | None = None  # or why nothing can be made
         self._preparing = False
         self._waiting: set[int] = set()  # slots that wait for that
-        self._made: dict[int, str] = {}  # slot -> the id of its container, which is placed
+        self._told: tuple[list[int], str] | None = None  # slots that wait, and why, as it was said
+        #: Slot -> the id of its container, which is placed; its name if the id is not known.
+        self._made: dict[int, str] = {}
         self._given_up: set[int] = set()  # slots that are not wanted while a thread makes them
         self._making: set[int] = set()
         self._leaving: set[int] = set()  # slots whose servers are about to leave
@@ -154,25 +159,49 @@ class RunContainers:
 
     def _prepare(self) -> _Prepared | str:
         """In a thread. Returns why nothing can be made otherwise: a sentence."""
+        while True:
+            try:
+                return self._prepare_once()
+            except NoImage as error:
+                return str(error)
+            except CannotReach as error:
+                text = f"the container engine at {self._daemon.path} cannot be reached: {error}"
+                if not self._attaches or not self._waiting or self._closed:
+                    return text
+                self._loop.post(partial(self._wait_for_engine, text))
+                time.sleep(_PAUSE)
+            except (Refused, OSError) as error:
+                return f"the container engine has refused: {error}"
+
+    def _prepare_once(self) -> _Prepared:
+        """Raises NoImage, CannotReach, Refused, OSError."""
         plan = self._plan
-        try:
-            found = containers.repeated(self._list) if self._attaches else {}
-            record = read_record(record_file(self._run_dir), Record)
-            if record is None:
-                record = Record(self._daemon.path, self._find_images())
-                self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
-                write_record(record_file(self._run_dir), record)
-            if bodies.has_network(plan):
-                containers.create_network(self._daemon, bodies.network_body(plan))
-            self._provide_sources()
-            provide_program(self._context.home)
-        except NoImage as error:
-            return str(error)
-        except CannotReach as error:
-            return f"the container engine at {self._daemon.path} cannot be reached: {error}"
-        except (Refused, OSError) as error:
-            return f"the container engine has refused: {error}"
+        found = self._list() if self._attaches else {}
+        record = read_record(record_file(self._run_dir), Record)
+        if record is None:
+            images = self._find_images()
+            record = Record(self._daemon.path, self._machine.rootless, images)
+            self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
+            write_record(record_file(self._run_dir), record)
+        if bodies.has_network(plan):
+            containers.create_network(self._daemon, bodies.network_body(plan))
+        self._provide_sources()
+        provide_program(self._context.home)
         return _Prepared(record.images, found)
+
+    def _wait_for_engine(self, why: str) -> None:
+        """The engine does not answer. Nodes of earlier sessions whose servers do need none."""
+        for slot in sorted(self._waiting & self._in_use):
+            folder = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+            if containers.accepts(folder):
+                self._waiting.discard(slot)
+                self._in_use.discard(slot)
+                self._place(slot, bodies.container_name(self._plan.run_id, slot))
+        # nodes that may run are not queued: there is no contact with them
+        queued = sorted(slot for slot in self._waiting if not self._has_started(slot))
+        if queued and self._told != (queued, why):
+            self._told = queued, why
+            self._owner.queued(queued, why)
 
     def _find_images(self) -> dict[str, Image]:
         """Raises NoImage, CannotReach, Refused."""
@@ -199,7 +228,9 @@ class RunContainers:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):
-            self._found = dict(result.found)
+            self._found = {
+                slot: one for slot, one in result.found.items() if slot not in self._made
+            }
         self._advance()
         self._freeing()
 
@@ -295,10 +326,9 @@ class RunContainers:
     # --- ends
 
     def _may_have_ended(self, made: str) -> None:
-        for slot, one in self._made.items():
-            if one == made:
+        for slot, one in list(self._made.items()):
+            if one in (made, bodies.container_name(self._plan.run_id, slot)):
                 self._look(slot)
-                return
 
     def _look_at_all(self) -> None:
         for slot in list(self._made):
