@@ -220,6 +220,14 @@ def test_a_container_that_ends_while_nobody_drives_the_run(
     assert one.close() == 0
 
 
+def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
+    """The next event of a kind about a node."""
+    while True:
+        event = one.event()
+        if (event["event"], event.get("rank")) == (kind, rank):
+            return event
+
+
 def test_a_session_attaches_to_nodes_while_the_engine_does_not_answer(
     run: MakeSession, podman: PodmanService, restarted: None
 ) -> None:
@@ -229,20 +237,13 @@ def test_a_session_attaches_to_nodes_while_the_engine_does_not_answer(
     one._kill()
     podman.stop()
     one.replaced()
-    one.signal(signal.SIGTERM, 0)
-    assert one.ended_after_all(0)[0]["signal"] == signal.SIGTERM, "there is contact"
+    next_of(one, "NodeReachable", 0)
+    one.kill(0)
+    assert one.ended_after_all(0)[0]["signal"] == signal.SIGKILL
     podman.start()
     podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
     assert one.ended_after_all(1)[1]["reason"] == "node_lost"
     assert one.close() == 0
-
-
-def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
-    """The next event of a kind about a node."""
-    while True:
-        event = one.event()
-        if (event["event"], event.get("rank")) == (kind, rank):
-            return event
 
 
 def test_nodes_that_wait_for_an_engine_that_does_not_answer_say_so(
@@ -371,6 +372,24 @@ def test_what_a_killed_supervisor_has_left_is_removed(
     assert podman.containers(run_id) == []
     assert f"muster-{run_id}" not in podman.networks()
     assert not (one.folder / "containers").exists()
+
+
+def test_containers_are_removed_when_an_engine_answers_again(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", 2, network="cluster")
+    one.start(0, 1)
+    one.ready(0, 1)
+    servers = one.servers()
+    podman.stop()
+    one.signal(signal.SIGTERM, 0, 1)
+    one.ended_after_all(0, 1)
+    assert one.process.stdin is not None
+    one.process.stdin.close()  # which closes the session
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers), "servers have left")
+    podman.refuse(8)
+    podman.start()
+    assert one.process.wait(60) == 0
 
 
 def test_that_nothing_is_left_has_to_be_confirmed(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from muster.spec.quantities import format_size
 T = TypeVar("T")
 #: How often a call is repeated whose answer was lost, and seconds between two.
 _TRIES, _PAUSE = 5, 0.5
+#: Seconds for which what removes something is repeated: nobody else will.
+REMOVAL_SECONDS = 60.0
 #: A label: the name may be that of another container.
 _MADE = "muster.made"
 #: Seconds for a container to end whose server has left, and between looks.
@@ -59,15 +62,18 @@ def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
             yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
 
 
-def repeated(call: Callable[[], T]) -> T:
-    """What a call returns that may be repeated: it is if its answer was lost, a few times. Raises
-    what it does."""
-    for _ in range(_TRIES - 1):
+def repeated(call: Callable[[], T], seconds: float = 0.0) -> T:
+    """What a call returns that may be repeated: it is if its answer was lost, a few times, and at
+    least for so many seconds. Raises what it does."""
+    deadline = time.monotonic() + seconds
+    for number in count(1):
         try:
             return call()
         except CannotReach:
+            if number >= _TRIES and time.monotonic() >= deadline:
+                raise
             time.sleep(_PAUSE)  # the engine may be starting
-    return call()
+    raise AssertionError("it has returned or raised")
 
 
 def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
@@ -82,8 +88,9 @@ def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
 
 def remove_network(daemon: Daemon, run_id: str) -> None:
     """Remove a run's network, unless a container uses it. Raises CannotReach."""
+    words = ("networks", bodies.network_name(run_id))
     with contextlib.suppress(Refused):
-        daemon.call("DELETE", ("networks", bodies.network_name(run_id)), {})
+        repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
 
 
 def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:

@@ -84,6 +84,7 @@ class RunContainers:
         ] = {}  # of earlier sessions, until they are looked at
         self._removing: set[int] = set()  # slots whose containers threads remove
         self._others = 0  # other threads for which the end of the session waits
+        self._leaves_some = False  # whether something could not be removed
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
 
@@ -380,8 +381,9 @@ class RunContainers:
     def _list_ended(self) -> dict[int, containers.Found]:
         """In a thread."""
         try:
-            return containers.repeated(self._list)
+            return containers.repeated(self._list, containers.REMOVAL_SECONDS)
         except (CannotReach, Refused) as error:
+            self._leaves_some = True
             sys.stderr.write(f"muster: containers of nodes that had ended may be left: {error}\n")
             return {}
 
@@ -410,13 +412,18 @@ class RunContainers:
 
     def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
         """In a thread: remove a container, and its folder. leaves: whether its server does."""
-        try:
+
+        def end() -> None:
             if leaves:
                 containers.wait_until_ended(self._daemon, made)
             containers.remove(self._daemon, made)
+
+        try:
+            containers.repeated(end, containers.REMOVAL_SECONDS)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
         except (CannotReach, Refused, OSError) as error:
+            self._leaves_some = True
             sys.stderr.write(f"muster: container {made} was left: {error}\n")
 
     def _freeing(self) -> None:
@@ -435,7 +442,8 @@ class RunContainers:
         try:
             if bodies.has_network(self._plan):
                 containers.remove_network(self._daemon, self._plan.run_id)
-            containers.remove_folder(self._run_dir.containers)
+            if not self._leaves_some:  # with the record, they can be removed later
+                containers.remove_folder(self._run_dir.containers)
         except (CannotReach, OSError) as error:
             name = bodies.network_name(self._plan.run_id)
             sys.stderr.write(f"muster: network {name} was left: {error}\n")
