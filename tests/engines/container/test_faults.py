@@ -220,6 +220,32 @@ def test_a_container_that_ends_while_nobody_drives_the_run(
     assert one.close() == 0
 
 
+@pytest.mark.parametrize("verb", ["kill", "rm"])
+def test_what_a_lost_node_has_written_is_kept(
+    run: MakeSession, podman: PodmanService, verb: str
+) -> None:
+    script = (
+        "echo up; until [ -e go ]; do sleep 0.01; done; echo last; echo own > $MUSTER_OUTPUTS/own"
+    )
+    script = script.replace("go", "$MUSTER_OUTPUTS/go")
+    one = run(f"{script}; exec sleep 1000")
+    one.start(0)
+    one.ready(0)
+    one._kill()
+    (outputs,) = one.host_folder(0).glob("*/outputs")
+    (outputs / "rank-0/go").touch()
+    until((outputs / "rank-0/own").exists, "the node has written")
+    options = ["--force", "--time=0"] if verb == "rm" else []
+    podman.podman(verb, *options, f"muster-{one.plan.run_id}-0")
+    one.replaced()
+    message = one.ended_after_all(0)[0]["message"]
+    folder = Path(message.rpartition(" are in ")[2])
+    assert folder.parent == one.folder / "lost"
+    assert (folder / "outputs/rank-0/own").read_text() == "own\n"
+    assert "last" in (folder / "logs/0/workers-0.out").read_text()
+    assert one.close() == 0
+
+
 def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
     """The next event of a kind about a node."""
     while True:

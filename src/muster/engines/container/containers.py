@@ -288,6 +288,16 @@ def remove_folder(folder: Path) -> None:
         remove_tree(str(folder))
 
 
+def keep_files(folders: Sequence[Path], target: Path) -> bool:
+    """Move what is in these folders to one that is made, before they are removed. Returns whether
+    there was anything. Raises OSError."""
+    found = [folder for folder in folders if folder.is_dir() and any(folder.iterdir())]
+    for folder in found:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.rename(target / folder.name)
+    return bool(found)
+
+
 def provide_source(path: Path) -> None:
     """Make a volume or a scratch folder as `provide_folder` does, unless it is there. Raises
     OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from muster.engines.container.program import provide_program
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
+from muster.engines.remote.code import RUN
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
 from muster.lifecycle.states import NodeState
@@ -241,7 +243,8 @@ class RunContainers:
         found, was_in_use = self._found.pop(slot, None), slot in self._in_use
         self._in_use.discard(slot)
         if was_in_use and found is None and self._has_started(slot):
-            self._owner.gone(slot, "its container was removed while nobody drove the run")
+            why = "its container was removed while nobody drove the run"
+            self._owner.gone(slot, f"{why}{self._keep_files(slot)}")
             return
         self._making.add(slot)
         group = self._plan.group_for(self._plan.nodes[slot])
@@ -285,6 +288,8 @@ class RunContainers:
             why = ""
         if not why:
             return _Made(found.id)
+        if otherwise is None:
+            why += self._keep_files(found.slot)
         self._drop(found.slot, found.id)
         return _Made("", why, has_ended=True) if otherwise is None else otherwise()
 
@@ -353,8 +358,22 @@ class RunContainers:
         except CannotReach:  # the watcher notices when it can be reached again
             return ""
         if why:
+            why += self._keep_files(slot)
             self._drop(slot, made)
         return why
+
+    def _keep_files(self, slot: int) -> str:
+        """In any thread: keep what a node has written whose server has not left: some of it may not
+        have been copied. Returns where it is, as the rest of a sentence; "": there is nothing."""
+        node = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+        target = self._run_dir.path / "lost" / f"{slot}-{os.urandom(3).hex()}"
+        try:
+            kept = containers.keep_files(
+                [node / "logs", node / RUN / self._run_dir.outputs.name], target
+            )
+        except OSError as error:
+            return f"; its files could not be kept: {error}"
+        return f"; its logs and outputs, as it left them, are in {target}" if kept else ""
 
     def _looked(self, slot: int, made: str, why: str) -> None:
         self._looking.discard(slot)
