@@ -21,13 +21,14 @@ from muster.engines.container.sockets import NoSocket, find_socket
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
 from muster.errors import EngineError
-from muster.plan.model import MountPlan
+from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 from support import podman_service
 from support.faults import until
 from support.podman_service import PodmanService
 from support.sessions import Session, make_plan
 
+PlanOf = Callable[..., RunPlan]
 WAITS = "echo up; exec sleep 1000"
 
 
@@ -143,6 +144,21 @@ def test_a_server_that_cannot_start_is_quoted(
 ) -> None:
     podman_service.add_engine(own_home, podman, python="/bin/false")
     assert "its node server has not started: its container exited with 1" in refused(run)
+
+
+def test_what_is_to_be_mounted_is_not_made(
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path, plan_of: PlanOf
+) -> None:
+    absent = tmp_path / "absent"
+    podman_service.add_engine(own_home, podman, mounts=[f"{absent}:/mnt/data:ro"])
+    text = f"engine container mounts {absent}, which is not on this machine"
+    engine = engine_named("container", Home(own_home))
+    (problem,) = engine.check(plan_of(nodes=1), own_home, {"workers": 1})
+    assert (problem.message, "create it" in problem.hint) == (text, True)
+    failed = [finding for finding in engine.findings() if not finding.works]
+    assert [(finding.name, finding.says) for finding in failed] == [("mounts", text)]
+    assert f"{absent} is not on this machine: it was to be at /mnt/data" in refused(run)
+    assert not absent.exists()
 
 
 # --- containers

@@ -93,9 +93,24 @@ def remove_network(daemon: Daemon, run_id: str) -> None:
         repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
 
 
+def is_missing(source: str) -> bool:
+    """Whether what is to be mounted is not there. Podman makes a directory then."""
+    try:
+        os.stat(source)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # the engine may reach it
+        return False
+    return False
+
+
 def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
     """Create a container and start it. Another one with this name is removed: that of an earlier
     node. Returns its id. Raises CannotStart, CannotReach."""
+    for mount in body["HostConfig"]["Mounts"]:
+        if is_missing(mount["Source"]):
+            text = f"{mount['Source']} is not on this machine: it was to be at {mount['Target']}"
+            raise CannotStart(text)
     own = os.urandom(8).hex()
     body = {**body, "Labels": {**body["Labels"], _MADE: own}}
     made = repeated(lambda: _create_once(daemon, name, body, own))

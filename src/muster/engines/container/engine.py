@@ -50,14 +50,14 @@ class ContainerEngine(RemoteEngine):
         """See `Engine.findings`."""
         from muster.engines.container.examine import examine
 
-        return examine(self._settings, os.environ)
+        return examine(self.name, self._settings, os.environ)
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.container.checks import problems
         from muster.engines.remote import plan_checks
 
-        found = problems(self.name, plan)
+        found = problems(self.name, plan, self._settings)
         if problem := plan_checks.check_open_files(plan, replicas):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         return [*found, *plan_checks.problems(self.name, plan, own_names=True)]
