@@ -21,7 +21,7 @@ from muster.engines.container.sockets import NoSocket, find_socket
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
 from muster.errors import EngineError
-from muster.plan.model import MountPlan, RunPlan
+from muster.plan.model import MountPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from support import podman_service
 from support.faults import until
@@ -182,7 +182,7 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
     ended = one.ended_after_all(1)[1]
     assert ended["reason"] == "node_lost"
-    assert "its container was " in ended["message"]
+    assert "its container was removed" in ended["message"]
     one.start(1, incarnation=1)
     until(lambda: one.event()["event"] == "NodeReady", "the new node is ready")
     after = [each["Id"] for each in podman.containers(one.plan.run_id)]
@@ -195,13 +195,21 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     assert one.close() == 0
 
 
-def test_a_server_that_is_killed_ends_its_node(run: MakeSession, podman: PodmanService) -> None:
-    one = run(WAITS)
+@pytest.mark.parametrize(
+    ("memory", "text"),
+    [
+        (None, "its container was killed (137);"),
+        (256 << 20, "killed (137), as when it uses more memory than its limit of 256MiB;"),
+    ],
+)
+def test_a_server_that_is_killed_ends_its_node(
+    run: MakeSession, podman: PodmanService, memory: int | None, text: str
+) -> None:
+    one = run(WAITS, resources=ResourcePlan(memory=memory))
     one.start(0)
     one.ready(0)
     podman.podman("kill", f"muster-{one.plan.run_id}-0")
-    ended = one.ended_after_all(0)[0]
-    assert "its container was killed (137)" in ended["message"]
+    assert text in one.ended_after_all(0)[0]["message"]
     assert one.close() == 0
 
 

@@ -34,6 +34,10 @@ _REMOVAL_TIMEOUT = 20.0
 _START_TIMEOUT, _LOOK = 120.0, 1.0
 #: The exit code of what was killed (SIGKILL), also for want of memory.
 _KILLED = 137
+#: Exit codes above it are of what a signal has ended.
+_SIGNALED = 128
+#: Seconds for a container to vanish that was ended to be removed.
+_VANISH_TIMEOUT = 1.0
 
 
 class CannotStart(Exception):  # noqa: N818
@@ -215,16 +219,32 @@ def why_ended(daemon: Daemon, made: str) -> str:
     if state.get("Running") or state.get("Status") in ("created", "restarting", "paused"):
         return ""
     code = state.get("ExitCode", -1)
-    if state.get("OOMKilled") or code == _KILLED:
-        limit = (found.get("HostConfig") or {}).get("Memory") or 0
+    limit = (found.get("HostConfig") or {}).get("Memory") or 0
+    if state.get("OOMKilled"):
         has = f" of {format_size(limit)}" if limit else ""
-        if state.get("OOMKilled"):
-            return f"its container used more memory than its limit{has}, and was killed"
-        return f"its container was killed (137), as when it uses more memory than its limit{has}"
+        return f"its container used more memory than its limit{has}, and was killed"
+    if code > _SIGNALED and _vanishes(daemon, made):
+        return "its container was removed"
+    if code == _KILLED:
+        why = f", as when it uses more memory than its limit of {format_size(limit)}"
+        return f"its container was killed ({code}){why if limit else ''}"
     if state.get("Error"):
         return f"its container failed: {state['Error']}"
     said = _last_lines(daemon, made)
     return f"its container exited with {code}" + (f": {said}" if said else "")
+
+
+def _vanishes(daemon: Daemon, made: str) -> bool:
+    """Whether somebody removes a container that has ended just now. Raises CannotReach."""
+    deadline = time.monotonic() + _VANISH_TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            if _inspect(daemon, made) is None:
+                return True
+        except Refused:  # it is half gone
+            pass
+        time.sleep(_LEAVE_PAUSE)
+    return False
 
 
 def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
