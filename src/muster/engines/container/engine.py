@@ -91,12 +91,18 @@ class ContainerEngine(RemoteEngine):
         machine, found = self._machine(), dict[str, object]()
         if bodies.has_network(plan):
             found["POST /networks/create"] = bodies.network_body(plan)
-        for slot, node in enumerate(plan.nodes):
+        for group in plan.groups:
+            slots = [slot for slot, node in enumerate(plan.nodes) if node.group == group.name]
+            if not slots:
+                continue
             # its id is known when it is on this machine
-            image = Image(bodies.image_of(plan.group_for(node), self._settings))
-            name = bodies.container_name(plan.run_id, slot)
-            body = bodies.container_body(plan, slot, image, machine)
-            found[f"POST /containers/create?name={name}"] = body
+            image = Image(bodies.image_of(group, self._settings))
+            title = f"POST /containers/create?name={bodies.container_name(plan.run_id, slots[0])}"
+            if len(slots) > 1:
+                others = f"nodes {slots[1]}-{slots[-1]}" if len(slots) > 2 else f"node {slots[1]}"
+                title += f" (node {slots[0]}; {others} of group {group.name}: as this, with names, "
+                title += "rank, label and folder of their own)"
+            found[title] = bodies.container_body(plan, slots[0], image, machine)
         return {title: json.dumps(body, indent=2) for title, body in found.items()}
 
     def dry_run(self, plan: RunPlan) -> list[Finding]:
