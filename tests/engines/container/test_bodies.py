@@ -89,6 +89,14 @@ def test_the_network_of_a_run(
         (ResourcePlan(), {}, 8 * GIB),
         (ResourcePlan(cpus=1.5), {"NanoCpus": 1_500_000_000}, 8 * GIB),
         (ResourcePlan(memory=GIB), {"Memory": GIB, "MemorySwap": GIB}, GIB // 2),
+        # less than this machine has, just as much, and just more
+        (
+            ResourcePlan(memory=15 * GIB),
+            {"Memory": 15 * GIB, "MemorySwap": 15 * GIB},
+            15 * GIB // 2,
+        ),
+        (ResourcePlan(cpus=8, memory=16 * GIB), {}, 8 * GIB),
+        (ResourcePlan(cpus=9, memory=17 * GIB, shape="big"), {}, 8 * GIB),
         # a shape with more than this machine has
         (ResourcePlan(cpus=64, memory=64 * GIB, shape="big"), {}, 8 * GIB),
     ],
