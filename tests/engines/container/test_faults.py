@@ -117,6 +117,16 @@ def test_an_image_that_is_nowhere(run: MakeSession, podman: PodmanService, own_h
     assert f"image {name} cannot be pulled: " in refused(run)
 
 
+def test_nodes_say_what_is_pulled(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
+    name = "127.0.0.1:1/none:1"
+    podman_service.add_engine(own_home, podman, image=name)
+    one = run("true")
+    one.start(0)
+    assert next_of(one, "NodeQueued", 0)["why"] == f"pulling {name}"
+    one.ended_after_all(0)
+    assert one.close() == 0
+
+
 def test_an_image_that_is_not_to_be_pulled(
     run: MakeSession, podman: PodmanService, own_home: Path
 ) -> None:
