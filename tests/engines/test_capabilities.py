@@ -112,6 +112,27 @@ def test_an_engine_without_limits_may_have_gpus() -> None:
     assert problem.hint == "leave out all but gpus"
 
 
+@pytest.mark.parametrize(
+    ("resources", "gpus", "paths"),
+    [
+        ({"gpus": 1}, False, ["node_groups[workers].resources.gpus"]),
+        ({"gpus": 1, "cpus": 1}, False, ["node_groups[workers].resources.gpus"]),
+        ({"gpus": 0, "cpus": 1}, False, []),
+        ({"gpus": 1}, True, []),
+    ],
+)
+def test_an_engine_with_limits_may_have_no_gpus(
+    resources: dict[str, Any], gpus: bool, paths: list[str]
+) -> None:
+    one = Bare()
+    one.capabilities = Capabilities(limits=True, gpus=gpus)
+    found = list(spec_problems(one, resolved({"resources": resources})))
+    assert [problem.path for problem in found] == paths
+    for problem in found:
+        assert problem.message == f"engine bare cannot {PHRASES['gpus']}"
+        assert problem.hint.startswith("leave it out")
+
+
 def test_an_image_that_an_engine_does_not_use_is_noted(plan_of: Callable[..., RunPlan]) -> None:
     one: Engine = Bare()
     assert one.notes(plan_of(image="demo:1")) == [

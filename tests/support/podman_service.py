@@ -130,6 +130,15 @@ class PodmanService:
             self.process = None
             self.socket.unlink(missing_ok=True)
 
+    def refuse(self, number: int) -> None:
+        """Close so many connections, which clients make to it while it does not run."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self.socket))
+            listener.listen()
+            for _ in range(number):
+                listener.accept()[0].close()
+        self.socket.unlink()
+
     def _add_image(self, name: str, *changes: str) -> None:
         connection = http.client.HTTPConnection("localhost", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)

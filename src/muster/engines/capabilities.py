@@ -88,6 +88,9 @@ def _group_problems(engine: Engine, group: NodeGroup) -> Iterator[Problem]:
                 only_gpus = can.gpus and name == "resources"
                 hint = "leave out all but gpus" if only_gpus else "leave it out"
                 yield _problem(engine, path, "limits", hint)
+    elif group.resources is not None and group.resources.gpus and not can.gpus:
+        path = f"node_groups[{group.name}].resources.gpus"
+        yield _problem(engine, path, "gpus", "leave it out, or use another engine")
 
 
 def _without_gpus(resources: Resources | None, can: Capabilities) -> Resources | None:

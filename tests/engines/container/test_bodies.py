@@ -89,6 +89,14 @@ def test_the_network_of_a_run(
         (ResourcePlan(), {}, 8 * GIB),
         (ResourcePlan(cpus=1.5), {"NanoCpus": 1_500_000_000}, 8 * GIB),
         (ResourcePlan(memory=GIB), {"Memory": GIB, "MemorySwap": GIB}, GIB // 2),
+        # less than this machine has, just as much, and just more
+        (
+            ResourcePlan(memory=15 * GIB),
+            {"Memory": 15 * GIB, "MemorySwap": 15 * GIB},
+            15 * GIB // 2,
+        ),
+        (ResourcePlan(cpus=8, memory=16 * GIB), {}, 8 * GIB),
+        (ResourcePlan(cpus=9, memory=17 * GIB, shape="big"), {}, 8 * GIB),
         # a shape with more than this machine has
         (ResourcePlan(cpus=64, memory=64 * GIB, shape="big"), {}, 8 * GIB),
     ],
@@ -153,14 +161,19 @@ def test_a_parent_is_mounted_before_what_is_in_it(plan_of: PlanOf) -> None:
 
 def test_the_preview_is_what_is_sent(own_home: Path, plan_of: PlanOf) -> None:
     engine = engine_named("container", Home(own_home))
-    plan = plan_of(nodes=2, network="cluster")
+    groups = [{"name": "a"}, {"name": "b", "nodes": 3}]
+    plan = plan_of(network="cluster", node_groups=groups)
     shown = engine.preview(plan)
     assert list(shown) == [
         "POST /networks/create",
         "POST /containers/create?name=muster-r1-0",
-        "POST /containers/create?name=muster-r1-1",
+        "POST /containers/create?name=muster-r1-1 (node 1; nodes 2-3 of group b: as this, with "
+        "names, rank, label and folder of their own)",
     ]
-    assert json.loads(shown["POST /networks/create"]) == network_body(plan)
+    network, first, second = map(json.loads, shown.values())
+    assert network == network_body(plan)
+    for body, slot in ((first, 0), (second, 1)):
+        assert body["Labels"] == {"muster.run": "r1", "muster.slot": str(slot)}
 
 
 def test_a_job_says_how_containers_are_made(plan_of: PlanOf) -> None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engines.container.conftest import MakeSession
+from muster.engines import profiles
+from muster.engines.base import RunContext
 from muster.engines.container.api import CannotReach, Daemon
 from muster.engines.container.sockets import NoSocket, find_socket
+from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
 from muster.errors import EngineError
-from muster.plan.model import MountPlan
+from muster.plan.model import MountPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from support import podman_service
 from support.faults import until
 from support.podman_service import PodmanService
+from support.sessions import Session, make_plan
 
+PlanOf = Callable[..., RunPlan]
 WAITS = "echo up; exec sleep 1000"
 
 
@@ -108,6 +117,16 @@ def test_an_image_that_is_nowhere(run: MakeSession, podman: PodmanService, own_h
     assert f"image {name} cannot be pulled: " in refused(run)
 
 
+def test_nodes_say_what_is_pulled(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
+    name = "127.0.0.1:1/none:1"
+    podman_service.add_engine(own_home, podman, image=name)
+    one = run("true")
+    one.start(0)
+    assert next_of(one, "NodeQueued", 0)["why"] == f"pulling {name}"
+    one.ended_after_all(0)
+    assert one.close() == 0
+
+
 def test_an_image_that_is_not_to_be_pulled(
     run: MakeSession, podman: PodmanService, own_home: Path
 ) -> None:
@@ -137,7 +156,30 @@ def test_a_server_that_cannot_start_is_quoted(
     assert "its node server has not started: its container exited with 1" in refused(run)
 
 
+def test_what_is_to_be_mounted_is_not_made(
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path, plan_of: PlanOf
+) -> None:
+    absent = tmp_path / "absent"
+    podman_service.add_engine(own_home, podman, mounts=[f"{absent}:/mnt/data:ro"])
+    text = f"engine container mounts {absent}, which is not on this machine"
+    engine = engine_named("container", Home(own_home))
+    (problem,) = engine.check(plan_of(nodes=1), own_home, {"workers": 1})
+    assert (problem.message, "create it" in problem.hint) == (text, True)
+    failed = [finding for finding in engine.findings() if not finding.works]
+    assert [(finding.name, finding.says) for finding in failed] == [("mounts", text)]
+    assert f"{absent} is not on this machine: it was to be at /mnt/data" in refused(run)
+    assert not absent.exists()
+
+
 # --- containers
+
+
+@pytest.fixture
+def restarted(podman: PodmanService) -> Iterator[None]:
+    """The service runs for the next test, too, if this one has stopped it."""
+    yield
+    if podman.process is None:
+        podman.start()
 
 
 def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
@@ -150,7 +192,7 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
     ended = one.ended_after_all(1)[1]
     assert ended["reason"] == "node_lost"
-    assert "its container was " in ended["message"]
+    assert "its container was removed" in ended["message"]
     one.start(1, incarnation=1)
     until(lambda: one.event()["event"] == "NodeReady", "the new node is ready")
     after = [each["Id"] for each in podman.containers(one.plan.run_id)]
@@ -163,13 +205,21 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
     assert one.close() == 0
 
 
-def test_a_server_that_is_killed_ends_its_node(run: MakeSession, podman: PodmanService) -> None:
-    one = run(WAITS)
+@pytest.mark.parametrize(
+    ("memory", "text"),
+    [
+        (None, "its container was killed (137);"),
+        (256 << 20, "killed (137), as when it uses more memory than its limit of 256MiB;"),
+    ],
+)
+def test_a_server_that_is_killed_ends_its_node(
+    run: MakeSession, podman: PodmanService, memory: int | None, text: str
+) -> None:
+    one = run(WAITS, resources=ResourcePlan(memory=memory))
     one.start(0)
     one.ready(0)
     podman.podman("kill", f"muster-{one.plan.run_id}-0")
-    ended = one.ended_after_all(0)[0]
-    assert "its container was killed (137)" in ended["message"]
+    assert text in one.ended_after_all(0)[0]["message"]
     assert one.close() == 0
 
 
@@ -202,6 +252,92 @@ def test_a_container_that_ends_while_nobody_drives_the_run(
     assert "was removed while nobody drove the run" in ended[0]["message"]
     assert "was killed" in ended[1]["message"]
     assert one.close() == 0
+
+
+@pytest.mark.parametrize("verb", ["kill", "rm"])
+def test_what_a_lost_node_has_written_is_kept(
+    run: MakeSession, podman: PodmanService, verb: str
+) -> None:
+    script = (
+        "echo up; until [ -e go ]; do sleep 0.01; done; echo last; echo own > $MUSTER_OUTPUTS/own"
+    )
+    script = script.replace("go", "$MUSTER_OUTPUTS/go")
+    one = run(f"{script}; exec sleep 1000")
+    one.start(0)
+    one.ready(0)
+    one._kill()
+    (outputs,) = one.host_folder(0).glob("*/outputs")
+    (outputs / "rank-0/go").touch()
+    until((outputs / "rank-0/own").exists, "the node has written")
+    options = ["--force", "--time=0"] if verb == "rm" else []
+    podman.podman(verb, *options, f"muster-{one.plan.run_id}-0")
+    one.replaced()
+    message = one.ended_after_all(0)[0]["message"]
+    folder = Path(message.rpartition(" are in ")[2])
+    assert folder.parent == one.folder / "lost"
+    assert (folder / "outputs/rank-0/own").read_text() == "own\n"
+    assert "last" in (folder / "logs/0/workers-0.out").read_text()
+    assert one.close() == 0
+
+
+def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
+    """The next event of a kind about a node."""
+    while True:
+        event = one.event()
+        if (event["event"], event.get("rank")) == (kind, rank):
+            return event
+
+
+def test_a_session_attaches_to_nodes_while_the_engine_does_not_answer(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    one._kill()
+    podman.stop()
+    one.replaced()
+    next_of(one, "NodeReachable", 0)
+    one.kill(0)
+    assert one.ended_after_all(0)[0]["signal"] == signal.SIGKILL
+    podman.start()
+    podman.podman("rm", "--force", "--time=0", f"muster-{one.plan.run_id}-1")
+    assert one.ended_after_all(1)[1]["reason"] == "node_lost"
+    assert one.close() == 0
+
+
+def test_nodes_that_wait_for_an_engine_that_does_not_answer_say_so(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run(WAITS, 2)
+    one.start(0)
+    one.ready(0)
+    one._kill()
+    podman.stop()
+    one.replaced()
+    one.start(1)
+    queued = next_of(one, "NodeQueued", 1)
+    text = f"the container engine at {podman.socket} cannot be reached: "
+    assert queued["why"].startswith(text)
+    podman.start()
+    next_of(one, "NodeReady", 1)
+    one.kill(0, 1)
+    one.ended_after_all(0, 1)
+    assert one.close() == 0
+
+
+def test_a_first_session_needs_an_engine(own_home: Path, tmp_path: Path) -> None:
+    text = profiles.profile_text("container", "container", {"socket": str(tmp_path / "absent")})
+    profiles.write_profile(profiles.file_of(Home(own_home), "container"), text)
+    engine = engine_named("container", Home(own_home))
+    plan = make_plan("true")
+    (own_home / "runs" / plan.run_id).mkdir(parents=True)
+    context = RunContext(plan, Home(own_home), {}, sys.executable)
+    with (
+        closing(EventLoop()) as loop,
+        pytest.raises(EngineError, match=r"no container engine answers .*absent: there is"),
+    ):
+        engine.open(context, RunLoop(loop, print), print)
 
 
 @pytest.fixture
@@ -298,6 +434,24 @@ def test_what_a_killed_supervisor_has_left_is_removed(
     assert not (one.folder / "containers").exists()
 
 
+def test_containers_are_removed_when_an_engine_answers_again(
+    run: MakeSession, podman: PodmanService, restarted: None
+) -> None:
+    one = run("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", 2, network="cluster")
+    one.start(0, 1)
+    one.ready(0, 1)
+    servers = one.servers()
+    podman.stop()
+    one.signal(signal.SIGTERM, 0, 1)
+    one.ended_after_all(0, 1)
+    assert one.process.stdin is not None
+    one.process.stdin.close()  # which closes the session
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers), "servers have left")
+    podman.refuse(8)
+    podman.start()
+    assert one.process.wait(60) == 0
+
+
 def test_that_nothing_is_left_has_to_be_confirmed(
     run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path
 ) -> None:
@@ -323,8 +477,6 @@ def test_nodes_find_each_other_by_name_on_a_network_of_their_own(run: MakeSessio
 
 
 def python() -> dict[str, str]:
-    import sys
-
     return {"PYTHON": sys.executable}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from muster.engines.container import bodies
+from muster.engines.container import bodies, containers
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.remote import plan_checks
 from muster.errors import Problem
@@ -15,9 +15,20 @@ from muster.plan.model import MountPlan, RunPlan
 from muster.spec.quantities import format_size
 
 
-def problems(engine: str, plan: RunPlan) -> list[Problem]:
+def missing_mounts(engine: str, settings: ContainerSettings) -> list[Problem]:
+    """Directories of the profile that are not on this machine: Podman would make them. engine: its
+    name."""
+    hint = f"create it, or leave it out of `mounts` in MUSTER_HOME/engines/{engine}.toml"
+    return [
+        Problem("", f"engine {engine} mounts {mount.source}, which is not on this machine", hint)
+        for mount in settings.mounts
+        if containers.is_missing(mount.source)
+    ]
+
+
+def problems(engine: str, plan: RunPlan, settings: ContainerSettings) -> list[Problem]:
     """Why a plan cannot run in containers. engine: its name."""
-    found = []
+    found = missing_mounts(engine, settings)
     has = {"cpus": machine.count_cpus(), "memory": machine.count_memory()}
     for group in plan.groups:
         path = f"node_groups[{group.name}]"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from muster.spec.quantities import format_size
 T = TypeVar("T")
 #: How often a call is repeated whose answer was lost, and seconds between two.
 _TRIES, _PAUSE = 5, 0.5
+#: Seconds for which what removes something is repeated: nobody else will.
+REMOVAL_SECONDS = 60.0
 #: A label: the name may be that of another container.
 _MADE = "muster.made"
 #: Seconds for a container to end whose server has left, and between looks.
@@ -31,6 +34,10 @@ _REMOVAL_TIMEOUT = 20.0
 _START_TIMEOUT, _LOOK = 120.0, 1.0
 #: The exit code of what was killed (SIGKILL), also for want of memory.
 _KILLED = 137
+#: Exit codes above it are of what a signal has ended.
+_SIGNALED = 128
+#: Seconds for a container to vanish that was ended to be removed.
+_VANISH_TIMEOUT = 1.0
 
 
 class CannotStart(Exception):  # noqa: N818
@@ -59,15 +66,18 @@ def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
             yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
 
 
-def repeated(call: Callable[[], T]) -> T:
-    """What a call returns that may be repeated: it is if its answer was lost, a few times. Raises
-    what it does."""
-    for _ in range(_TRIES - 1):
+def repeated(call: Callable[[], T], seconds: float = 0.0) -> T:
+    """What a call returns that may be repeated: it is if its answer was lost, a few times, and at
+    least for so many seconds. Raises what it does."""
+    deadline = time.monotonic() + seconds
+    for number in count(1):
         try:
             return call()
         except CannotReach:
+            if number >= _TRIES and time.monotonic() >= deadline:
+                raise
             time.sleep(_PAUSE)  # the engine may be starting
-    return call()
+    raise AssertionError("it has returned or raised")
 
 
 def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
@@ -82,13 +92,29 @@ def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
 
 def remove_network(daemon: Daemon, run_id: str) -> None:
     """Remove a run's network, unless a container uses it. Raises CannotReach."""
+    words = ("networks", bodies.network_name(run_id))
     with contextlib.suppress(Refused):
-        daemon.call("DELETE", ("networks", bodies.network_name(run_id)), {})
+        repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
+
+
+def is_missing(source: str) -> bool:
+    """Whether what is to be mounted is not there. Podman makes a directory then."""
+    try:
+        os.stat(source)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # the engine may reach it
+        return False
+    return False
 
 
 def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
     """Create a container and start it. Another one with this name is removed: that of an earlier
     node. Returns its id. Raises CannotStart, CannotReach."""
+    for mount in body["HostConfig"]["Mounts"]:
+        if is_missing(mount["Source"]):
+            text = f"{mount['Source']} is not on this machine: it was to be at {mount['Target']}"
+            raise CannotStart(text)
     own = os.urandom(8).hex()
     body = {**body, "Labels": {**body["Labels"], _MADE: own}}
     made = repeated(lambda: _create_once(daemon, name, body, own))
@@ -153,7 +179,7 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         poll = select.poll()
         if (descriptor := watcher.fileno()) is not None:
             poll.register(descriptor, select.POLLIN)
-        while not _accepts(folder):
+        while not accepts(folder):
             if not is_there and folder.is_dir():
                 is_there = True
                 with contextlib.suppress(OSError):  # the container has ended
@@ -172,7 +198,8 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         watcher.close()
 
 
-def _accepts(folder: Path) -> bool:
+def accepts(folder: Path) -> bool:
+    """Whether a server accepts connections. folder: its own."""
     try:
         unix_sockets.connect(str(folder), "socket").close()
     except OSError:
@@ -192,16 +219,32 @@ def why_ended(daemon: Daemon, made: str) -> str:
     if state.get("Running") or state.get("Status") in ("created", "restarting", "paused"):
         return ""
     code = state.get("ExitCode", -1)
-    if state.get("OOMKilled") or code == _KILLED:
-        limit = (found.get("HostConfig") or {}).get("Memory") or 0
+    limit = (found.get("HostConfig") or {}).get("Memory") or 0
+    if state.get("OOMKilled"):
         has = f" of {format_size(limit)}" if limit else ""
-        if state.get("OOMKilled"):
-            return f"its container used more memory than its limit{has}, and was killed"
-        return f"its container was killed (137), as when it uses more memory than its limit{has}"
+        return f"its container used more memory than its limit{has}, and was killed"
+    if code > _SIGNALED and _vanishes(daemon, made):
+        return "its container was removed"
+    if code == _KILLED:
+        why = f", as when it uses more memory than its limit of {format_size(limit)}"
+        return f"its container was killed ({code}){why if limit else ''}"
     if state.get("Error"):
         return f"its container failed: {state['Error']}"
     said = _last_lines(daemon, made)
     return f"its container exited with {code}" + (f": {said}" if said else "")
+
+
+def _vanishes(daemon: Daemon, made: str) -> bool:
+    """Whether somebody removes a container that has ended just now. Raises CannotReach."""
+    deadline = time.monotonic() + _VANISH_TIMEOUT
+    while time.monotonic() < deadline:
+        try:
+            if _inspect(daemon, made) is None:
+                return True
+        except Refused:  # it is half gone
+            pass
+        time.sleep(_LEAVE_PAUSE)
+    return False
 
 
 def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
@@ -278,6 +321,16 @@ def remove_folder(folder: Path) -> None:
     """Remove the folder of a slot, if it exists. Raises OSError."""
     if os.path.lexists(folder):
         remove_tree(str(folder))
+
+
+def keep_files(folders: Sequence[Path], target: Path) -> bool:
+    """Move what is in these folders to one that is made, before they are removed. Returns whether
+    there was anything. Raises OSError."""
+    found = [folder for folder in folders if folder.is_dir() and any(folder.iterdir())]
+    for folder in found:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.rename(target / folder.name)
+    return bool(found)
 
 
 def provide_source(path: Path) -> None:

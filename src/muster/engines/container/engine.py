@@ -17,9 +17,9 @@ from muster.errors import EngineError, Problem
 
 if TYPE_CHECKING:
     from muster.engines.base import RunContext
-    from muster.engines.container.api import Daemon
     from muster.engines.container.bodies import Machine
     from muster.engines.container.hosts import RunContainers
+    from muster.engines.container.record import Record
     from muster.engines.findings import Finding
     from muster.engines.loop import RunLoop
     from muster.engines.profiles import Profile
@@ -50,14 +50,14 @@ class ContainerEngine(RemoteEngine):
         """See `Engine.findings`."""
         from muster.engines.container.examine import examine
 
-        return examine(self._settings, os.environ)
+        return examine(self.name, self._settings, os.environ)
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.container.checks import problems
         from muster.engines.remote import plan_checks
 
-        found = problems(self.name, plan)
+        found = problems(self.name, plan, self._settings)
         if problem := plan_checks.check_open_files(plan, replicas):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         return [*found, *plan_checks.problems(self.name, plan, own_names=True)]
@@ -88,15 +88,21 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container import bodies
         from muster.engines.container.record import Image
 
-        machine, found = self._machine(""), dict[str, object]()
+        machine, found = self._machine(), dict[str, object]()
         if bodies.has_network(plan):
             found["POST /networks/create"] = bodies.network_body(plan)
-        for slot, node in enumerate(plan.nodes):
+        for group in plan.groups:
+            slots = [slot for slot, node in enumerate(plan.nodes) if node.group == group.name]
+            if not slots:
+                continue
             # its id is known when it is on this machine
-            image = Image(bodies.image_of(plan.group_for(node), self._settings))
-            name = bodies.container_name(plan.run_id, slot)
-            body = bodies.container_body(plan, slot, image, machine)
-            found[f"POST /containers/create?name={name}"] = body
+            image = Image(bodies.image_of(group, self._settings))
+            title = f"POST /containers/create?name={bodies.container_name(plan.run_id, slots[0])}"
+            if len(slots) > 1:
+                others = f"nodes {slots[1]}-{slots[-1]}" if len(slots) > 2 else f"node {slots[1]}"
+                title += f" (node {slots[0]}; {others} of group {group.name}: as this, with names, "
+                title += "rank, label and folder of their own)"
+            found[title] = bodies.container_body(plan, slots[0], image, machine)
         return {title: json.dumps(body, indent=2) for title, body in found.items()}
 
     def dry_run(self, plan: RunPlan) -> list[Finding]:
@@ -119,41 +125,46 @@ class ContainerEngine(RemoteEngine):
 
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""
+        from muster.engines.container.api import Daemon
         from muster.engines.container.clean_up import end_containers
 
         folder = self._home.run_dir(run_id)
         try:
-            daemon = self._daemon(run_id, os.environ)
+            record = self._record(run_id)
+            socket = find_socket(record.socket if record else self._settings.socket, os.environ)
         except (NoSocket, OSError) as error:
             raise EngineError(f"its containers could not be removed: {error}") from None
-        end_containers(daemon, run_id, folder)
+        end_containers(Daemon(socket), run_id, folder)
 
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunContainers:
         """See `RemoteEngine.make_hosts`."""
+        from muster.engines.container.api import Daemon
         from muster.engines.container.hosts import RunContainers
+        from muster.engines.container.sockets import is_rootless
 
         try:
-            daemon = self._daemon(context.plan.run_id, context.environ)
-            machine = self._machine(daemon.path, context.plan)
+            record = self._record(context.plan.run_id)
+            if record is None:
+                socket = find_socket(self._settings.socket, context.environ)
+                rootless = is_rootless(socket)
+            else:  # its nodes go on, whether the engine answers now or later
+                socket, rootless = record.socket, record.rootless
+            machine = self._machine(rootless=rootless, plan=context.plan)
         except (NoSocket, OSError) as error:
             raise EngineError(str(error)) from None
-        return RunContainers(context, daemon, machine, loop, owner)
+        return RunContainers(context, Daemon(socket), machine, loop, owner)
 
-    def _daemon(self, run_id: str, environ: Mapping[str, str]) -> Daemon:
-        """The engine of a run: the one that has its containers. Raises NoSocket, OSError."""
-        from muster.engines.container.api import Daemon
+    def _record(self, run_id: str) -> Record | None:
+        """Of a run whose containers an earlier session has made. Raises OSError."""
         from muster.engines.container.record import Record, record_file
         from muster.engines.remote.record import read_record
 
-        record = read_record(record_file(self._home.run_dir(run_id)), Record) if run_id else None
-        socket = self._settings.socket if record is None else record.socket
-        return Daemon(find_socket(socket, environ))
+        return read_record(record_file(self._home.run_dir(run_id)), Record)
 
-    def _machine(self, socket: str, plan: RunPlan | None = None) -> Machine:
-        """socket: the engine's; "": it is not to be used. Raises OSError."""
+    def _machine(self, *, rootless: bool = False, plan: RunPlan | None = None) -> Machine:
+        """rootless: see `Machine`. plan: whose NFS exports are to be found. Raises OSError."""
         from muster.engines.container.bodies import Machine
         from muster.engines.container.program import program_folder
-        from muster.engines.container.sockets import is_rootless
         from muster.node.machine import count_cpus, count_memory
 
         machine = Machine(
@@ -164,7 +175,7 @@ class ContainerEngine(RemoteEngine):
             memory=count_memory(),
             uid=os.getuid(),
             gid=os.getgid(),
-            rootless=bool(socket) and is_rootless(socket),
+            rootless=rootless,
         )
         exports = {
             mount.source

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.engines.container.checks import missing_mounts
 from muster.engines.container.images import look_up
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.sockets import NoSocket, find_socket, is_rootless
@@ -13,15 +14,18 @@ from muster.engines.findings import Finding
 from muster.plan.model import RunPlan
 
 
-def examine(settings: ContainerSettings, environ: Mapping[str, str]) -> list[Finding]:
-    """The engine, what it can limit, and the image of the profile. Changes nothing."""
+def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) -> list[Finding]:
+    """The engine, what it can limit, the image of the profile, and those of its mounts that are not
+    there. Changes nothing. name: of the profile."""
+    missing = [
+        Finding("mounts", False, problem.message, problem.hint)
+        for problem in missing_mounts(name, settings)
+    ]
     try:
         daemon = Daemon(find_socket(settings.socket, environ))
-        return [*_about(daemon), _image(daemon, settings.image, settings.pull)]
-    except NoSocket as error:
-        return [Finding("engine", False, str(error))]
-    except (CannotReach, Refused, OSError) as error:
-        return [Finding("engine", False, str(error))]
+        return [*_about(daemon), _image(daemon, settings.image, settings.pull), *missing]
+    except (NoSocket, CannotReach, Refused, OSError) as error:
+        return [Finding("engine", False, str(error)), *missing]
 
 
 def _about(daemon: Daemon) -> Iterator[Finding]:

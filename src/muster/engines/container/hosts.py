@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from muster.engines.container.program import provide_program
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
+from muster.engines.remote.code import RUN
 from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
 from muster.lifecycle.states import NodeState
@@ -26,6 +29,8 @@ from muster.node.connection import Transport
 
 #: How nodes are that have not been seen yet by any session.
 _NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
+#: Seconds between two questions to an engine that does not answer.
+_PAUSE = 0.5
 
 
 class _Prepared(Struct, frozen=True):
@@ -69,7 +74,9 @@ class RunContainers:
         self._prepared: _Prepared | str | None = None  # or why nothing can be made
         self._preparing = False
         self._waiting: set[int] = set()  # slots that wait for that
-        self._made: dict[int, str] = {}  # slot -> the id of its container, which is placed
+        self._told: tuple[list[int], str] | None = None  # slots that wait, and why, as it was said
+        #: Slot -> the id of its container, which is placed; its name if the id is not known.
+        self._made: dict[int, str] = {}
         self._given_up: set[int] = set()  # slots that are not wanted while a thread makes them
         self._making: set[int] = set()
         self._leaving: set[int] = set()  # slots whose servers are about to leave
@@ -79,6 +86,7 @@ class RunContainers:
         ] = {}  # of earlier sessions, until they are looked at
         self._removing: set[int] = set()  # slots whose containers threads remove
         self._others = 0  # other threads for which the end of the session waits
+        self._leaves_some = False  # whether something could not be removed
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
 
@@ -154,25 +162,49 @@ class RunContainers:
 
     def _prepare(self) -> _Prepared | str:
         """In a thread. Returns why nothing can be made otherwise: a sentence."""
+        while True:
+            try:
+                return self._prepare_once()
+            except NoImage as error:
+                return str(error)
+            except CannotReach as error:
+                text = f"the container engine at {self._daemon.path} cannot be reached: {error}"
+                if not self._attaches or not self._waiting or self._closed:
+                    return text
+                self._loop.post(partial(self._wait_for_engine, text))
+                time.sleep(_PAUSE)
+            except (Refused, OSError) as error:
+                return f"the container engine has refused: {error}"
+
+    def _prepare_once(self) -> _Prepared:
+        """Raises NoImage, CannotReach, Refused, OSError."""
         plan = self._plan
-        try:
-            found = containers.repeated(self._list) if self._attaches else {}
-            record = read_record(record_file(self._run_dir), Record)
-            if record is None:
-                record = Record(self._daemon.path, self._find_images())
-                self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
-                write_record(record_file(self._run_dir), record)
-            if bodies.has_network(plan):
-                containers.create_network(self._daemon, bodies.network_body(plan))
-            self._provide_sources()
-            provide_program(self._context.home)
-        except NoImage as error:
-            return str(error)
-        except CannotReach as error:
-            return f"the container engine at {self._daemon.path} cannot be reached: {error}"
-        except (Refused, OSError) as error:
-            return f"the container engine has refused: {error}"
+        found = self._list() if self._attaches else {}
+        record = read_record(record_file(self._run_dir), Record)
+        if record is None:
+            images = self._find_images()
+            record = Record(self._daemon.path, self._machine.rootless, images)
+            self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
+            write_record(record_file(self._run_dir), record)
+        if bodies.has_network(plan):
+            containers.create_network(self._daemon, bodies.network_body(plan))
+        self._provide_sources()
+        provide_program(self._context.home)
         return _Prepared(record.images, found)
+
+    def _wait_for_engine(self, why: str) -> None:
+        """The engine does not answer. Nodes of earlier sessions whose servers do need none."""
+        for slot in sorted(self._waiting & self._in_use):
+            folder = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+            if containers.accepts(folder):
+                self._waiting.discard(slot)
+                self._in_use.discard(slot)
+                self._place(slot, bodies.container_name(self._plan.run_id, slot))
+        # nodes that may run are not queued: there is no contact with them
+        queued = sorted(slot for slot in self._waiting if not self._has_started(slot))
+        if queued and self._told != (queued, why):
+            self._told = queued, why
+            self._owner.queued(queued, why)
 
     def _find_images(self) -> dict[str, Image]:
         """Raises NoImage, CannotReach, Refused."""
@@ -199,7 +231,9 @@ class RunContainers:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):
-            self._found = dict(result.found)
+            self._found = {
+                slot: one for slot, one in result.found.items() if slot not in self._made
+            }
         self._advance()
         self._freeing()
 
@@ -209,7 +243,8 @@ class RunContainers:
         found, was_in_use = self._found.pop(slot, None), slot in self._in_use
         self._in_use.discard(slot)
         if was_in_use and found is None and self._has_started(slot):
-            self._owner.gone(slot, "its container was removed while nobody drove the run")
+            why = "its container was removed while nobody drove the run"
+            self._owner.gone(slot, f"{why}{self._keep_files(slot)}")
             return
         self._making.add(slot)
         group = self._plan.group_for(self._plan.nodes[slot])
@@ -253,6 +288,8 @@ class RunContainers:
             why = ""
         if not why:
             return _Made(found.id)
+        if otherwise is None:
+            why += self._keep_files(found.slot)
         self._drop(found.slot, found.id)
         return _Made("", why, has_ended=True) if otherwise is None else otherwise()
 
@@ -295,10 +332,9 @@ class RunContainers:
     # --- ends
 
     def _may_have_ended(self, made: str) -> None:
-        for slot, one in self._made.items():
-            if one == made:
+        for slot, one in list(self._made.items()):
+            if one in (made, bodies.container_name(self._plan.run_id, slot)):
                 self._look(slot)
-                return
 
     def _look_at_all(self) -> None:
         for slot in list(self._made):
@@ -322,8 +358,22 @@ class RunContainers:
         except CannotReach:  # the watcher notices when it can be reached again
             return ""
         if why:
+            why += self._keep_files(slot)
             self._drop(slot, made)
         return why
+
+    def _keep_files(self, slot: int) -> str:
+        """In any thread: keep what a node has written whose server has not left: some of it may not
+        have been copied. Returns where it is, as the rest of a sentence; "": there is nothing."""
+        node = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+        target = self._run_dir.path / "lost" / f"{slot}-{os.urandom(3).hex()}"
+        try:
+            kept = containers.keep_files(
+                [node / "logs", node / RUN / self._run_dir.outputs.name], target
+            )
+        except OSError as error:
+            return f"; its files could not be kept: {error}"
+        return f"; its logs and outputs, as it left them, are in {target}" if kept else ""
 
     def _looked(self, slot: int, made: str, why: str) -> None:
         self._looking.discard(slot)
@@ -350,8 +400,9 @@ class RunContainers:
     def _list_ended(self) -> dict[int, containers.Found]:
         """In a thread."""
         try:
-            return containers.repeated(self._list)
+            return containers.repeated(self._list, containers.REMOVAL_SECONDS)
         except (CannotReach, Refused) as error:
+            self._leaves_some = True
             sys.stderr.write(f"muster: containers of nodes that had ended may be left: {error}\n")
             return {}
 
@@ -380,13 +431,18 @@ class RunContainers:
 
     def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
         """In a thread: remove a container, and its folder. leaves: whether its server does."""
-        try:
+
+        def end() -> None:
             if leaves:
                 containers.wait_until_ended(self._daemon, made)
             containers.remove(self._daemon, made)
+
+        try:
+            containers.repeated(end, containers.REMOVAL_SECONDS)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
         except (CannotReach, Refused, OSError) as error:
+            self._leaves_some = True
             sys.stderr.write(f"muster: container {made} was left: {error}\n")
 
     def _freeing(self) -> None:
@@ -405,7 +461,8 @@ class RunContainers:
         try:
             if bodies.has_network(self._plan):
                 containers.remove_network(self._daemon, self._plan.run_id)
-            containers.remove_folder(self._run_dir.containers)
+            if not self._leaves_some:  # with the record, they can be removed later
+                containers.remove_folder(self._run_dir.containers)
         except (CannotReach, OSError) as error:
             name = bodies.network_name(self._plan.run_id)
             sys.stderr.write(f"muster: network {name} was left: {error}\n")

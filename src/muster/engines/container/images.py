@@ -67,7 +67,7 @@ def _pull(
     daemon: Daemon, name: str, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> None:
     """Raises NoImage, CannotReach."""
-    say(f"pulling image {name}")
+    say(f"pulling {name}")
     query = {"fromImage": name}
     if ":" not in name.rpartition("/")[2] and "@" not in name:
         query["tag"] = "latest"  # without a tag, Docker pulls all of them
@@ -92,7 +92,7 @@ def _pull(
                 )
                 if percent // 10 > told:
                     told = percent // 10
-                    say(f"pulling image {name}: {percent}%")
+                    say(f"pulling {name}, {percent} %")
     except CannotReach as error:
         raise NoImage(f"image {name} cannot be pulled: {error}") from None
     finally:

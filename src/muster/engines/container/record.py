@@ -29,6 +29,8 @@ class Record(Struct, frozen=True):
 
     #: The path of the engine's socket.
     socket: str
+    #: Whether the engine runs as the submitter, see `sockets.is_rootless`.
+    rootless: bool
     #: By the names that the job gives them.
     images: dict[str, Image]
 
