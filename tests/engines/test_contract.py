@@ -231,13 +231,14 @@ def test_each_node_has_its_own_work_and_tmp_folders(session: MakeSession) -> Non
 @pytest.mark.subject("two runs side by side")
 @pytest.mark.shows("distributed-jobs/capability-network-managed")
 def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
+    port = 7000 + os.getpid() % 1000  # other tests may use the addresses at the same time
     serve = (
         "python -c 'import os, socket, time; s = socket.create_server("
-        '(os.environ["MUSTER_NODE_ADDRESS"], 7171)); print("up"); time.sleep(1000)\''
+        f'(os.environ["MUSTER_NODE_ADDRESS"], {port})); print("up"); time.sleep(1000)\''
     )
     from muster.node.launch_message import Probe
 
-    probe = Probe(period=0.01, timeout=1, threshold=3000, initial_delay=0, port=7171)._asdict()
+    probe = Probe(period=0.01, timeout=1, threshold=3000, initial_delay=0, port=port)._asdict()
     both = [session(serve, nodes=2, probe=probe) for _ in range(2)]
     for one in both:
         one.start(0, 1)

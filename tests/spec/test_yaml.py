@@ -203,3 +203,12 @@ def test_any_text_is_data_or_refused(text: str) -> None:
         assert error.problems
     else:
         assert lines
+
+
+@pytest.mark.parametrize("written", ["12:00:00", "1:30", "90", "2-00:00:00"])
+def test_a_time_limit_of_slurm_is_used_as_written(written: str) -> None:
+    """YAML 1.1 would read 1:30 as the number 90."""
+    for spec in (f"slurm: {{time: {written}}}", f"node_groups: [{{slurm: {{time: {written}}}}}]"):
+        data, _ = load(spec, "job.yaml")
+        level = data if "slurm" in data else data["node_groups"][0]
+        assert level["slurm"] == {"time": written}

@@ -50,7 +50,8 @@ IMAGE, USERS_IMAGE, USER = "localhost/base:1", "localhost/of-ana:1", 1234
 
 def why_not() -> str:
     """Why Podman cannot be used here; "" if it can."""
-    missing = [name for name in ("podman", "runc", "conmon") if shutil.which(name) is None]
+    needed = ("podman", "runc", "conmon", "unshare", "nsenter")
+    missing = [name for name in needed if shutil.which(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed"
     return "" if os.getuid() == 0 else "these tests run containers as root"
@@ -75,6 +76,10 @@ class PodmanService:
         storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\n'
         (folder / "storage.conf").write_text(f'{storage}runroot = "{folder}/run"\n')
         self.process: subprocess.Popen[bytes] | None = None
+        # its mounts are its own: others compare those of the machine before and after
+        private = ["unshare", "--mount", "--propagation=private", "sleep", "infinity"]
+        self._mounts = subprocess.Popen(private, stdin=subprocess.DEVNULL)
+        until(self._has_own_mounts, "Podman has a mount namespace")
         self.start()
         self._add_image(IMAGE)
         self._add_image(USERS_IMAGE, f"USER {USER}")
@@ -90,7 +95,14 @@ class PodmanService:
     def argv(self, *words: str) -> list[str]:
         """A command line of Podman for what the service has."""
         own = [f"--root={self.folder}/root", f"--runroot={self.folder}/run"]
-        return ["podman", *own, f"--tmpdir={self.folder}/tmp", *words]
+        return [*self._enter(), "podman", *own, f"--tmpdir={self.folder}/tmp", *words]
+
+    def _enter(self) -> list[str]:
+        return ["nsenter", f"--mount=/proc/{self._mounts.pid}/ns/mnt", "--"]
+
+    def _has_own_mounts(self) -> bool:
+        mine = os.readlink("/proc/self/ns/mnt")
+        return os.readlink(f"/proc/{self._mounts.pid}/ns/mnt") != mine
 
     @property
     def environ(self) -> dict[str, str]:
@@ -182,8 +194,8 @@ class PodmanService:
         for one in self.containers():
             self.podman("rm", "--force", "--time=0", one["Id"])
         self.stop()
-        for mount in (self.folder / "root" / "overlay", self.folder / "root"):
-            subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
+        self._mounts.kill()
+        self._mounts.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -31,7 +31,7 @@ _COLLECTIONS: dict[type[yaml.Node], str] = {
     yaml.SequenceNode: f"{_YAML}seq",
 }
 _VERBATIM = re.compile(
-    r"(.*\.)?((env|tags|labels|annotations)\.[^\n]+|(args|command|exec)(\[\d+\])?"
+    r"(.*\.)?(slurm\.time|(env|tags|labels|annotations)\.[^\n]+|(args|command|exec)(\[\d+\])?"
     r"|array(\.rows)?\[\d+\]\.[^\n]+|array\.(?!sample(_seed)?$)[^\n]+)"
 )
 #: In YAML 1.1, 1:30 is the number 90; in Kubernetes and elsewhere it is text.
