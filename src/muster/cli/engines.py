@@ -122,14 +122,9 @@ def hosts(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
     \b
     muster engines add hosts --host ana@gpu1 --host gpu2:2222 --gpus 8
     """
-    from muster.service.engines import add as add_engine
-
-    given = {key: value for key, value in settings.items() if value not in (None, ())}
-    if (config := given.get("ssh_config")) is not None:
-        given["ssh_config"] = os.path.abspath(os.path.expanduser(config))
-    file = add_engine(name, "hosts", given, replace=replace)
-    echo(f"wrote engine {name} to {file}", err=True)
-    _print_findings(ctx, name)
+    if (config := settings["ssh_config"]) is not None:
+        settings["ssh_config"] = os.path.abspath(os.path.expanduser(config))
+    _add(ctx, name, "hosts", settings, replace=replace)
 
 
 @add.command()
@@ -167,12 +162,7 @@ def container(ctx: click.Context, /, name: str, replace: bool, **settings: Any) 
     \b
     muster engines add container --image docker.io/pytorch/pytorch:latest
     """
-    from muster.service.engines import add as add_engine
-
-    given = {key: value for key, value in settings.items() if value not in (None, ())}
-    file = add_engine(name, "container", given, replace=replace)
-    echo(f"wrote engine {name} to {file}", err=True)
-    _print_findings(ctx, name)
+    _add(ctx, name, "container", settings, replace=replace)
 
 
 _SLURM_HELP = {
@@ -226,12 +216,7 @@ def slurm(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
     \b
     muster engines add slurm --account lab --partition gpu
     """
-    from muster.service.engines import add as add_engine
-
-    given = {key: value for key, value in settings.items() if value not in (None, ())}
-    file = add_engine(name, "slurm", given, replace=replace)
-    echo(f"wrote engine {name} to {file}", err=True)
-    _print_findings(ctx, name)
+    _add(ctx, name, "slurm", settings, replace=replace)
 
 
 @engines.command()
@@ -262,6 +247,18 @@ def remove(name: str, force: bool) -> None:
     from muster.service.engines import remove as remove_engine
 
     echo(f"removed {remove_engine(name, force=force)}", err=True)
+
+
+def _add(
+    ctx: click.Context, name: str, kind: str, settings: Mapping[str, Any], *, replace: bool
+) -> None:
+    """Add an engine with the settings that were given, and print what it finds."""
+    from muster.service.engines import add as add_engine
+
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    file = add_engine(name, kind, given, replace=replace)
+    echo(f"wrote engine {name} to {file}", err=True)
+    _print_findings(ctx, name)
 
 
 def _print_findings(ctx: click.Context, name: str) -> None:

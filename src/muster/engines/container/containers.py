@@ -223,7 +223,7 @@ def why_ended(daemon: Daemon, made: str) -> str:
     if state.get("OOMKilled"):
         has = f" of {format_size(limit)}" if limit else ""
         return f"its container used more memory than its limit{has}, and was killed"
-    if code > _SIGNALED and _vanishes(daemon, made):
+    if code > _SIGNALED and _vanishes(daemon, made, _VANISH_TIMEOUT, _LEAVE_PAUSE):
         return "its container was removed"
     if code == _KILLED:
         why = f", as when it uses more memory than its limit of {format_size(limit)}"
@@ -234,16 +234,17 @@ def why_ended(daemon: Daemon, made: str) -> str:
     return f"its container exited with {code}" + (f": {said}" if said else "")
 
 
-def _vanishes(daemon: Daemon, made: str) -> bool:
-    """Whether somebody removes a container that has ended just now. Raises CannotReach."""
-    deadline = time.monotonic() + _VANISH_TIMEOUT
+def _vanishes(daemon: Daemon, made: str, timeout: float, pause: float) -> bool:
+    """Whether a container is gone soon, as somebody else removes it. timeout: seconds; pause: those
+    between two looks. Raises CannotReach."""
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
             if _inspect(daemon, made) is None:
                 return True
         except Refused:  # it is half gone
             pass
-        time.sleep(_LEAVE_PAUSE)
+        time.sleep(pause)
     return False
 
 
@@ -290,22 +291,9 @@ def remove(daemon: Daemon, made: str) -> None:
     try:
         repeated(lambda: daemon.call("DELETE", ("containers", made), query))
     except Refused as error:
-        if error.status != 404 and not _is_removed_by_others(daemon, made):
+        # somebody else removes it
+        if error.status != 404 and not _vanishes(daemon, made, _REMOVAL_TIMEOUT, _PAUSE / 5):
             raise
-
-
-def _is_removed_by_others(daemon: Daemon, made: str) -> bool:
-    """Whether a container that cannot be removed is gone soon: somebody else removes it. Raises
-    CannotReach."""
-    deadline = time.monotonic() + _REMOVAL_TIMEOUT
-    while time.monotonic() < deadline:
-        try:
-            if _inspect(daemon, made) is None:
-                return True
-        except Refused:  # it is half gone
-            pass
-        time.sleep(_PAUSE / 5)
-    return False
 
 
 def provide_folder(folder: Path) -> None:

@@ -111,18 +111,6 @@ class ContainerEngine(RemoteEngine):
 
         return check_images(plan, self._settings, os.environ)
 
-    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
-        """See `Engine.limits`."""
-        from muster.engines.remote.resources import describe_resources
-
-        texts = {name: describe_resources(given) for name, given in resources.items()}
-        return {name: text for name, text in texts.items() if text}
-
-    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
-        """See `Engine.shares_of_memory`."""
-        shares = super().shares_of_memory(plan)
-        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
-
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""
         from muster.engines.container.api import Daemon

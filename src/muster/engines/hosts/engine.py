@@ -105,18 +105,6 @@ class HostsEngine(RemoteEngine):
         after = format_duration(alone)
         return [f"a machine ends its node after {after} without contact; then it is replaced"]
 
-    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
-        """See `Engine.limits`."""
-        from muster.engines.remote.resources import describe_resources
-
-        texts = {name: describe_resources(given) for name, given in resources.items()}
-        return {name: text for name, text in texts.items() if text}
-
-    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
-        """See `Engine.shares_of_memory`."""
-        shares = super().shares_of_memory(plan)
-        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
-
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""
         from muster.engines.hosts.clean_up import end_nodes

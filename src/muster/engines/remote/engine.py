@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from muster.engines.remote.session import RemoteSession
     from muster.frameworks.base import Network
     from muster.node.counters import Counters
-    from muster.plan.model import RunPlan
+    from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import RunDir
 
 
@@ -76,6 +76,18 @@ class RemoteEngine(BasicEngine):
         from muster.engines.remote import plan_checks
 
         return [*super().notes(plan), *plan_checks.notes(plan)]
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        from muster.engines.remote.resources import describe_resources
+
+        texts = {name: describe_resources(given) for name, given in resources.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        shares = super().shares_of_memory(plan)
+        return {group.name: group.resources.memory or shares[group.name] for group in plan.groups}
 
     def lacking_here(self, plan: RunPlan, replicas: Mapping[str, int]) -> str:
         """See `Engine.lacking_here`."""
