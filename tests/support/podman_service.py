@@ -20,6 +20,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -81,8 +82,8 @@ class PodmanService:
         self._mounts = subprocess.Popen(private, stdin=subprocess.DEVNULL)
         until(self._has_own_mounts, "Podman has a mount namespace")
         self.start()
-        self._add_image(IMAGE)
-        self._add_image(USERS_IMAGE, f"USER {USER}")
+        self.add_image(IMAGE)
+        self.add_image(USERS_IMAGE, f"USER {USER}")
 
     @property
     def socket(self) -> Path:
@@ -151,13 +152,14 @@ class PodmanService:
                 listener.accept()[0].close()
         self.socket.unlink()
 
-    def _add_image(self, name: str, *changes: str) -> None:
+    def add_image(self, name: str, *changes: str) -> None:
+        """Add an image without programs. changes: lines as of a Dockerfile."""
         connection = http.client.HTTPConnection("localhost", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.socket))
         path = f"/v4.0.0/libpod/images/import?reference={name}"
         for change in ("ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", *changes):
-            path += f"&changes={change.replace(' ', '%20')}"
+            path += f"&changes={quote(change)}"
         connection.request("POST", path, layer(), {"Content-Type": "application/x-tar"})
         response = connection.getresponse()
         text = response.read()

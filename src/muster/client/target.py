@@ -202,7 +202,7 @@ def _other_address(target: str) -> str:
     """A hint for an address that is not that of a repository."""
     scheme = target.partition("://")[0]
     if scheme in ("docker", "oci-archive", "docker-archive", "containers-storage"):
-        return "images are not run: name a script or a folder, or give a command after --"
+        return "for an image, write a job file: `image: NAME`, run with --engine container"
     return f"only git repositories and local paths are read; to mount it, add --mount {target}"
 
 

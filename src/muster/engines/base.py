@@ -85,6 +85,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     #: Run the replicas of a group a few at a time (`array`, `parallelism`). Each is a cluster of
     #: its own, and takes the slots of one that has ended (`RunPlan.nodes`).
     arrays: bool = False
+    #: Nodes are made from images (`image`), whose ENTRYPOINT and CMD run where a job has neither
+    #: code nor a command (`RunPlan.runs_image`).
+    images: bool = False
 
 
 class RunContext(Struct, frozen=True):

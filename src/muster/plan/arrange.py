@@ -205,9 +205,9 @@ def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator
                     text = why.format(framework=spec.framework)
                     yield Problem(f"{path}.{name}", text, "leave it out")
         elif group.command is None and spec.artifact is None and spec.git is None:
-            if has_command(group.env):
-                continue  # it cannot be read, which another problem reports
-            hint = "give it a command, or the job an artifact"
+            if group.image is not None or has_command(group.env):
+                continue  # the image's own runs; or it cannot be read, which is reported
+            hint = "give it a command or an image, or the job an artifact"
             yield Problem(path, f"nothing to run in group {group.name}", hint)
 
 

@@ -358,7 +358,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     slurm: Inherited[Slurm | None] = None
     """What the nodes need of Slurm. Default: the job's; a group's replaces all of it."""
     image: Inherited[Text | None] = None
-    """Container image, for engines that use one."""
+    """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
+    run; `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
@@ -491,7 +492,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     slurm: Inherited[Slurm | None] = None
     """What the nodes of every group need of Slurm."""
     image: Inherited[Text | None] = None
-    """Container image, for engines that use one."""
+    """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
+    run; `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True)
+    capabilities = replace(CAPABILITIES, limits=True, images=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -140,7 +140,8 @@ class ContainerEngine(RemoteEngine):
             machine = self._machine(rootless=rootless, plan=context.plan)
         except (NoSocket, OSError) as error:
             raise EngineError(str(error)) from None
-        return RunContainers(context, Daemon(socket), machine, loop, owner)
+        images = {} if record is None else record.images
+        return RunContainers(context, Daemon(socket), machine, loop, owner, images)
 
     def _record(self, run_id: str) -> Record | None:
         """Of a run whose containers an earlier session has made. Raises OSError."""

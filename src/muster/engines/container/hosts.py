@@ -21,7 +21,7 @@ from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
 from muster.engines.remote.code import RUN
-from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
@@ -51,7 +51,8 @@ class _Made(Struct, frozen=True):
 
 
 class RunContainers:
-    """See `engines.remote.hosts.Hosts`. machine: what containers are made from.
+    """See `engines.remote.hosts.Hosts`. machine: what containers are made from. images: those that
+    an earlier session has found, as in `Record`.
 
     Threads talk to the engine; what they return is taken in the loop's thread.
     """
@@ -63,6 +64,7 @@ class RunContainers:
         machine: Machine,
         loop: RunLoop,
         owner: HostsOwner,
+        images: Mapping[str, Image],
     ) -> None:
         self._context, self._plan = context, context.plan
         self._daemon, self._machine = daemon, machine
@@ -73,6 +75,7 @@ class RunContainers:
         self._attaches = bool(context.alive) or context.turn > 1
         self._prepared: _Prepared | str | None = None  # or why nothing can be made
         self._preparing = False
+        self._images = images
         self._waiting: set[int] = set()  # slots that wait for that
         self._told: tuple[list[int], str] | None = None  # slots that wait, and why, as it was said
         #: Slot -> the id of its container, which is placed; its name if the id is not known.
@@ -231,6 +234,7 @@ class RunContainers:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):
+            self._images = result.images
             self._found = {
                 slot: one for slot, one in result.found.items() if slot not in self._made
             }
@@ -315,8 +319,18 @@ class RunContainers:
             bodies.container_name(self._plan.run_id, slot),
             leaving=lambda: self._leaving.add(slot),
             mounted=bodies.mounted(self._plan, slot, self._machine),
+            image=self._host_image(slot),
         )
         self._owner.placed(slot, host)
+
+    def _host_image(self, slot: int) -> HostImage | None:
+        group = self._plan.group_for(self._plan.nodes[slot])
+        image = self._images.get(bodies.image_of(group, self._machine.settings))
+        if image is None:
+            return None
+        # Docker starts in / what has no directory
+        working_dir = image.working_dir or ("/" if self._plan.runs_image(group) else "")
+        return HostImage(image.entrypoint, image.command, working_dir)
 
     def _dial(self, slot: int) -> Transport:
         """Raises OSError."""

@@ -15,6 +15,22 @@ from muster.engines.base import RunContext
 from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
+from muster.plan.model import GroupPlan
+
+
+class HostImage(Struct, frozen=True):
+    """What the image of a host says of programs in it."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    #: Where programs start whose group has neither code nor a directory; "": as on other hosts.
+    working_dir: str = ""
+
+    def program(self, group: GroupPlan) -> tuple[str, ...]:
+        """The command line, without `node_args`, of a group that runs it (`RunPlan.runs_image`);
+        empty if there is none."""
+        given = (*(group.command or ()), *group.args)
+        return (*self.entrypoint, *(given if given or group.node_args else self.command))
 
 
 class Host(Struct, frozen=True):
@@ -42,6 +58,8 @@ class Host(Struct, frozen=True):
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
+    #: None: it was made from none.
+    image: HostImage | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:

@@ -178,13 +178,10 @@ class _Reader:
         script = words[-1:] == ["-c"] and isinstance(runtime.cmd, str)
         words += [str(runtime.cmd)] if script else self._words("cmd")
         words = words or self._words("command")
-        if not (runtime.entrypoint or runtime.cmd or runtime.command):
-            text = "without entrypoint or cmd only the image knows what runs"
-            self._refuse("cmd", text, "write the image's own command")
         code = {}
         if runtime.script_path_uri is not None:
             code = {"artifact": self._path(runtime.script_path_uri, "scriptPathURI")}
-        return {"command": words, "image": runtime.image, **code}
+        return {"command": words or None, "image": runtime.image, **code}
 
     def _pytorch(self) -> dict[str, Any]:
         runtime = self._runtime

@@ -1,0 +1,86 @@
+"""What an image says of its own program: with a Podman of the tests' own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support import podman_service
+from support.command import muster, output_of
+from support.podman_service import PodmanService
+
+#: An image with a program of its own, which prints its arguments, $OWN and where it starts.
+IMAGE = "localhost/of-its-own:1"
+SCRIPT = 'echo "$0 $@ $OWN $PWD"'
+
+
+@pytest.fixture
+def engine(podman: PodmanService, own_home: Path) -> None:
+    podman.add_image(
+        IMAGE,
+        f'ENTRYPOINT ["sh", "-c", {json.dumps(SCRIPT)}, "entry"]',
+        'CMD ["by", "default"]',
+        "ENV OWN=set",
+        "WORKDIR /usr",
+    )
+    podman_service.add_engine(own_home, podman)
+
+
+JOBSET = f"""\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {{name: own}}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        completionMode: Indexed
+        template:
+          spec:
+            restartPolicy: Never
+            containers: [{{name: main, image: "{IMAGE}", args: ["index $(JOB_COMPLETION_INDEX)"]}}]
+"""
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (f"image: {IMAGE}\n", "entry by default set /usr"),
+        (f"image: {IMAGE}\ncommand: [sh, -c, 'echo $OWN $PWD']\nargs: [x]\n", "set /usr"),
+        (
+            f"env: {{CONTAINER_CUSTOM_IMAGE: '{IMAGE}', CONTAINER_CMD: 'a b'}}\n",
+            "entry a b set /usr",
+        ),
+        (JOBSET, "entry index 0 set /usr"),
+    ],
+)
+def test_what_the_image_says_is_used_where_the_job_says_nothing(
+    tmp_path: Path, job: str, expected: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(job)
+    done = muster("run", path, "--engine", "container", code=0)
+    lines = [line.rpartition("| ")[2] for line in done.stdout.splitlines() if "/0 | " in line]
+    assert lines == [expected]
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_program_of_an_image_is_explained_and_converted(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"image: {IMAGE}\nargs: [x]\nengine: container\n")
+    assert f"  runs the ENTRYPOINT of image {IMAGE} with x\n" in output_of("explain", path)
+    text = output_of("convert", path)
+    assert "args:\n" in text
+    assert "command" not in text
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_image_without_a_program_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"image: {podman_service.IMAGE}\nengine: container\n")
+    done = muster("run", path, code=1)
+    assert f"image {podman_service.IMAGE} has neither ENTRYPOINT nor CMD" in done.stderr
