@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,15 +153,17 @@ class PodmanService:
                 listener.accept()[0].close()
         self.socket.unlink()
 
-    def add_image(self, name: str, *changes: str) -> None:
-        """Add an image without programs. changes: lines as of a Dockerfile."""
+    def add_image(self, name: str, *changes: str, files: Sequence[str] = ()) -> None:
+        """Add an image without programs, or with nothing but these files of this machine. changes:
+        lines as of a Dockerfile."""
         connection = http.client.HTTPConnection("localhost", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.socket))
         path = f"/v4.0.0/libpod/images/import?reference={name}"
         for change in ("ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", *changes):
             path += f"&changes={quote(change)}"
-        connection.request("POST", path, layer(), {"Content-Type": "application/x-tar"})
+        content = layer_of(files) if files else layer()
+        connection.request("POST", path, content, {"Content-Type": "application/x-tar"})
         response = connection.getresponse()
         text = response.read()
         assert response.status == 200, text
@@ -219,6 +222,15 @@ def layer() -> bytes:
                 entry = tarfile.TarInfo(path.strip("/"))
                 entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
                 archive.addfile(entry)
+    return packed.getvalue()
+
+
+def layer_of(files: Sequence[str]) -> bytes:
+    """The files of an image: these of this machine."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as archive:
+        for path in files:
+            archive.add(path, path.lstrip("/"))
     return packed.getvalue()
 
 

@@ -29,7 +29,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from muster.node import processes, records, unix_sockets
 from muster.node.code import Archives
@@ -112,6 +112,10 @@ class Settings(NamedTuple):
     amounts: Amounts = Amounts()
     #: Whether what runs the server limits it to these amounts, such as a container.
     contained: bool = False
+    #: What starts the Python that runs the server, if that is not a program by itself; "": it is.
+    executable: str = ""
+    #: Variables that programs of the node inherit, and the server itself does without.
+    environ: Mapping[str, str] = {}
 
 
 def serve(folder: str, settings: Settings) -> int:
@@ -282,6 +286,8 @@ def _serve(
     """Serve while this process holds the lock. ready: called when connections are accepted. held:
     descriptors that agents keep open."""
     os.chdir("/")
+    os.environ.update(settings.environ)
+    sys.executable = settings.executable or sys.executable
     processes.become_subreaper()
     overwrite_file(os.path.join(folder, _LOCK), b"%d" % os.getpid())
     dialer = _make_dialer(settings)

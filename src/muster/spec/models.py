@@ -105,8 +105,8 @@ class Container(Struct, frozen=True, kw_only=True):
     """When the image is pulled, at the start of a run: missing (if it is not on the machine),
     always or never. Default: the engine's."""
     python: Text | None = None
-    """The Python of the image that serves the node, and runs `python` jobs: a path, or a name on
-    PATH. Default: the engine's."""
+    """The Python of the image that runs `python` jobs: a path, or a name on PATH. Default: the
+    engine's."""
     user: Text | None = None
     """The user of the node's processes: a name in the image or a number, and :GROUP. Default: the
     image's."""

@@ -21,7 +21,18 @@ from muster.storage.home import Home
 
 GIB = 1 << 30
 HOME = Home(Path("/home/ana/.muster"))
-MACHINE = Machine(HOME, ContainerSettings(), Path("/program"), 8, 16 * GIB, 0, 0, rootless=False)
+MACHINE = Machine(
+    home=HOME,
+    settings=ContainerSettings(),
+    program=Path("/program"),
+    python=Path("/python"),
+    start=["/muster/python/libraries/ld.so", "/muster/python/bin/python3"],
+    cpus=8,
+    memory=16 * GIB,
+    uid=0,
+    gid=0,
+    rootless=False,
+)
 IMAGE = Image("sha256:1")
 
 PlanOf = Callable[..., RunPlan]
@@ -47,11 +58,21 @@ def test_a_node_is_found_by_labels_and_told_without_secrets(plan_of: PlanOf) -> 
     body = container_body(plan_of(nodes=2), 1, IMAGE, MACHINE)
     assert body["Labels"] == {"muster.run": "r1", "muster.slot": "1"}
     assert body["Image"] == "sha256:1"
+    assert body["Entrypoint"][:2] == MACHINE.start
     assert body["Entrypoint"][-2:] == ["serve", "/muster/slot/node"]
     (variable,) = body["Env"]
     name, _, text = variable.partition("=")
     assert (name, json.loads(text)["rank"]) == (SETTINGS, 1)
-    assert set(json.loads(text)) == {"run_id", "rank", "amounts", "contained"}
+    more = {"contained", "executable", "environ"}
+    assert set(json.loads(text)) == {"run_id", "rank", "amounts", *more}
+
+
+def test_what_an_image_preloads_is_for_its_own_programs(plan_of: PlanOf) -> None:
+    image = Image("sha256:1", preload="/lib/jemalloc.so")
+    settings, preload = container_body(plan_of(), 0, image, MACHINE)["Env"]
+    assert preload == "LD_PRELOAD="
+    environ = json.loads(settings.partition("=")[2])["environ"]
+    assert environ == {"LD_PRELOAD": "/lib/jemalloc.so"}
 
 
 def test_further_names(plan_of: PlanOf) -> None:
@@ -141,6 +162,7 @@ def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
     found = binds(plan, machine)
     assert found == {
         "/muster/program": ("/program", True),
+        "/muster/python": ("/python", True),
         "/muster/slot": ("/home/ana/.muster/runs/r1/containers/0", False),
         "/mnt/data": ("/data", True),
         "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
@@ -194,7 +216,8 @@ def test_a_job_says_how_containers_are_made(plan_of: PlanOf) -> None:
     )
     body = container_body(plan, 0, IMAGE, MACHINE)
     assert body["User"] == "1234"
-    assert body["Entrypoint"][0] == "/opt/python"
+    assert bodies.python_of(plan.groups[0], ContainerSettings()) == "/opt/python"
+    assert bodies.python_of(plan.groups[1], ContainerSettings()) == "python3"
     assert body["HostConfig"]["ShmSize"] == GIB
     assert body["HostConfig"]["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
     assert container_body(plan, 1, IMAGE, MACHINE)["User"] == ""

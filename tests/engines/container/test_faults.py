@@ -16,6 +16,7 @@ import pytest
 from engines.container.conftest import MakeSession
 from muster.engines import profiles
 from muster.engines.base import RunContext
+from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon
 from muster.engines.container.sockets import NoSocket, find_socket
 from muster.engines.loop import EventLoop, RunLoop
@@ -134,11 +135,6 @@ def test_an_image_that_is_not_to_be_pulled(
     assert "image localhost/none:1 is not on this machine, and pull is `never`" in refused(run)
 
 
-def test_an_image_without_python(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
-    podman_service.add_engine(own_home, podman, python="python3", mounts=[])
-    assert "its image has no python3: nodes need Python 3.9 or newer" in refused(run)
-
-
 def test_an_image_for_another_processor(
     run: MakeSession, podman: PodmanService, own_home: Path
 ) -> None:
@@ -150,9 +146,9 @@ def test_an_image_for_another_processor(
 
 
 def test_a_server_that_cannot_start_is_quoted(
-    run: MakeSession, podman: PodmanService, own_home: Path
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path
 ) -> None:
-    podman_service.add_engine(own_home, podman, python="/bin/false")
+    podman_service.add_engine(own_home, podman, mounts=[f"{tmp_path}:{bodies.PROGRAM}"])
     assert "its node server has not started: its container exited with 1" in refused(run)
 
 

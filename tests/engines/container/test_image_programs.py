@@ -13,6 +13,8 @@ from support.podman_service import PodmanService
 
 #: An image with a program of its own, which prints its arguments, $OWN and where it starts.
 IMAGE = "localhost/of-its-own:1"
+#: One that has a program and nothing else, and one with a library for all programs.
+STATIC, PRELOADING = "localhost/static:1", "localhost/preloading:1"
 SCRIPT = 'echo "$0 $@ $OWN $PWD"'
 
 
@@ -84,3 +86,28 @@ def test_an_image_without_a_program_is_named(tmp_path: Path) -> None:
     path.write_text(f"image: {podman_service.IMAGE}\nengine: container\n")
     done = muster("run", path, code=1)
     assert f"image {podman_service.IMAGE} has neither ENTRYPOINT nor CMD" in done.stderr
+
+
+def test_an_image_needs_neither_a_python_nor_a_shell_nor_a_c_library(
+    podman: PodmanService, own_home: Path, tmp_path: Path
+) -> None:
+    static = "/sbin/ldconfig"  # of Debian: it needs no library
+    podman.add_image(STATIC, f'ENTRYPOINT ["{static}"]', 'CMD ["--version"]', files=[static])
+    podman_service.add_engine(own_home, podman, mounts=[], image=STATIC)
+    path = tmp_path / "job.yaml"
+    path.write_text(f"image: {STATIC}\nnodes: 2\nengine: container\n")
+    done = muster("run", path, code=0)
+    assert [line for line in done.stdout.splitlines() if "workers/1 | ldconfig " in line]
+    done = muster("run", "--engine", "container", "--", "sh", "-c", "true", code=1)
+    assert "sh: command not found" in done.stderr
+
+
+def test_programs_do_not_see_the_python_that_serves_them(
+    podman: PodmanService, own_home: Path
+) -> None:
+    podman.add_image(PRELOADING, "ENV LD_PRELOAD=/absent.so")
+    podman_service.add_engine(own_home, podman, image=PRELOADING)
+    done = muster("run", "--engine", "container", "--", "sh", "-c", "env 2>/dev/null", code=0)
+    env = [line.rpartition("| ")[2] for line in done.stdout.splitlines()]
+    assert "LD_PRELOAD=/absent.so" in env
+    assert not [line for line in env if line.startswith(("PYTHONHOME", "LD_LIBRARY_PATH"))]

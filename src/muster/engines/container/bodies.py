@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.python import PYTHON, RUN_PYTHON
 from muster.engines.container.record import Image
 from muster.engines.remote.resources import amounts_of
 from muster.engines.remote.server_settings import server_settings
@@ -36,8 +37,11 @@ class Machine(Struct, frozen=True):
 
     home: Home
     settings: ContainerSettings
-    #: The folder with the node program.
+    #: The folder with the node program, that with the Python which runs it, and how that is started
+    #: in a container.
     program: Path
+    python: Path
+    start: Sequence[str]
     cpus: int
     #: Bytes of memory.
     memory: int
@@ -68,6 +72,11 @@ def network_name(run_id: str) -> str:
 def image_of(group: GroupPlan, settings: ContainerSettings) -> str:
     """The name of the image of a group."""
     return group.image or settings.image
+
+
+def python_of(group: GroupPlan, settings: ContainerSettings) -> str:
+    """The Python in the image of a group that runs `python` jobs: a path, or a name on PATH."""
+    return group.container.python or settings.python
 
 
 def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
@@ -107,16 +116,23 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     """Of POST /containers/create."""
     node = plan.nodes[slot]
     group = plan.group_for(node)
-    settings = machine.settings
     container = group.container
     user, namespace = user_of(container.user or image.user, machine)
     limits = _amounts(group, machine)
-    told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
+    # of another C library than the one that runs the server
+    preload = {"LD_PRELOAD": image.preload} if image.preload else {}
+    told = server_settings(
+        *(plan, slot),
+        amounts=limits._asdict(),
+        contained=True,
+        executable=RUN_PYTHON,
+        environ=preload,
+    )
     body: dict[str, Any] = {
         "Image": image.id,
         "User": user,
-        "Env": [f"{SETTINGS}={json.dumps(told)}"],
-        "Entrypoint": [container.python or settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
+        "Env": [f"{SETTINGS}={json.dumps(told)}", *(f"{name}=" for name in preload)],
+        "Entrypoint": [*machine.start, "-I", "-S", "-u", PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
         "WorkingDir": "/",
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
@@ -212,7 +228,11 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
     node: NodePlan = plan.nodes[slot]
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
-    found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, FOLDER)]
+    found = [
+        _bind(str(machine.program), PROGRAM, read_only=True),
+        _bind(str(machine.python), PYTHON, read_only=True),
+        _bind(folder, FOLDER),
+    ]
     found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
     if group.in_place is not None:
         found.append(_bind(group.in_place, group.in_place))

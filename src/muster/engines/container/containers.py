@@ -118,7 +118,7 @@ def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
     own = os.urandom(8).hex()
     body = {**body, "Labels": {**body["Labels"], _MADE: own}}
     made = repeated(lambda: _create_once(daemon, name, body, own))
-    repeated(lambda: _start_once(daemon, made, body))
+    repeated(lambda: _start_once(daemon, made))
     return made
 
 
@@ -151,19 +151,11 @@ def _remove_other(daemon: Daemon, made: str) -> None:
         raise CannotStart(f"the container that has its name cannot be removed: {error}") from None
 
 
-def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
+def _start_once(daemon: Daemon, made: str) -> None:
     try:
         daemon.call("POST", ("containers", made, "start"), {})
     except Refused as error:
-        python = body["Entrypoint"][0]
-        text = str(error)
-        if "not found in $PATH" in text or f"{python}: no such file" in text:
-            text = (
-                f"its image has no {python}: nodes need Python 3.9 or newer in their image. If it "
-                "has another name or path there, give that as container.python"
-            )
-            raise CannotStart(text) from None
-        raise CannotStart(f"its container cannot be started: {text}") from None
+        raise CannotStart(f"its container cannot be started: {error}") from None
 
 
 def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:

@@ -154,12 +154,15 @@ class ContainerEngine(RemoteEngine):
         """rootless: see `Machine`. plan: whose NFS exports are to be found. Raises OSError."""
         from muster.engines.container.bodies import Machine
         from muster.engines.container.program import program_folder
+        from muster.engines.container.python import python_command, python_folder
         from muster.node.machine import count_cpus, count_memory
 
         machine = Machine(
             home=self._home,
             settings=self._settings,
             program=program_folder(self._home),
+            python=python_folder(self._home),
+            start=python_command(),
             cpus=count_cpus(),
             memory=count_memory(),
             uid=os.getuid(),

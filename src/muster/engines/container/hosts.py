@@ -17,6 +17,7 @@ from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.program import provide_program
+from muster.engines.container.python import provide_python
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
@@ -193,6 +194,7 @@ class RunContainers:
             containers.create_network(self._daemon, bodies.network_body(plan))
         self._provide_sources()
         provide_program(self._context.home)
+        provide_python(self._context.home)
         return _Prepared(record.images, found)
 
     def _wait_for_engine(self, why: str) -> None:
@@ -320,6 +322,9 @@ class RunContainers:
             leaving=lambda: self._leaving.add(slot),
             mounted=bodies.mounted(self._plan, slot, self._machine),
             image=self._host_image(slot),
+            python=bodies.python_of(
+                self._plan.group_for(self._plan.nodes[slot]), self._machine.settings
+            ),
         )
         self._owner.placed(slot, host)
 

@@ -53,6 +53,7 @@ def look_up(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
 
 def _image(found: Mapping[str, Any]) -> Image:
     config = found.get("Config") or {}
+    env = dict(one.partition("=")[::2] for one in config.get("Env") or ())
     return Image(
         str(found["Id"]),
         next(iter(found.get("RepoDigests") or ()), ""),
@@ -60,6 +61,7 @@ def _image(found: Mapping[str, Any]) -> Image:
         tuple(config.get("Entrypoint") or ()),
         tuple(config.get("Cmd") or ()),
         str(config.get("WorkingDir") or ""),
+        env.get("LD_PRELOAD", ""),
     )
 
 

@@ -35,8 +35,7 @@ class ContainerSettings(Struct, frozen=True):
     socket: str = ""
     #: Of nodes whose group names none.
     image: str = DEFAULT_IMAGE
-    #: The interpreter in images that serves nodes and runs `python` jobs: a path, or a name on
-    #: PATH.
+    #: The interpreter in images that runs `python` jobs: a path, or a name on PATH.
     python: str = "python3"
     #: When images are pulled: `missing`, `always` (at the start of each run) or `never`.
     pull: str = "missing"

@@ -22,6 +22,8 @@ class Image(Struct, frozen=True):
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     working_dir: str = ""
+    #: LD_PRELOAD in its environment.
+    preload: str = ""
 
 
 class Record(Struct, frozen=True):
