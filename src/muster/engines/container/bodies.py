@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from muster.engines.container.gpus import Way, gpus_of, host_config
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.python import PYTHON, RUN_PYTHON
 from muster.engines.container.record import Image
@@ -52,6 +53,9 @@ class Machine(Struct, frozen=True):
     rootless: bool
     #: NFS export -> the directory with its files.
     exports: Mapping[str, str] = {}
+    #: The numbers of its GPUs, and how the engine is asked for them.
+    gpus: Sequence[int] = ()
+    gpu_way: Way = "nvidia"
 
 
 def run_labels(run_id: str) -> dict[str, str]:
@@ -152,6 +156,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
                 for name in names
             ],
             **_limits(limits),
+            **host_config(machine.gpu_way, gpus_of(plan, slot, machine.gpus)),
         },
     }
     if namespace:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from muster.engines.container import bodies, containers
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.remote import plan_checks
+from muster.engines.reservations.demands import count_gpus, count_gpus_of, uses_gpus
 from muster.errors import Problem
 from muster.node import machine
 from muster.plan.model import MountPlan, RunPlan
@@ -26,9 +27,18 @@ def missing_mounts(engine: str, settings: ContainerSettings) -> list[Problem]:
     ]
 
 
-def problems(engine: str, plan: RunPlan, settings: ContainerSettings) -> list[Problem]:
-    """Why a plan cannot run in containers. engine: its name."""
+def problems(
+    engine: str, plan: RunPlan, settings: ContainerSettings, replicas: Mapping[str, int]
+) -> list[Problem]:
+    """Why a plan cannot run in containers. engine: its name. replicas: how many of each group."""
     found = missing_mounts(engine, settings)
+    if uses_gpus(plan):
+        available = len(machine.gpu_numbers())
+        needed = count_gpus_of(plan, replicas, available)
+        if needed > available:
+            text = f"all nodes together need {count_gpus(needed)}, this machine has"
+            hint = "leave gpus out to run on CPUs" if not available else "use fewer nodes or GPUs"
+            found.append(Problem("resources.gpus", f"{text} {available or 'none'}", hint))
     has = {"cpus": machine.count_cpus(), "memory": machine.count_memory()}
     for group in plan.groups:
         path = f"node_groups[{group.name}]"

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.engines.container.gpus import explained
 from muster.node import unix_sockets
 from muster.node.file_watch import Watcher
 from muster.node.files import remove_tree
@@ -131,10 +132,14 @@ def _create_once(daemon: Daemon, name: str, body: Mapping[str, Any], own: str) -
         except Refused as error:
             # Docker: 409; Podman 4: 500
             if error.status not in (409, 500) or number == _TRIES - 1:
-                raise CannotStart(f"its container cannot be created: {error}") from None
+                raise CannotStart(
+                    f"its container cannot be created: {explained(str(error))}"
+                ) from None
             found = _inspect(daemon, name)
             if found is None and "in use" not in str(error):
-                raise CannotStart(f"its container cannot be created: {error}") from None
+                raise CannotStart(
+                    f"its container cannot be created: {explained(str(error))}"
+                ) from None
             if found is not None and (found["Config"].get("Labels") or {}).get(_MADE) == own:
                 return str(found["Id"])
             if found is not None:
@@ -155,7 +160,7 @@ def _start_once(daemon: Daemon, made: str) -> None:
     try:
         daemon.call("POST", ("containers", made, "start"), {})
     except Refused as error:
-        raise CannotStart(f"its container cannot be started: {error}") from None
+        raise CannotStart(f"its container cannot be started: {explained(str(error))}") from None
 
 
 def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:

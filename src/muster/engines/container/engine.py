@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True, images=True)
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, images=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -57,7 +57,7 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container.checks import problems
         from muster.engines.remote import plan_checks
 
-        found = problems(self.name, plan, self._settings)
+        found = problems(self.name, plan, self._settings, replicas)
         if problem := plan_checks.check_open_files(plan, replicas):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         return [*found, *plan_checks.problems(self.name, plan, own_names=True)]
@@ -155,7 +155,7 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container.bodies import Machine
         from muster.engines.container.program import program_folder
         from muster.engines.container.python import python_command, python_folder
-        from muster.node.machine import count_cpus, count_memory
+        from muster.node.machine import count_cpus, count_memory, gpu_numbers
 
         machine = Machine(
             home=self._home,
@@ -165,6 +165,7 @@ class ContainerEngine(RemoteEngine):
             start=python_command(),
             cpus=count_cpus(),
             memory=count_memory(),
+            gpus=gpu_numbers(),
             uid=os.getuid(),
             gid=os.getgid(),
             rootless=rootless,

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.checks import missing_mounts
+from muster.engines.container.gpus import is_podman, way_of
 from muster.engines.container.images import look_up
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.sockets import NoSocket, find_socket, is_rootless
 from muster.engines.findings import Finding
+from muster.engines.reservations.demands import count_gpus
+from muster.node.machine import gpu_numbers
 from muster.plan.model import RunPlan
 
 
@@ -31,8 +34,7 @@ def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) 
 def _about(daemon: Daemon) -> Iterator[Finding]:
     """Raises CannotReach, Refused, OSError."""
     version, info = daemon.get("version"), daemon.get("info")
-    names = [part.get("Name", "") for part in version.get("Components") or ()]
-    name = "Podman" if any("Podman" in one for one in names) else "Docker"
+    name = "Podman" if is_podman(version) else "Docker"
     who = "as this user" if is_rootless(daemon.path) else "as root"
     yield Finding("engine", True, f"{name} {version['Version']} at {daemon.path}, which runs {who}")
     limits = {"CPUs": info.get("CpuCfsQuota"), "memory": info.get("MemoryLimit")}
@@ -43,6 +45,14 @@ def _about(daemon: Daemon) -> Iterator[Finding]:
         yield Finding("limits", False, text, "leave these `resources` out of jobs")
     else:
         yield Finding("limits", True, f"CPUs and memory of nodes ({cgroups})")
+    if numbers := gpu_numbers():
+        count, way = count_gpus(len(numbers)), way_of(version, info)
+        if way:
+            how = {"nvidia": "by NVIDIA's runtime"}.get(way, "as devices nvidia.com/gpu=NUMBER")
+            yield Finding("gpus", True, f"{count}, which nodes get {how}")
+        else:
+            hint = "install the NVIDIA Container Toolkit, and restart the engine"
+            yield Finding("gpus", False, f"{count}, which the engine cannot give to nodes", hint)
 
 
 def check_images(

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.container import bodies, containers
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
+from muster.engines.container.gpus import Way, way_of
 from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.program import provide_program
 from muster.engines.container.python import provide_python
@@ -24,6 +26,7 @@ from muster.engines.loop import RunLoop
 from muster.engines.remote.code import RUN
 from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
+from muster.engines.reservations.demands import uses_gpus
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
 from muster.node.connection import Transport
@@ -38,6 +41,7 @@ class _Prepared(Struct, frozen=True):
     """What all containers of the run need is there."""
 
     images: Mapping[str, Image]
+    gpu_way: Way
     #: By slot.
     found: Mapping[int, containers.Found]
 
@@ -186,8 +190,9 @@ class RunContainers:
         found = self._list() if self._attaches else {}
         record = read_record(record_file(self._run_dir), Record)
         if record is None:
+            way = self._gpu_way()
             images = self._find_images()
-            record = Record(self._daemon.path, self._machine.rootless, images)
+            record = Record(self._daemon.path, self._machine.rootless, images, way)
             self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
             write_record(record_file(self._run_dir), record)
         if bodies.has_network(plan):
@@ -195,7 +200,13 @@ class RunContainers:
         self._provide_sources()
         provide_program(self._context.home)
         provide_python(self._context.home)
-        return _Prepared(record.images, found)
+        return _Prepared(record.images, record.gpu_way, found)
+
+    def _gpu_way(self) -> Way:
+        """Raises CannotReach, Refused."""
+        if not uses_gpus(self._plan):
+            return "nvidia"
+        return way_of(self._daemon.get("version"), self._daemon.get("info"))
 
     def _wait_for_engine(self, why: str) -> None:
         """The engine does not answer. Nodes of earlier sessions whose servers do need none."""
@@ -255,7 +266,7 @@ class RunContainers:
         self._making.add(slot)
         group = self._plan.group_for(self._plan.nodes[slot])
         image = prepared.images[bodies.image_of(group, self._machine.settings)]
-        work = partial(self._create, slot, image)
+        work = partial(self._create, slot, image, prepared.gpu_way)
         if found is not None:
             work = partial(self._find, found, None if was_in_use else work)
         self._loop.in_thread(work, partial(self._take_made, slot))
@@ -269,11 +280,12 @@ class RunContainers:
             if not self._plan.group_of(ref.rank).is_array
         )
 
-    def _create(self, slot: int, image: Image) -> _Made:
+    def _create(self, slot: int, image: Image, gpu_way: Way) -> _Made:
         """In a thread."""
         plan, home = self._plan, self._context.home
         name = bodies.container_name(plan.run_id, slot)
-        body = bodies.container_body(plan, slot, image, self._machine)
+        machine = replace(self._machine, gpu_way=gpu_way)
+        body = bodies.container_body(plan, slot, image, machine)
         made = ""
         try:
             containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
