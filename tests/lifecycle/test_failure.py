@@ -216,6 +216,15 @@ def test_a_rule_before_retries_that_has_no_restart_left_is_final() -> None:
     assert run.status.details.endswith("the only restart is used up (max_restarts of rule once)")
 
 
+def test_what_would_fail_again_is_neither_retried_nor_tolerated() -> None:
+    rules = (Rule("again", Action.RESTART_NODE, before_retries=True),)
+    run = running(policy((1, 2, 1, {"retries": 5}), rules=rules, max_restarts=5))
+    run.step(replace(run.ended(0, 1), reason=Reason.NOT_STARTED, final=True)).end_stopping()
+    assert run.status.state is RunState.FAILED
+    assert run.status.details.endswith("\nanother start would fail in the same way")
+    assert run.status.spent.run == 0
+
+
 def test_rules_come_before_tolerated_failures() -> None:
     rules = (Rule("never", FAIL, exit_codes=(64,)),)
     run = running(policy((3, 1, 1), rules=rules)).end(0, 1)

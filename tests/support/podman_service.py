@@ -29,6 +29,7 @@ from muster.engines import profiles
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.storage.home import Home
 from support.faults import until
+from support.ssh_hosts import free_port
 
 #: What this machine's root has no right to exceed, as Podman raises limits otherwise.
 CONF = """\
@@ -77,6 +78,10 @@ class PodmanService:
         (folder / "containers.conf").write_text(CONF.format(folder=folder, net=net))
         storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\n'
         (folder / "storage.conf").write_text(f'{storage}runroot = "{folder}/run"\n')
+        #: Where tests may have a registry without TLS.
+        self.registry = "127.0.0.1", free_port()
+        location = '[[registry]]\nlocation = "{}:{}"\ninsecure = true\n'
+        (folder / "registries.conf").write_text(location.format(*self.registry))
         self.process: subprocess.Popen[bytes] | None = None
         # its mounts are its own: others compare those of the machine before and after
         private = ["unshare", "--mount", "--propagation=private", "sleep", "infinity"]
@@ -110,7 +115,13 @@ class PodmanService:
     def environ(self) -> dict[str, str]:
         conf = str(self.folder / "containers.conf")
         storage = str(self.folder / "storage.conf")
-        return {**os.environ, "CONTAINERS_CONF": conf, "CONTAINERS_STORAGE_CONF": storage}
+        registries = str(self.folder / "registries.conf")
+        return {
+            **os.environ,
+            "CONTAINERS_CONF": conf,
+            "CONTAINERS_STORAGE_CONF": storage,
+            "CONTAINERS_REGISTRIES_CONF": registries,
+        }
 
     def podman(self, *words: str) -> str:
         """What a command of Podman prints."""

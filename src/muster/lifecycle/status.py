@@ -153,6 +153,8 @@ class Failure(Struct, frozen=True):
     incarnation: int = 0
     raised_at: float | None = None
     """When the program raised the error, if it left a note (torchelastic error files)."""
+    final: bool = False
+    """Whether each further start of the node would fail in the same way: nothing is restarted."""
 
 
 class Stopping(Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.checks import missing_mounts
+from muster.engines.container.credentials import NoPassword, password_of
 from muster.engines.container.gpus import is_podman, way_of
 from muster.engines.container.images import look_up
 from muster.engines.container.profile import ContainerSettings
@@ -24,6 +25,11 @@ def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) 
         Finding("mounts", False, problem.message, problem.hint)
         for problem in missing_mounts(name, settings)
     ]
+    if settings.registry is not None:
+        try:
+            password_of(settings.registry, environ)
+        except NoPassword as error:
+            missing.append(Finding("registry", False, str(error)))
     try:
         daemon = Daemon(find_socket(settings.socket, environ))
         return [*_about(daemon), _image(daemon, settings.image, settings.pull), *missing]

@@ -2,7 +2,7 @@
 
 A node has GPUs of its own. Docker takes their numbers if it has NVIDIA's runtime, or their names as
 devices of the Container Device Interface (CDI): Docker since 28.2, or as configured before.
-Podman takes these names as paths of devices. Before version 6, it does so on its command line only.
+Podman takes these names as paths of devices: through this API since 2026 (its pull request 28495).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from muster.engines.base import RunContext
 from muster.engines.container import bodies, containers
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
+from muster.engines.container.credentials import auth_header
 from muster.engines.container.gpus import Way, way_of
 from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.program import provide_program
@@ -44,6 +45,14 @@ class _Prepared(Struct, frozen=True):
     gpu_way: Way
     #: By slot.
     found: Mapping[int, containers.Found]
+
+
+class _NotPrepared(Struct, frozen=True):
+    """Why nothing can be made: a sentence."""
+
+    why: str
+    #: Whether it could not be made later either.
+    final: bool = False
 
 
 class _Made(Struct, frozen=True):
@@ -78,7 +87,7 @@ class RunContainers:
         #: Slots that an earlier session may have used, until they were looked for.
         self._in_use = set(slots_in_use(context))
         self._attaches = bool(context.alive) or context.turn > 1
-        self._prepared: _Prepared | str | None = None  # or why nothing can be made
+        self._prepared: _Prepared | _NotPrepared | None = None
         self._preparing = False
         self._images = images
         self._waiting: set[int] = set()  # slots that wait for that
@@ -160,29 +169,29 @@ class RunContainers:
         # the name of a container that is being removed is still taken
         waiting = sorted(self._waiting - self._removing)
         self._waiting.difference_update(waiting)
-        if isinstance(self._prepared, str):
+        if isinstance(self._prepared, _NotPrepared):
             for slot in waiting:
-                self._owner.refused(slot, self._prepared)
+                self._owner.refused(slot, self._prepared.why, final=self._prepared.final)
             self._prepared = None  # it is tried again if a node is started again
             return
         for slot in waiting:
             self._make(slot, self._prepared)
 
-    def _prepare(self) -> _Prepared | str:
-        """In a thread. Returns why nothing can be made otherwise: a sentence."""
+    def _prepare(self) -> _Prepared | _NotPrepared:
+        """In a thread."""
         while True:
             try:
                 return self._prepare_once()
             except NoImage as error:
-                return str(error)
+                return _NotPrepared(str(error), error.final)
             except CannotReach as error:
                 text = f"the container engine at {self._daemon.path} cannot be reached: {error}"
                 if not self._attaches or not self._waiting or self._closed:
-                    return text
+                    return _NotPrepared(text)
                 self._loop.post(partial(self._wait_for_engine, text))
                 time.sleep(_PAUSE)
             except (Refused, OSError) as error:
-                return f"the container engine has refused: {error}"
+                return _NotPrepared(f"the container engine has refused: {error}")
 
     def _prepare_once(self) -> _Prepared:
         """Raises NoImage, CannotReach, Refused, OSError."""
@@ -226,8 +235,9 @@ class RunContainers:
         """Raises NoImage, CannotReach, Refused."""
         settings, environ = self._machine.settings, self._context.environ
         wanted = bodies.images_of(self._plan, settings).items()
+        login = partial(auth_header, environ=environ, registry=settings.registry)
         return {
-            name: find_image(self._daemon, name, pull, environ, self._say) for name, pull in wanted
+            name: find_image(self._daemon, name, pull, login, self._say) for name, pull in wanted
         }
 
     def _say(self, why: str) -> None:
@@ -243,7 +253,7 @@ class RunContainers:
                     if source:
                         containers.provide_source(Path(source))
 
-    def _take_prepared(self, result: _Prepared | str) -> None:
+    def _take_prepared(self, result: _Prepared | _NotPrepared) -> None:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):

@@ -89,8 +89,9 @@ class HostsOwner(Protocol):
         """A slot has a host."""
         ...
 
-    def refused(self, slot: int, why: str) -> None:
-        """A slot gets no host. why: a sentence for people."""
+    def refused(self, slot: int, why: str, *, final: bool = False) -> None:
+        """A slot gets no host. why: a sentence for people. final: whether it would not get one
+        later either, whatever is tried: the run fails."""
         ...
 
     def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:

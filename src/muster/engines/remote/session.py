@@ -383,25 +383,25 @@ class RemoteSession:
         self._has_new_deadlines = True
         self._note(node)
 
-    def refused(self, slot: int, why: str) -> None:
+    def refused(self, slot: int, why: str, *, final: bool = False) -> None:
         """See `HostsOwner`."""
         node = self._nodes[slot]
         self._has_no_host(slot)
         if node.running:
-            node.end(not_started(node.ref, why))
+            node.end(not_started(node.ref, why, final=final))
         self._note(node)
         if slot in self._slots:
             self._refused_at[slot] = self._loop.now()
-            self._refuse_waiting(why)
+            self._refuse_waiting(why, final=final)
 
-    def _refuse_waiting(self, why: str) -> None:
+    def _refuse_waiting(self, why: str, *, final: bool) -> None:
         """End the nodes of arrays that wait if no slot has a host, or may get one."""
         if any(slot in self._slots for slot in self._allocated):
             return
         self._refused_at.clear()
         for rank in self._slots.waiting:
             node = self._by_rank[rank]
-            node.end(not_started(node.ref, why))
+            node.end(not_started(node.ref, why, final=final))
             self._note(node)
 
     def _has_no_host(self, slot: int) -> None:
