@@ -13,7 +13,6 @@ from muster.engines.container.credentials import auth_header, credentials, regis
 from muster.engines.container.profile import ContainerSettings, HostMount, Registry, read_settings
 from muster.errors import InvalidInput
 
-
 LOGIN = {"host": "ghcr.io", "username": "ana"}
 KEY = {"password_env": "TOKEN"}
 
