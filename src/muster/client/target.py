@@ -59,6 +59,9 @@ def parse_target(
     if isinstance(command, str):
         command = _words(command)
     if target is None:
+        if not command and "image" in given:
+            name = job_name_from(given["image"].rpartition("/")[2].partition(":")[0])
+            return parse_spec({"name": name, **given})
         if not command:
             raise InvalidInput(
                 Problem(

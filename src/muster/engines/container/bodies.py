@@ -23,6 +23,8 @@ from muster.storage.home import Home
 from muster.storage.mount_sources import named_source, nfs_export
 
 RUN, SLOT = "muster.run", "muster.slot"
+#: What names of images begin with that were built here: no registry has them.
+BUILT = "localhost/muster/"
 #: Where containers see the node program, and the folder of their slot: not where these are on this
 #: machine, as the user of an image may not enter the folders above, if they are mounted as well.
 PROGRAM, FOLDER = "/muster/program", "/muster/slot"
@@ -87,7 +89,9 @@ def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
     """The images of a run, and when each is pulled (`ContainerSettings.pull`)."""
     found: dict[str, str] = {}
     for group in plan.groups:
-        found.setdefault(image_of(group, settings), group.container.pull or settings.pull)
+        name = image_of(group, settings)
+        pull = "never" if name.startswith(BUILT) else group.container.pull or settings.pull
+        found.setdefault(name, pull)
     return found
 
 

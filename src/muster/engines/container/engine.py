@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from muster.errors import EngineError, Problem
 if TYPE_CHECKING:
     from muster.engines.base import RunContext
     from muster.engines.container.bodies import Machine
+    from muster.engines.container.build import ImageSource
     from muster.engines.container.hosts import RunContainers
     from muster.engines.container.record import Record
     from muster.engines.findings import Finding
@@ -110,6 +111,31 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container.examine import check_images
 
         return check_images(plan, self._settings, os.environ)
+
+    def image_source(self, folder: Path) -> ImageSource:
+        """What the image of a folder is built from. Raises InvalidInput."""
+        from muster.engines.container.build import read_source
+
+        settings = self._settings
+        return read_source(folder, self._home.root, settings.image, settings.python)
+
+    def build(
+        self, source: ImageSource, environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        """Build an image, unless it is there. environ: the submitter's. say: gets lines on the
+        progress. Raises EngineError."""
+        from functools import partial
+
+        from muster.engines.container.api import Daemon
+        from muster.engines.container.build import build
+        from muster.engines.container.credentials import NoPassword, auth_header
+
+        try:
+            daemon = Daemon(find_socket(self._settings.socket, environ))
+            login = partial(auth_header, environ=environ, registry=self._settings.registry)
+            build(daemon, source, login, say)
+        except (NoSocket, NoPassword) as error:
+            raise EngineError(str(error)) from None
 
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""

@@ -78,6 +78,8 @@ def _image(daemon: Daemon, name: str, pull: str) -> Finding:
     found = look_up(daemon, name)
     if found is not None:
         return Finding("image", True, f"{name} is on this machine ({found['Id'][:19]})")
+    if name.startswith(bodies.BUILT):
+        return Finding("image", True, f"{name} is not on this machine: it will be built")
     if pull == "never":
         return Finding("image", False, f"{name} is not on this machine", f"pull it: {name}")
     return Finding("image", True, f"{name} is not on this machine: it will be pulled")
