@@ -232,3 +232,15 @@ def test_other_engines_say_that_they_make_no_containers(plan_of: PlanOf, own_hom
         "group workers: image other is not used by the local engine",
         "group workers: container is not used by the local engine",
     ]
+
+
+def test_programs_start_in_the_image_where_the_job_has_no_folder(plan_of: PlanOf) -> None:
+    image = replace(IMAGE, working_dir="/app")
+    plan = plan_of(nodes=1, command=["true"])
+    assert container_body(plan, 0, image, MACHINE)["WorkingDir"] == "/app"
+    there = with_group(plan, working_dir="/srv")
+    assert "/srv" in binds(there)
+    assert container_body(there, 0, image, MACHINE)["WorkingDir"] == "/"
+    absent = replace(MACHINE, absent=["/srv"])
+    assert "/srv" not in binds(there, absent)
+    assert container_body(there, 0, image, absent)["WorkingDir"] == "/srv"

@@ -58,6 +58,7 @@ spec:
             "entry a b set /usr",
         ),
         (JOBSET, "entry index 0 set /usr"),
+        (JOBSET.replace("args:", "workingDir: /only/here, args:"), "entry index 0 set /only/here"),
     ],
 )
 def test_what_the_image_says_is_used_where_the_job_says_nothing(

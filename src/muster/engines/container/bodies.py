@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class Machine(Struct, frozen=True):
     rootless: bool
     #: NFS export -> the directory with its files.
     exports: Mapping[str, str] = {}
+    #: Directories in which groups start and which this machine lacks: they are those of images.
+    absent: Collection[str] = ()
     #: The numbers of its GPUs, and how the engine is asked for them.
     gpus: Sequence[int] = ()
     gpu_way: Way = "nvidia"
@@ -142,7 +144,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "Env": [f"{SETTINGS}={json.dumps(told)}", *(f"{name}=" for name in preload)],
         "Entrypoint": [*machine.start, "-I", "-S", "-u", PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
-        "WorkingDir": "/",
+        "WorkingDir": _folder_of_image(plan, group, image, machine),
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
         # it is removed when its node has ended: there is nothing to wait for
         "StopTimeout": 1,
@@ -171,6 +173,14 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         endpoint = {"Aliases": [name for name in names if name]}
         body["NetworkingConfig"] = {"EndpointsConfig": {network_name(plan.run_id): endpoint}}
     return body
+
+
+def _folder_of_image(plan: RunPlan, group: GroupPlan, image: Image, machine: Machine) -> str:
+    """Where programs start, if that is in the image: the engine makes it unless it is there."""
+    if group.in_place is not None and group.in_place in machine.absent:
+        return group.in_place
+    starts_there = plan.artifact is None and group.working_dir is None
+    return (starts_there and image.working_dir) or "/"
 
 
 def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
@@ -243,7 +253,7 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
         _bind(folder, FOLDER),
     ]
     found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
-    if group.in_place is not None:
+    if group.in_place is not None and group.in_place not in machine.absent:
         found.append(_bind(group.in_place, group.in_place))
     for mount in group.mounts:
         if source := source_of(mount, plan, machine):

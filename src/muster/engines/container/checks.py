@@ -60,6 +60,12 @@ def problems(
     return found
 
 
+def absent_folders(plan: RunPlan) -> list[str]:
+    """Directories in which groups start and which this machine lacks: they are those of images."""
+    folders = [group.in_place for group in plan.groups if group.in_place is not None]
+    return [folder for folder in folders if containers.is_missing(folder)]
+
+
 def notes(plan: RunPlan) -> list[str]:
     """See `Engine.notes`: of mounts that containers do not have at their paths."""
     groups = [
@@ -77,6 +83,13 @@ def explain(plan: RunPlan, settings: ContainerSettings) -> list[str]:
     found: Sequence[str] = [
         f"group {group.name}: each node is a container of {bodies.image_of(group, settings)}"
         for group in plan.groups
+    ]
+    found = [
+        *found,
+        *(
+            f"{folder} is that of the image: this machine has none"
+            for folder in absent_folders(plan)
+        ),
     ]
     if bodies.has_network(plan):
         return [*found, "the run has a network of its own, on which nodes find each other by name"]

@@ -89,7 +89,7 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container import bodies
         from muster.engines.container.record import Image
 
-        machine, found = self._machine(), dict[str, object]()
+        machine, found = self._machine(plan=plan), dict[str, object]()
         if bodies.has_network(plan):
             found["POST /networks/create"] = bodies.network_body(plan)
         for group in plan.groups:
@@ -179,6 +179,7 @@ class ContainerEngine(RemoteEngine):
     def _machine(self, *, rootless: bool = False, plan: RunPlan | None = None) -> Machine:
         """rootless: see `Machine`. plan: whose NFS exports are to be found. Raises OSError."""
         from muster.engines.container.bodies import Machine
+        from muster.engines.container.checks import absent_folders
         from muster.engines.container.program import program_folder
         from muster.engines.container.python import python_command, python_folder
         from muster.node.machine import count_cpus, count_memory, gpu_numbers
@@ -196,6 +197,8 @@ class ContainerEngine(RemoteEngine):
             gid=os.getgid(),
             rootless=rootless,
         )
+        if plan is not None:
+            machine = replace(machine, absent=absent_folders(plan))
         exports = {
             mount.source
             for group in (plan.groups if plan else ())
