@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from muster.engines.container.credentials import NoPassword, auth_header
+from muster.engines.container.profile import Registry
 from support import podman_service
 from support.command import muster, output_of
 from support.podman_service import PodmanService
@@ -69,6 +72,16 @@ def test_what_a_registry_has_refused_is_not_tried_again(
     assert len([path for path in asked if "/manifests/" in path]) <= 1
 
 
+def test_a_password_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    login = Registry("ghcr.io", USER, password_file=str(file))
+    with pytest.raises(NoPassword, match="password of registry .* cannot be read"):
+        auth_header("ghcr.io/a/b", {}, login)
+    file.write_text(f"{PASSWORD}\n")
+    text = base64.urlsafe_b64decode(auth_header("ghcr.io/a/b", {}, login)["X-Registry-Auth"])
+    assert json.loads(text) == {"username": USER, "password": PASSWORD}
+
+
 def test_the_login_of_a_profile(
     podman: PodmanService,
     own_home: Path,
@@ -84,12 +97,6 @@ def test_the_login_of_a_profile(
     assert text in muster("engines", "check", "container", code=1).stdout
     assert not asked
     monkeypatch.setenv("TOKEN_OF_TESTS", PASSWORD)
-    assert "manifest unknown" in run(podman, tmp_path)
-    monkeypatch.delenv("TOKEN_OF_TESTS")
-    file = tmp_path / "token"
-    file.write_text(f"{PASSWORD}\n")
-    login = {"host": host, "username": USER, "password_file": str(file)}
-    podman_service.add_engine(own_home, podman, registry=login)
     assert "manifest unknown" in run(podman, tmp_path)
     assert PASSWORD not in output_of("status", "last", "--json")
     assert not [
