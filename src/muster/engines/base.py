@@ -511,9 +511,15 @@ class Engine(Protocol):
         """Remove what a killed supervisor of this run left outside the run's folder.
 
         With `Capabilities.detached`, called only for runs that are at rest, or are about to be
-        recorded as failed because they cannot be driven. It ends all nodes that are left, and
-        returns when they have ended. Raises EngineError if that cannot be confirmed.
+        recorded as failed because they cannot be driven, or deleted (`left_behind`). It ends all
+        nodes that are left, and returns when they have ended. Raises EngineError if that cannot be
+        confirmed.
         """
+        ...
+
+    def left_behind(self, run_id: str) -> bool:
+        """Whether a session that has closed could not remove all that nodes of this run had outside
+        its folder: `clean_up` is called before the run is deleted."""
         ...
 
     def warm(self) -> None:

@@ -124,6 +124,10 @@ class ContainerEngine(RemoteEngine):
             raise EngineError(f"its containers could not be removed: {error}") from None
         end_containers(Daemon(socket), run_id, folder)
 
+    def left_behind(self, run_id: str) -> bool:
+        """See `Engine.left_behind`."""
+        return self._home.run_dir(run_id).containers.exists()
+
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunContainers:
         """See `RemoteEngine.make_hosts`."""
         from muster.engines.container.api import Daemon
