@@ -21,9 +21,9 @@ QUICK = [
     ("servers", "preprocess"),
     ("servers", "recovery"),
     ("container", "pytorch-digits"),
-    ("container", "ray"),
+    ("container", "mpi"),
     ("slurm", "pytorch-digits"),
-    ("slurm", "mpi"),
+    ("slurm", "ray"),
 ]
 
 

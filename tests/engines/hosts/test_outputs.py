@@ -72,6 +72,7 @@ def test_a_suspended_run_that_gets_another_machine(lab: Lab) -> None:
         assert list(machine.nodes.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_is_replaced_on_another_machine(lab: Lab) -> None:
     first, second = lab.machines
     lab.add_engine(hosts=[first.address, second.address], isolation_timeout="5s")
