@@ -135,7 +135,7 @@ class PodmanService:
         return False
 
     def stop(self) -> None:
-        """End the service. Its containers go on."""
+        """End the service. Its containers keep running."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(60)

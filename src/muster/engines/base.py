@@ -357,9 +357,9 @@ class DetachedSession(Session, Protocol):
 
     def leave(self) -> None:
         """Begin to free what the session holds in this process, and to end its conversations with
-        agents. Nodes, kept ones included, and their logs go on. Reports SessionClosed as the last
-        event, perhaps before this returns; what else it reports from now on may not be recorded,
-        and the next session has to report it.
+        agents. Nodes, kept ones included, and their logs continue. Reports SessionClosed as the
+        last event, perhaps before this returns; what else it reports from now on may not be
+        recorded, and the next session has to report it.
 
         May be repeated, and does nothing after `close`. No other call may follow.
         """

@@ -139,7 +139,7 @@ class ContainerEngine(RemoteEngine):
             if record is None:
                 socket = find_socket(self._settings.socket, context.environ)
                 rootless = is_rootless(socket)
-            else:  # its nodes go on, whether the engine answers now or later
+            else:  # its nodes continue, whether the engine answers now or later
                 socket, rootless = record.socket, record.rootless
             machine = self._machine(rootless=rootless, plan=context.plan)
         except (NoSocket, OSError) as error:

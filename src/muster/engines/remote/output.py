@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 
 
 class OutputFile:
-    """One file. path: where it is copied to; it goes on behind what is there already."""
+    """One file. path: where it is copied to; it continues behind what is there already."""
 
     def __init__(self, path: str, remote_path: str) -> None:
         #: Where it is on the host.

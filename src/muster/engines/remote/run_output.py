@@ -88,8 +88,8 @@ class RunOutput:
         self.attempts[rank] = attempt
         self._logs.add_node(attempt)
 
-    def go_on(self, rank: int, attempt: int) -> None:
-        """Go on with the logs of a node of an earlier session."""
+    def continue_logs(self, rank: int, attempt: int) -> None:
+        """Continue with the logs of a node of an earlier session."""
         self._logs.reopen(attempt)
         self.add(rank, attempt)
         self._heard_attempt(rank)
@@ -101,20 +101,20 @@ class RunOutput:
             self._logs.finish_left_attempts()
 
     def attach(self, node: RemoteNode, launched: messages.Launched) -> None:
-        """Go on to copy the output of an incarnation that an earlier session has launched."""
+        """Continue to copy the output of an incarnation that an earlier session has launched."""
         current = node.running and launched.incarnation == node.number
         if current and node.facts is not None and node.slot not in self._outputs:
             if node.rank not in self.attempts:
-                self.go_on(node.rank, launched.attempt)
+                self.continue_logs(node.rank, launched.attempt)
             plan = self._plan.node(node.rank, node.slot)
-            self.connect(plan, launched.attempt, node.facts.folder, goes_on=True)
+            self.connect(plan, launched.attempt, node.facts.folder, continued=True)
 
     def connect(
-        self, plan: NodePlan, attempt: int, folder: str, *, goes_on: bool = False
+        self, plan: NodePlan, attempt: int, folder: str, *, continued: bool = False
     ) -> NodeOutputs:
-        """Have the output of a node copied. folder: its server's. goes_on: whether an earlier
+        """Have the output of a node copied. folder: its server's. continued: whether an earlier
         session has begun with that. Returns its files on the host. Raises OSError."""
-        local = self._logs.assign_outputs(attempt, plan, goes_on=goes_on)
+        local = self._logs.assign_outputs(attempt, plan, continued=continued)
         remote = on_host(local, f"{folder}/{LOGS}/{attempt}")
         services = self._plan.group_for(plan).role.services
         own = [service.name for service in services if service.output == "own"]
@@ -308,9 +308,9 @@ class RunOutput:
         try:
             if attempt in written:
                 if node.rank not in self.attempts:  # of an earlier session
-                    self.go_on(node.rank, attempt)
+                    self.continue_logs(node.rank, attempt)
                 plan = self._plan.node(node.rank, node.slot)
-                local = self._logs.assign_outputs(attempt, plan, goes_on=True)
+                local = self._logs.assign_outputs(attempt, plan, continued=True)
                 output = NodeOutput(local, on_host(local, str(logs / str(attempt))))
                 output.take_rest()
             remove_tree(str(logs))

@@ -135,7 +135,7 @@ class RemoteSession:
                 self._next[rank] = ref.incarnation + 1
             self._by_rank[rank].lost("the new supervisor has no contact yet")
             if status.state is NodeState.QUEUED:  # `start` is not called again
-                self._output.go_on(rank, attempt)
+                self._output.continue_logs(rank, attempt)
                 if rank in self._unfound:
                     self._why_queued[rank] = ""
                 else:
