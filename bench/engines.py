@@ -4,8 +4,8 @@ The Slurm cluster and the Podman are those of the tests, on this machine. Of Slu
 beside `srun`, 200 short jobs beside 200 times `sbatch`, and 200 nodes. Of containers: four nodes
 beside four `podman run` at once. `python bench/engines.py slurm`, or `container`, for one of them.
 
-submitit is measured on the same cluster if the environment PEERS has it: pip install submitit. TorchX
-needs `sacct`, whose database this cluster lacks.
+submitit is measured on the same cluster if the environment PEERS has it: pip install submitit.
+TorchX needs `sacct`, whose database this cluster lacks.
 """
 
 from __future__ import annotations
