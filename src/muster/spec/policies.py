@@ -157,7 +157,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
 
     action: ActionName
     """What to do. fail: the run fails. fail_replica: the replica fails without retries, and the
-    others go on if max_failed or min_success allow it."""
+    others continue if max_failed or min_success allow it."""
     name: RuleName | None = None
     """Name in messages. Default: rule-1, rule-2, ..."""
     groups: tuple[Text, ...] = ()

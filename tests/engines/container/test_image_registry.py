@@ -75,7 +75,7 @@ def test_what_a_registry_has_refused_is_not_tried_again(
 def test_a_password_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     login = Registry("ghcr.io", USER, password_file=str(file))
-    with pytest.raises(NoPassword, match="password of registry .* cannot be read"):
+    with pytest.raises(NoPassword, match=r"password of registry .* cannot be read"):
         auth_header("ghcr.io/a/b", {}, login)
     file.write_text(f"{PASSWORD}\n")
     text = base64.urlsafe_b64decode(auth_header("ghcr.io/a/b", {}, login)["X-Registry-Auth"])

@@ -308,14 +308,14 @@ def remove_folder(folder: Path) -> None:
         remove_tree(str(folder))
 
 
-def keep_files(folders: Sequence[Path], target: Path) -> bool:
-    """Move what is in these folders to one that is made, before they are removed. Returns whether
-    there was anything. Raises OSError."""
-    found = [folder for folder in folders if folder.is_dir() and any(folder.iterdir())]
+def keep_files(folders: Sequence[Path], target: Path) -> set[str]:
+    """Move these folders to one that is made, before they are removed. Returns the names of those
+    in which there were files. Raises OSError."""
+    found = [folder for folder in folders if any(names for _, _, names in os.walk(folder))]
     for folder in found:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.rename(target / folder.name)
-    return bool(found)
+    return {folder.name for folder in found}
 
 
 def provide_source(path: Path) -> None:

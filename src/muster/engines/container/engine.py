@@ -150,6 +150,10 @@ class ContainerEngine(RemoteEngine):
             raise EngineError(f"its containers could not be removed: {error}") from None
         end_containers(Daemon(socket), run_id, folder)
 
+    def left_behind(self, run_id: str) -> bool:
+        """See `Engine.left_behind`."""
+        return self._home.run_dir(run_id).containers.exists()
+
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunContainers:
         """See `RemoteEngine.make_hosts`."""
         from muster.engines.container.api import Daemon
@@ -161,7 +165,7 @@ class ContainerEngine(RemoteEngine):
             if record is None:
                 socket = find_socket(self._settings.socket, context.environ)
                 rootless = is_rootless(socket)
-            else:  # its nodes go on, whether the engine answers now or later
+            else:  # its nodes continue, whether the engine answers now or later
                 socket, rootless = record.socket, record.rootless
             machine = self._machine(rootless=rootless, plan=context.plan)
         except (NoSocket, OSError) as error:

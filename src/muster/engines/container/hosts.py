@@ -24,7 +24,7 @@ from muster.engines.container.python import provide_python
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
-from muster.engines.remote.code import RUN
+from muster.engines.remote.code import LOGS, RUN
 from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.reservations.demands import uses_gpus
@@ -55,13 +55,20 @@ class _NotPrepared(Struct, frozen=True):
     final: bool = False
 
 
+class _End(Struct, frozen=True):
+    """How a container has ended. why: a phrase. left: see `HostsOwner.gone`."""
+
+    why: str
+    left: Path | None = None
+
+
 class _Made(Struct, frozen=True):
     """What a thread has made for a slot. id: "" if it could not be made; then `why` says so."""
 
     id: str
     why: str = ""
-    #: Whether one that an earlier session had made has ended.
-    has_ended: bool = False
+    #: Of one that an earlier session had made.
+    end: _End | None = None
 
 
 class RunContainers:
@@ -270,8 +277,8 @@ class RunContainers:
         found, was_in_use = self._found.pop(slot, None), slot in self._in_use
         self._in_use.discard(slot)
         if was_in_use and found is None and self._has_started(slot):
-            why = "its container was removed while nobody drove the run"
-            self._owner.gone(slot, f"{why}{self._keep_files(slot)}")
+            end = self._ended(slot, "its container was removed while nobody drove the run")
+            self._owner.gone(slot, end.why, left=end.left)
             return
         self._making.add(slot)
         group = self._plan.group_for(self._plan.nodes[slot])
@@ -316,17 +323,16 @@ class RunContainers:
             why = ""
         if not why:
             return _Made(found.id)
-        if otherwise is None:
-            why += self._keep_files(found.slot)
+        end = self._ended(found.slot, why) if otherwise is None else None
         self._drop(found.slot, found.id)
-        return _Made("", why, has_ended=True) if otherwise is None else otherwise()
+        return _Made("", end=end) if otherwise is None else otherwise()
 
     def _take_made(self, slot: int, made: _Made) -> None:
         self._making.discard(slot)
         is_wanted = slot not in self._given_up
         self._given_up.discard(slot)
-        if made.has_ended:
-            self._owner.gone(slot, made.why)
+        if made.end is not None:
+            self._owner.gone(slot, made.end.why, left=made.end.left)
         elif made.why:
             if is_wanted:
                 self._owner.refused(slot, made.why)
@@ -388,43 +394,43 @@ class RunContainers:
             return
         self._looking.add(slot)
         self._freeing()
-        self._loop.in_thread(
-            partial(self._why_ended, slot, made), partial(self._looked, slot, made)
-        )
+        self._loop.in_thread(partial(self._find_end, slot, made), partial(self._looked, slot, made))
 
-    def _why_ended(self, slot: int, made: str) -> str:
-        """In a thread. Returns why it has ended, and is removed; "" if it runs."""
+    def _find_end(self, slot: int, made: str) -> _End | None:
+        """In a thread. Returns how it has ended, and was removed; None if it runs."""
         try:
             why = containers.why_ended(self._daemon, made)
         except CannotReach:  # the watcher notices when it can be reached again
-            return ""
-        if why:
-            why += self._keep_files(slot)
-            self._drop(slot, made)
-        return why
+            return None
+        if not why:
+            return None
+        end = self._ended(slot, why)
+        self._drop(slot, made)
+        return end
 
-    def _keep_files(self, slot: int) -> str:
-        """In any thread: keep what a node has written whose server has not left: some of it may not
-        have been copied. Returns where it is, as the rest of a sentence; "": there is nothing."""
+    def _ended(self, slot: int, why: str) -> _End:
+        """In any thread: keep what a node has written whose server has not left, as some of it may
+        not have been copied. The text says where its outputs are."""
         node = bodies.server_folder(self._context.home, self._plan.run_id, slot)
         target = self._run_dir.path / "lost" / f"{slot}-{os.urandom(3).hex()}"
+        outputs = self._run_dir.outputs.name
         try:
-            kept = containers.keep_files(
-                [node / "logs", node / RUN / self._run_dir.outputs.name], target
-            )
+            kept = containers.keep_files([node / LOGS, node / RUN / outputs], target)
         except OSError as error:
-            return f"; its files could not be kept: {error}"
-        return f"; its logs and outputs, as it left them, are in {target}" if kept else ""
+            return _End(f"{why}; its files could not be kept: {error}")
+        if outputs in kept:
+            why += f"; its outputs, as it left them, are in {target / outputs}"
+        return _End(why, target if LOGS in kept else None)
 
-    def _looked(self, slot: int, made: str, why: str) -> None:
+    def _looked(self, slot: int, made: str, end: _End | None) -> None:
         self._looking.discard(slot)
         self._freeing()
-        if not why or self._made.get(slot) != made:
+        if end is None or self._made.get(slot) != made:
             return
-        is_leaving = slot in self._leaving
+        why = "its server does not run any more" if slot in self._leaving else end.why
         del self._made[slot]
         self._forget(slot)
-        self._owner.gone(slot, "its server does not run any more" if is_leaving else why)
+        self._owner.gone(slot, why, left=end.left)
         self._freeing()
 
     def _forget(self, slot: int) -> None:

@@ -7,6 +7,7 @@ except in runs with arrays, whose nodes take turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -94,9 +95,17 @@ class HostsOwner(Protocol):
         later either, whatever is tried: the run fails."""
         ...
 
-    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
+    def gone(
+        self,
+        slot: int,
+        why: str,
+        reason: Reason = Reason.NODE_LOST,
+        *,
+        left: Path | None = None,
+    ) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
-        for people."""
+        for people. left: a folder of this machine with what the server had in its folder, as far as
+        it was saved. What is missing of the logs is taken from there."""
         ...
 
     def freeing(self, *, busy: bool) -> None:

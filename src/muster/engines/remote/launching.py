@@ -13,7 +13,7 @@ from muster.engines.base import RunContext
 from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
-from muster.engines.remote.code import RUN, WORK, CodeSource, CommandPaths, work_name
+from muster.engines.remote.code import LOGS, RUN, WORK, CodeSource, CommandPaths, work_name
 from muster.engines.remote.hosts import HostImage
 from muster.engines.remote.mounts import RemoteMounts
 from muster.engines.remote.node import RemoteNode, Stage
@@ -311,7 +311,7 @@ class Launcher:
             f"{folder}/{RUN}/outputs",
             f"{folder}/cluster",
             str(paths.tls),
-            f"{folder}/logs/{attempt}",
+            f"{folder}/{LOGS}/{attempt}",
         ]
         packed = self._code.packed
         code = None if packed is None else messages.Code(packed.sha256, folder)

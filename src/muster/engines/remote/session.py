@@ -14,7 +14,7 @@ from pathlib import Path
 from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_ends import not_started
-from muster.engines.remote.code import CodeSource
+from muster.engines.remote.code import LOGS, CodeSource
 from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
 from muster.engines.remote.contact import SupervisorId
 from muster.engines.remote.hosts import Host, Hosts, HostsOwner
@@ -135,7 +135,7 @@ class RemoteSession:
                 self._next[rank] = ref.incarnation + 1
             self._by_rank[rank].lost("the new supervisor has no contact yet")
             if status.state is NodeState.QUEUED:  # `start` is not called again
-                self._output.go_on(rank, attempt)
+                self._output.continue_logs(rank, attempt)
                 if rank in self._unfound:
                     self._why_queued[rank] = ""
                 else:
@@ -409,7 +409,14 @@ class RemoteSession:
         self._launcher.has_no_host(slot)
         self._heard_slot(slot)
 
-    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
+    def gone(
+        self,
+        slot: int,
+        why: str,
+        reason: Reason = Reason.NODE_LOST,
+        *,
+        left: Path | None = None,
+    ) -> None:
         """See `HostsOwner`."""
         owner = self._contacts.pop(slot, None)
         if owner is not None:
@@ -417,6 +424,8 @@ class RemoteSession:
         node = self._nodes[slot]
         self._mounts.gone(slot)
         self._sent.gone(slot)
+        if left is not None:
+            self._output.take_rest(node, left / LOGS)
         self._output.give_up(node, why)
         node.gone(why, reason)
         self._has_no_host(slot)

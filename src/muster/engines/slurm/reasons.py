@@ -33,7 +33,7 @@ _WAITS = {
 #: Reasons for which a job waits until somebody does something.
 _LIMITS = ("QOS", "Assoc", "MaxCpu", "MaxNode", "MaxJobs", "MaxSubmit")
 
-#: Reasons that tell nothing of what the job asks for: the queue goes on by itself.
+#: Reasons that tell nothing of what the job asks for: the queue continues by itself.
 _PASSING = ("None", "Priority", "Resources")
 #: Seconds by which the time of a start has to move to be told again: it moves with every look.
 _NEWS = 90.0

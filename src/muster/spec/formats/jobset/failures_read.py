@@ -11,7 +11,7 @@ matches other failures, and GROUP.at-once for failures that no rule matches.
 
 JobSet's rules are about Jobs. A Job that is read as an array (`job_arrays`) is a group of its own:
 a JobSet rule that restarts single Jobs restarts groups there (NAME.arrays). If its indexes have
-limits of their own, other indexes go on when one has failed, and rules apply when the group has
+limits of their own, other indexes continue when one has failed, and rules apply when the group has
 (NAME.indexes).
 """
 
