@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from muster.engines.container import bodies, containers
 from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.python import python_command
 from muster.engines.remote import plan_checks
 from muster.engines.reservations.demands import count_gpus, count_gpus_of, uses_gpus
 from muster.errors import Problem
@@ -39,6 +40,11 @@ def problems(
             text = f"all nodes together need {count_gpus(needed)}, this machine has"
             hint = "leave gpus out to run on CPUs" if not available else "use fewer nodes or GPUs"
             found.append(Problem("resources.gpus", f"{text} {available or 'none'}", hint))
+    try:
+        python_command()
+    except OSError as error:
+        text = f"engine {engine} cannot serve nodes with this Python: {error}"
+        found.append(Problem("engine", text, "run Muster with another one"))
     has = {"cpus": machine.count_cpus(), "memory": machine.count_memory()}
     for group in plan.groups:
         path = f"node_groups[{group.name}]"

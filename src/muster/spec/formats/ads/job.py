@@ -172,7 +172,9 @@ class _Reader:
 
     def _container(self) -> dict[str, Any]:
         runtime = self._runtime
-        self._notes.add("image", "is not used: programs are those of this machine")
+        self._notes.add(
+            "image", "is for engines that have images; elsewhere, programs are those of the machine"
+        )
         words = self._words("entrypoint")
         # a shell takes its script as one word
         script = words[-1:] == ["-c"] and isinstance(runtime.cmd, str)
