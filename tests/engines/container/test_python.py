@@ -9,11 +9,11 @@ from pathlib import Path
 from muster.engines.container.python import PYTHON, _loader, provide_python, python_command
 from muster.storage.home import Home
 
-#: Prints where it is, and the files that are mapped into its memory.
+#: Prints where it is, and the libraries in its memory.
 ABOUT = """\
 import ctypes, hashlib, json, lzma, os, select, socket, ssl, sqlite3, sys
 with open("/proc/self/maps") as file:
-    maps = {line.split(maxsplit=5)[5].strip() for line in file if "/" in line}
+    maps = {line.split(maxsplit=5)[5].strip() for line in file if ".so" in line}
 print(json.dumps([sys.prefix, sys.path, dict(os.environ), sorted(maps)]))
 """
 

@@ -33,6 +33,8 @@ _NODE = "node"
 #: Where containers see that of their server.
 SERVER_FOLDER = f"{FOLDER}/{_NODE}"
 _NANO = 1_000_000_000
+#: Of Python: nothing of the environment, no packages, output at once, UTF-8 whatever the locale.
+_OPTIONS = ("-I", "-S", "-u", "-X", "utf8")
 
 
 class Machine(Struct, frozen=True):
@@ -142,7 +144,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "Image": image.id,
         "User": user,
         "Env": [f"{SETTINGS}={json.dumps(told)}", *(f"{name}=" for name in preload)],
-        "Entrypoint": [*machine.start, "-I", "-S", "-u", PROGRAM, "serve", SERVER_FOLDER],
+        "Entrypoint": [*machine.start, *_OPTIONS, PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
         "WorkingDir": _folder_of_image(plan, group, image, machine),
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
