@@ -88,13 +88,20 @@ def test_the_program_of_an_image_is_explained_and_converted(tmp_path: Path) -> N
     assert "command" not in text
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("engine")
-def test_an_image_without_a_program_is_named(tmp_path: Path) -> None:
+def test_an_image_without_a_program_is_named_before_the_start(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text(f"image: {podman_service.IMAGE}\nengine: container\n")
+    why = f"image {podman_service.IMAGE} has neither ENTRYPOINT nor CMD: give a command"
+    text = f"image: {podman_service.IMAGE}\nengine: container\nfailure: {{max_restarts: 3}}\n"
+    path.write_text(text)
+    assert f"no  program: {why}" in muster("run", path, "--dry-run", code=2).stdout
     done = muster("run", path, code=1)
-    assert f"image {podman_service.IMAGE} has neither ENTRYPOINT nor CMD" in done.stderr
+    assert why in done.stderr
+    assert "another start would fail in the same way" in done.stderr
+    path.write_text(f"image: {IMAGE}\nengine: container\n")
+    shown = muster("run", path, "--dry-run", code=0).stdout
+    assert "yes program: group workers runs sh -c " in shown
+    assert shown.endswith(" entry by default\n")
 
 
 def test_an_image_needs_neither_a_python_nor_a_shell_nor_a_c_library(

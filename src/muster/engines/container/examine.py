@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from shlex import join
 
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.checks import missing_mounts
 from muster.engines.container.credentials import NoPassword, password_of
 from muster.engines.container.gpus import is_podman, way_of
-from muster.engines.container.images import look_up
+from muster.engines.container.images import image_of, look_up, why_no_program, why_unusable
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.sockets import NoSocket, find_socket, is_rootless
 from muster.engines.findings import Finding
+from muster.engines.remote.hosts import HostImage
 from muster.engines.reservations.demands import count_gpus
 from muster.node.machine import gpu_numbers
 from muster.plan.model import RunPlan
+from muster.secrets import hidden_words
 
 
 def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) -> list[Finding]:
@@ -68,14 +71,32 @@ def check_images(
     try:
         daemon = Daemon(find_socket(settings.socket, environ))
         wanted = bodies.images_of(plan, settings).items()
-        return [_image(daemon, name, pull) for name, pull in wanted]
+        found = [_image(daemon, name, pull) for name, pull in wanted]
+        return [*found, *_programs(daemon, plan, settings)]
     except (NoSocket, CannotReach, Refused) as error:
         return [Finding("engine", False, str(error))]
+
+
+def _programs(daemon: Daemon, plan: RunPlan, settings: ContainerSettings) -> Iterator[Finding]:
+    """What groups run whose images say it, as far as these are on this machine. Raises CannotReach,
+    Refused."""
+    for group in plan.groups:
+        name = bodies.image_of(group, settings)
+        if not plan.runs_image(group) or (found := look_up(daemon, name)) is None:
+            continue
+        image = image_of(found)
+        if why := why_no_program(plan, group, image, name):
+            yield Finding("program", False, why)
+        else:
+            words = HostImage(image.entrypoint, image.command).program(group)
+            yield Finding("program", True, f"group {group.name} runs {join(hidden_words(words))}")
 
 
 def _image(daemon: Daemon, name: str, pull: str) -> Finding:
     """Raises CannotReach, Refused."""
     found = look_up(daemon, name)
+    if found is not None and (why := why_unusable(name, found)):
+        return Finding("image", False, why, "name one for this machine")
     if found is not None:
         return Finding("image", True, f"{name} is on this machine ({found['Id'][:19]})")
     if name.startswith(bodies.BUILT):

@@ -18,7 +18,7 @@ from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.credentials import auth_header
 from muster.engines.container.gpus import Way, way_of
-from muster.engines.container.images import NoImage, find_image
+from muster.engines.container.images import NoImage, find_image, why_no_program
 from muster.engines.container.program import provide_program
 from muster.engines.container.python import provide_python
 from muster.engines.container.record import Image, Record, record_file
@@ -243,9 +243,14 @@ class RunContainers:
         settings, environ = self._machine.settings, self._context.environ
         wanted = bodies.images_of(self._plan, settings).items()
         login = partial(auth_header, environ=environ, registry=settings.registry)
-        return {
+        found = {
             name: find_image(self._daemon, name, pull, login, self._say) for name, pull in wanted
         }
+        for group in self._plan.groups:
+            name = bodies.image_of(group, settings)
+            if why := why_no_program(self._plan, group, found[name], name):
+                raise NoImage(why, final=True)
+        return found
 
     def _say(self, why: str) -> None:
         """In a thread: the slots that wait are waiting for this."""

@@ -10,6 +10,7 @@ from typing import Any
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.credentials import NoPassword, registry_of
 from muster.engines.container.record import Image
+from muster.plan.model import GroupPlan, RunPlan
 
 #: Seconds without a sign of a registry.
 _PULL_TIMEOUT = 300.0
@@ -62,11 +63,27 @@ def find_image(
         found = look_up(daemon, name)
         if found is None:
             raise NoImage(f"image {name} was pulled, but is not on this machine", final=True)
+    if why := why_unusable(name, found):
+        raise NoImage(why, final=True)
+    return image_of(found)
+
+
+def why_unusable(name: str, found: Mapping[str, Any]) -> str:
+    """Why an image cannot be used on this machine: a sentence; "" if it can. found: as from
+    `look_up`."""
     own = _ARCHITECTURES.get(platform.machine(), platform.machine())
     if (made_for := found.get("Architecture") or own) != own:
-        text = f"image {name} is for {made_for}, and this machine is {own}"
-        raise NoImage(text, final=True)
-    return _image(found)
+        return f"image {name} is for {made_for}, and this machine is {own}"
+    return ""
+
+
+def why_no_program(plan: RunPlan, group: GroupPlan, image: Image, name: str) -> str:
+    """Why a group cannot run the program of its image: a sentence; "" if it can, or does not."""
+    if not plan.runs_image(group) or image.entrypoint or image.command:
+        return ""
+    if group.command or group.args or group.node_args:
+        return ""
+    return f"image {name} has neither ENTRYPOINT nor CMD: give a command"
 
 
 def look_up(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
@@ -81,7 +98,8 @@ def look_up(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
     return found
 
 
-def _image(found: Mapping[str, Any]) -> Image:
+def image_of(found: Mapping[str, Any]) -> Image:
+    """What is kept of an image. found: as from `look_up`."""
     config = found.get("Config") or {}
     env = dict(one.partition("=")[::2] for one in config.get("Env") or ())
     return Image(
