@@ -115,6 +115,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
 def _use_image_of(folder: str, after: list[str] | None, options: dict[str, Any]) -> None:
     """Build an image, unless this is a dry run, and have the run use it."""
+    import os
     from functools import partial
     from pathlib import Path
 
@@ -122,7 +123,9 @@ def _use_image_of(folder: str, after: list[str] | None, options: dict[str, Any])
 
     options["engine"] = options["engine"] or "container"
     say = partial(echo, err=True)
-    image = build_image(options["engine"], Path(folder), say, only_name=options["dry_run"])
+    image = build_image(
+        options["engine"], Path(folder), os.environ, say, only_name=options["dry_run"]
+    )
     if options["target"] is None and not after:
         options["image"] = image  # whose own program runs
     options["sets"] = [*options["sets"], f"image={image}"]

@@ -74,7 +74,7 @@ def image_problems(engine: Engine, spec: JobSpec, plan: RunPlan) -> Iterator[Pro
     if engine.capabilities.images or spec.artifact is not None or spec.git is not None:
         return
     for group in plan.groups:
-        if group.role.program and group.command is None:
+        if group.role.program and group.command is None and group.image is not None:
             text = (
                 f"only image {group.image} knows what runs, and engine {engine.name} has no images"
             )

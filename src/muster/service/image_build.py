@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from muster.engines.container.engine import ContainerEngine
@@ -13,15 +12,20 @@ from muster.storage.home import default_home
 
 
 def build_image(
-    engine: str, folder: Path, say: Callable[[str], None], *, only_name: bool = False
+    engine: str,
+    folder: Path,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    only_name: bool = False,
 ) -> str:
-    """Build an image, unless it is there. Returns its name. only_name: build none. say: gets lines
-    on the progress. Raises InvalidInput, EngineError."""
+    """Build an image, unless it is there. Returns its name. environ: the submitter's. say: gets
+    lines on the progress. only_name: build none. Raises InvalidInput, EngineError."""
     found = engine_named(engine, default_home())
     if not isinstance(found, ContainerEngine):
         text = f"engine {engine} builds no images"
         raise InvalidInput(Problem("--build", text, "use --engine container"))
     source = found.image_source(folder)
     if not only_name:
-        found.build(source, os.environ, say)
+        found.build(source, environ, say)
     return source.image
