@@ -99,10 +99,12 @@ def container() -> None:
         try:
             podman_service.add_engine(home, service)
             service.podman("network", "create", "bench")
-            mounts = [f"--volume={one}" for one in podman_service.machine_mounts()]
+            folders = [one.removesuffix(":ro") for one in podman_service.machine_mounts()]
+            mounts = [f"--volume={one}:{one}:ro" for one in folders]
             words = ["run", "--rm", "--network=bench", *mounts, podman_service.IMAGE]
             one = shlex.join(service.argv(*words, PYTHON, "-c", "pass"))
-            script = f"for i in $(seq {NODES}); do {one} & done; wait"
+            each = "for pid in $(jobs -p); do wait $pid || exit 1; done"
+            script = f"for i in $(seq {NODES}); do {one} & done; {each}"
             compare(
                 f"containers, {NODES} nodes, `python -c pass`",
                 {
