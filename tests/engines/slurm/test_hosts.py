@@ -11,7 +11,9 @@ import pytest
 
 from muster.engines.remote.contact import Arrivals
 from muster.engines.slurm.client import Job
-from muster.engines.slurm.hosts import SlurmHosts, _Slot
+from muster.engines.slurm.hosts import SlurmHosts
+from muster.engines.slurm.jobs import Jobs
+from muster.engines.slurm.nodes import Nodes, Slot
 from muster.engines.slurm.record import Allocation, Record
 from muster.lifecycle.status import Reason
 
@@ -34,14 +36,15 @@ def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
     made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
     made.now = 100.0
-    made._loop = SimpleNamespace(now=lambda: made.now)
-    made._owner, made._closed, made._over, made._components = Owner(), False, False, {}
-    made._watcher = SimpleNamespace(forget=lambda *_: None)
-    made._folder, made._file, made._next = tmp_path, tmp_path / "record", 1
-    made._told, made._waiting, made._looked = {}, {}, set()
-    made._record, made._is_unwritten = Record(str(tmp_path)), False
-    made._allocations = {0: Allocation(0, (0, 1), 7)}
-    made._slots = {slot: _Slot(0, Arrivals()) for slot in (0, 1)}
+    made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
+    loop: Any = SimpleNamespace(now=lambda: made.now)
+    made._jobs = jobs = Jobs.__new__(Jobs)
+    jobs._watcher = SimpleNamespace(forget=lambda *_: None)  # type: ignore[assignment]
+    jobs._file, jobs._next, jobs._components = tmp_path / "record", 1, {}
+    jobs._record, jobs._is_unwritten, jobs._closed = Record(str(tmp_path)), False, False
+    jobs._allocations = {0: Allocation(0, (0, 1), 7)}
+    made._nodes = Nodes(loop, made._owner, jobs, SimpleNamespace())  # type: ignore[arg-type]
+    made._nodes._slots = {slot: Slot(0, Arrivals()) for slot in (0, 1)}
     return made
 
 
@@ -54,21 +57,21 @@ def test_nodes_with_contact_are_not_gone(hosts: Any) -> None:
 
 
 def test_nodes_without_contact_are_gone_after_a_while(hosts: Any) -> None:
-    hosts._slots[1].lost_at = 99.0
+    hosts._nodes._slots[1].lost_at = 99.0
     hosts._seen(0, [])
     assert hosts._owner.told == []
     hosts.now = 110.0
     hosts._seen(0, [])
     assert hosts._owner.told == [(1, UNKNOWN)]
-    assert hosts._allocations[0].slots == (0,)
+    assert hosts._jobs._allocations[0].slots == (0,)
 
 
 def test_a_job_without_any_contact_is_gone(hosts: Any) -> None:
-    for slot in hosts._slots.values():
+    for slot in hosts._nodes._slots.values():
         slot.lost_at = 80.0
     hosts._seen(0, [])
     assert hosts._owner.told == [(0, UNKNOWN), (1, UNKNOWN)]
-    assert hosts._allocations == {}
+    assert hosts._jobs._allocations == {}
 
 
 def waiting(reason: str, start: str = "", number: int = 7) -> Job:
@@ -76,7 +79,7 @@ def waiting(reason: str, start: str = "", number: int = 7) -> Job:
 
 
 def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
-    hosts._slots = {0: _Slot(0), 1: _Slot(0, Arrivals())}
+    hosts._nodes._slots = {0: Slot(0), 1: Slot(0, Arrivals())}
     hosts._seen(0, [waiting("None")])
     assert hosts._owner.told == []  # most start soon
     hosts._seen(0, [waiting("None")])
@@ -96,10 +99,10 @@ def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> Non
     """Slurm may have given the id to a job of others."""
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
     (tmp_path / "scancel").chmod(0o755)
-    hosts._plan = SimpleNamespace(run_id="r1")
-    hosts._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    hosts._steps = []
-    hosts._cancel(hosts._allocations[0])
-    (step,) = hosts._steps
+    hosts._jobs._plan = SimpleNamespace(run_id="r1")
+    hosts._jobs._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    hosts._jobs._commands = []
+    hosts._jobs.cancel(hosts._jobs._allocations[0])
+    (step,) = hosts._jobs._commands
     assert step.wait(timeout=60) == 0
     assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"

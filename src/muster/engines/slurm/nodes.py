@@ -1,0 +1,223 @@
+"""The nodes of one run in its jobs: which slot has which, with which there is contact, and which
+are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from muster.engines.loop import RunLoop
+from muster.engines.remote.contact import Arrivals
+from muster.engines.remote.dialing import Dialing
+from muster.engines.remote.hosts import Host, HostsOwner
+from muster.engines.slurm.client import Job
+from muster.engines.slurm.jobs import Jobs
+from muster.engines.slurm.record import Allocation
+from muster.engines.slurm.run_folder import RunFolder
+from muster.lifecycle.status import Reason
+
+if TYPE_CHECKING:
+    from muster.node.connection import Connection
+
+#: Seconds without contact after which a node server is started again where it was, if Slurm says
+#: that its node is still the run's.
+_RESTART_AFTER = 5.0
+#: Seconds without contact after which a node is gone whose job Slurm does not know.
+_GONE_AFTER = 10.0
+#: What a node is called whose name is not known.
+_UNNAMED = "its node"
+
+
+class Slot(Struct):
+    """A slot that has a node, or waits for one."""
+
+    allocation: int
+    #: Where its connections are passed on to; None until it has a node.
+    arrivals: Arrivals | None = None
+    #: When contact was lost (see `RunLoop.now`); None: there is contact.
+    lost_at: float | None = None
+    #: Whether its server was started again since contact was lost.
+    restarted: bool = False
+
+
+class Nodes:
+    """The slots of a run that have nodes, or wait for them. Their owner learns what happens."""
+
+    def __init__(self, loop: RunLoop, owner: HostsOwner, jobs: Jobs, folder: RunFolder) -> None:
+        self._loop, self._owner, self._jobs, self._folder = loop, owner, jobs, folder
+        self._slots: dict[int, Slot] = {}
+        self._dialing: Dialing | None = None
+
+    def listen(self, dialing: Dialing) -> None:
+        """Nodes can dial from now on."""
+        self._dialing = dialing
+
+    # --- slots
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._slots
+
+    def expect(self, slot: int, number: int) -> None:
+        """A slot waits for a node of an allocation."""
+        assert self._dialing is not None
+        self._slots[slot] = Slot(number)
+        self._dialing.of(slot).take = partial(self._arrived, slot)
+
+    def place_found(self, slot: int, one: Allocation) -> None:
+        """A slot has a node since an earlier session; there is no contact yet."""
+        self._place(slot, one.hosts.get(slot) or _UNNAMED)
+        self._slots[slot].lost_at = self._loop.now()
+
+    def give_up(self, slot: int) -> None:
+        """A slot needs no node any more."""
+        self._slots.pop(slot, None)
+        if self._dialing is not None:
+            self._dialing.of(slot).take = None
+        self._folder.remove_settings(slot)
+
+    def waiting(self, slots: Sequence[int] | None = None) -> list[int]:
+        """The slots that wait for a node. slots: those to choose from; None: all."""
+        return [
+            slot
+            for slot in (self._slots if slots is None else slots)
+            if slot in self._slots and self._slots[slot].arrivals is None
+        ]
+
+    def has_any(self, one: Allocation) -> bool:
+        """Whether a slot of an allocation has a node."""
+        slots = (self._slots.get(slot) for slot in one.slots)
+        return any(slot is not None and slot.arrivals is not None for slot in slots)
+
+    def may_be_left(self, one: Allocation) -> bool:
+        """Whether nodes are left of a job that Slurm does not know: it may have lost its state.
+        Those without contact are given up after a while."""
+        alive: list[int] = []
+        gone: list[int] = []
+        for slot in one.slots:
+            known = self._slots.get(slot)
+            if known is None or known.arrivals is None:
+                continue
+            at = known.lost_at
+            is_gone = at is not None and self._loop.now() >= at + _GONE_AFTER
+            (gone if is_gone else alive).append(slot)
+        if alive:
+            for slot in gone:
+                self._lose(slot, f"Slurm does not know job {one.job} any more")
+        return bool(alive)
+
+    def end(self, one: Allocation, why: str, reason: Reason, *, logs: bool = False) -> None:
+        """No process of an allocation is left. logs: whether what it has written last says why a
+        slot has got no node."""
+        for slot in one.slots:
+            known = self._slots.pop(slot, None)
+            if known is None:
+                continue
+            if known.arrivals is not None:
+                self._owner.gone(slot, why, reason)
+            else:
+                log = self._folder.last_words(slot, one.number) if logs else ""
+                self._owner.refused(slot, f"{why}: {log}" if log else why)
+
+    # --- lost nodes
+
+    def look_at(self, one: Allocation, jobs: Sequence[Job]) -> None:
+        """A job runs: find out which of its nodes it has lost."""
+        alive = {name for job in jobs for name in job.nodes}
+        for slot in one.slots:
+            known, host = self._slots.get(slot), one.hosts.get(slot)
+            if known is None or known.lost_at is None or host is None:
+                continue
+            if host not in alive:
+                text = f"node {host} was lost, and Slurm job {one.job} goes on without it"
+                self._lose(slot, text)
+            elif not known.restarted and self._loop.now() >= known.lost_at + _RESTART_AFTER:
+                known.restarted = True
+                self._start_server(one, slot, host)
+        self._unwatch_if_reached(one.number)
+
+    def _lose(self, slot: int, why: str) -> None:
+        one = self._jobs.get(self._slots.pop(slot).allocation)
+        assert one is not None
+        self._jobs.leave(one, slot)
+        self._owner.gone(slot, why)
+
+    def use_spare(self, slot: int) -> bool:
+        """Start the server of a slot on a node of a running job that nobody uses, if there is one
+        that fits."""
+        need = self._jobs.parts([slot])
+        for one in self._jobs:
+            parts = self._jobs.parts([*one.slots, slot])
+            jobs = self._jobs.components(one)
+            if len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
+                continue
+            for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
+                free = [name for name in job.nodes if name not in one.hosts.values()]
+                if slot in part.slots and free and part.flags == need[0].flags:
+                    self._add(one, slot, free[0])
+                    return True
+        return False
+
+    def _add(self, one: Allocation, slot: int, host: str) -> None:
+        """Have a running job serve one more slot, on a node of it that nobody uses."""
+        assert self._dialing is not None
+        one = self._jobs.add_slot(one, slot, host)
+        self.expect(slot, one.number)
+        self._folder.write_settings(slot, self._dialing)
+        self._start_server(one, slot, host)
+        self._jobs.watch(one)
+
+    def _start_server(self, one: Allocation, slot: int, host: str) -> None:
+        self._jobs.start_server(one, slot, host, self._folder.node_script)
+
+    # --- what node servers do
+
+    def _arrived(self, slot: int, connection: Connection) -> None:
+        """The server of a slot has dialed. Raises Refusal."""
+        known = self._slots[slot]
+        hello = connection.hello or {}
+        name = str(hello.get("host", ""))[:255] or _UNNAMED
+        one = self._jobs.get(known.allocation)
+        assert one is not None
+        self._jobs.found_host(one, slot, name)
+        if known.arrivals is None:
+            self._place(slot, name)
+        arrivals = known.arrivals
+        if arrivals is None or arrivals.take is None:
+            from muster.node.greeting import Refusal
+
+            raise Refusal("the supervisor does not expect this node now")
+        arrivals.take(connection)
+        known.lost_at, known.restarted = None, False
+        self._unwatch_if_reached(known.allocation)
+
+    def _unwatch_if_reached(self, number: int) -> None:
+        """Look at a job no more when there is contact with all of its nodes."""
+        one = self._jobs.get(number)
+        if one is None:
+            return
+        slots = [self._slots.get(slot) for slot in one.slots]
+        if all(slot is not None and slot.arrivals and slot.lost_at is None for slot in slots):
+            self._jobs.unwatch(one)
+
+    def _place(self, slot: int, name: str) -> None:
+        known = self._slots[slot]
+        known.arrivals = Arrivals()
+        host = Host(
+            known.arrivals,
+            name,
+            python=self._folder.python,
+            compress=True,
+            lost=partial(self._lost, slot),
+        )
+        self._owner.placed(slot, host)
+
+    def _lost(self, slot: int) -> None:
+        """Contact with a node is lost: Slurm may know why."""
+        known = self._slots.get(slot)
+        if known is not None:
+            if known.lost_at is None:
+                known.lost_at = self._loop.now()
+            self._jobs.look_soon(known.allocation)
