@@ -110,7 +110,8 @@ def test_what_has_not_changed_is_told_once(reason: str, start: str, news: bool) 
     [
         ("TIMEOUT", Reason.DEADLINE, "Slurm job 7 reached its time limit"),
         ("OUT_OF_MEMORY", Reason.OUT_OF_MEMORY, "Slurm job 7 exceeded its memory"),
-        ("PREEMPTED", Reason.NODE_LOST, "Slurm job 7 was preempted"),
+        ("PREEMPTED", Reason.PREEMPTED, "Slurm job 7 was preempted"),
+        ("CANCELLED", Reason.CANCELED, "Slurm job 7 was canceled in Slurm"),
         ("NODE_FAIL", Reason.NODE_LOST, "Slurm job 7 lost a node"),
         ("SOMETHING_NEW", Reason.NODE_LOST, "Slurm job 7 is SOMETHING_NEW"),
         (None, Reason.NODE_LOST, "Slurm does not know job 7 any more"),

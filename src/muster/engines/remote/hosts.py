@@ -42,6 +42,10 @@ class Host(Struct, frozen=True):
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
+    #: Called when the server says that the infrastructure has had it end, with its node. The engine
+    #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
+    #: is reported at once, as a lost node.
+    terminated: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:

@@ -456,6 +456,8 @@ class RemoteSession:
             if isinstance(message, messages.Launched) and message.node is not None:
                 self._meet(owner, message, NodeRef(*message.node))
             node = owner.node
+            if self._is_terminated(owner, message):
+                continue
             was_done, before = node.program_done, node.stage
             node.receive(message)
             if node.stage is not before:
@@ -468,6 +470,17 @@ class RemoteSession:
             if node.program_done and not was_done:  # said again, it would hold failures back
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
+
+    def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
+        """Whether the infrastructure has ended a node, and is asked why: its end follows."""
+        terminated = owner.host.terminated
+        if terminated is None or not isinstance(message, messages.Ended) or not message.terminated:
+            return False
+        node = owner.node
+        if message.incarnation != node.number or node.to_end or not node.running:
+            return False
+        terminated()
+        return True
 
     def _note(self, *nodes: RemoteNode) -> None:
         """Something is new of these nodes: the next step is about them."""

@@ -65,6 +65,9 @@ class Job(Struct, frozen=True):
     start: str
     nodes: tuple[str, ...]
     reason: str
+    #: Whether it was preempted, also if it has ended by itself before it had to. Only known of jobs
+    #: in `details_of`.
+    preempted: bool = False
 
     @property
     def over(self) -> bool:
@@ -104,6 +107,37 @@ def jobs_with_ids(ids: Collection[int], environ: Mapping[str, str]) -> list[Job]
         if "Invalid job id" in str(error):
             return []
         raise
+
+
+def details_of(number: int, environ: Mapping[str, str]) -> list[Job]:
+    """The components of a job that Slurm knows, with what squeue does not say. Raises CannotRun."""
+    try:
+        return parse_details(run(("scontrol", "--oneliner", "show", "job", str(number)), environ))
+    except CannotRun as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+
+
+def parse_details(text: str) -> list[Job]:
+    """The jobs in the output of `scontrol --oneliner show job`."""
+    found = []
+    for line in text.splitlines():
+        facts = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+        if (number := facts.get("JobId", "")).isdigit():
+            found.append(
+                Job(
+                    int(number),
+                    int(facts.get("HetJobId") or number),
+                    facts.get("JobName", ""),
+                    facts.get("JobState", ""),
+                    facts.get("StartTime", ""),
+                    tuple(expand(facts.get("NodeList", ""))),
+                    facts.get("Reason", ""),
+                    preempted=facts.get("PreemptTime", "None") != "None",
+                )
+            )
+    return found
 
 
 def jobs_of_run(run_id: str, environ: Mapping[str, str]) -> list[Job]:

@@ -20,7 +20,7 @@ from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.nodes import Nodes
 from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import provide_program
-from muster.engines.slurm.reasons import how_it_ended
+from muster.engines.slurm.reasons import how_it_ended, why_it_ends, worst
 from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
 from muster.engines.slurm.waiting import Waiting
@@ -260,10 +260,13 @@ class SlurmHosts:
         if isinstance(answer, CannotRun):
             if not self._nodes.has_any(one):
                 self._say_queued(one, f"Slurm does not answer: {answer}")
+            self._nodes.end_unexplained(one, ending=True)
         elif not answer and self._nodes.may_be_left(one):
             return  # the watcher looks again after a pause, and when contact is lost
-        elif not answer or all(job.over for job in answer):
+        elif not answer:
             self._ended(one, answer)
+        elif all(job.over for job in answer) or self._nodes.terminated(one):
+            self._jobs.explain(one, partial(self._explained, number))
         elif any(job.waits for job in answer):
             self._waits(one, answer)
         else:
@@ -287,11 +290,25 @@ class SlurmHosts:
         if waiting := self._nodes.waiting(one.slots):
             self._owner.queued(waiting, why)
 
+    def _explained(self, number: int, jobs: Sequence[Job] | CannotRun) -> None:
+        """Slurm was asked how a job has ended, or why some of its nodes were told to."""
+        one = self._jobs.get(number)
+        assert one is not None and one.job is not None
+        if isinstance(jobs, CannotRun):
+            self._nodes.end_unexplained(one, ending=True)  # the watcher looks again after a pause
+        elif all(job.over for job in jobs):
+            self._ended(one, jobs)
+        elif known := why_it_ends(one.job, jobs):
+            reason, why = known
+            self._nodes.end_terminated(one, why, reason)
+        else:
+            ending = any(job.state == "COMPLETING" for job in jobs)
+            self._nodes.end_unexplained(one, ending=ending)
+
     def _ended(self, one: Allocation, jobs: Sequence[Job]) -> None:
         """A job has ended, and all of its processes."""
         assert one.job is not None
-        worst = next((job for job in jobs if job.state != "COMPLETED"), None)
-        reason, why = how_it_ended(one.job, worst or next(iter(jobs), None))
+        reason, why = how_it_ended(one.job, worst(jobs))
         self._end(one, why, reason, logs=True)
 
     def _end(

@@ -23,6 +23,7 @@ from muster.engines.slurm.client import (
     cancel,
     cancel_words,
     client_environ,
+    details_of,
     jobs_of_run,
     submit,
 )
@@ -281,6 +282,24 @@ class Jobs:
         if not isinstance(answer, CannotRun):
             self._components[number] = answer
         self._seen(number, answer)
+
+    def explain(self, one: Allocation, done: Callable[[Sequence[Job] | CannotRun], object]) -> None:
+        """Ask Slurm how a job has ended, or why it is ending, in a thread. done: gets its
+        components with details, unless it was dropped meanwhile."""
+        assert one.job is not None
+        number, environ, name = one.job, self._environ, None if one.lent else self.name(one.number)
+
+        def work() -> Sequence[Job] | CannotRun:
+            try:
+                return [job for job in details_of(number, environ) if name in (None, job.name)]
+            except CannotRun as error:
+                return error
+
+        def answered(answer: Sequence[Job] | CannotRun) -> None:
+            if one.number in self._allocations and not self._closed:
+                done(answer)
+
+        self._loop.in_thread(work, answered)
 
     def components(self, one: Allocation) -> Sequence[Job]:
         """The components of a job, as Slurm said last; empty if it has not."""

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _RESTART_AFTER = 5.0
 #: Seconds without contact after which a node is gone whose job Slurm does not know.
 _GONE_AFTER = 10.0
+#: Seconds after which the end of a node that was told to end is reported, though Slurm does not
+#: say why: while its job goes on, and while that ends or Slurm does not answer.
+_UNEXPLAINED_AFTER, _UNANSWERED_AFTER = 10.0, 60.0
+_UNEXPLAINED = "its node server was told to end, and Slurm does not say why"
 #: What a node is called whose name is not known.
 _UNNAMED = "its node"
 
@@ -41,6 +45,8 @@ class Slot(Struct):
     lost_at: float | None = None
     #: Whether its server was started again since contact was lost.
     restarted: bool = False
+    #: When its server said that it was told to end; None: it did not.
+    terminated_at: float | None = None
 
 
 class Nodes:
@@ -121,6 +127,31 @@ class Nodes:
                 log = self._folder.last_words(slot, one.number) if logs else ""
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 
+    # --- nodes that Slurm has told to end
+
+    def terminated(self, one: Allocation) -> list[int]:
+        """The slots of an allocation whose nodes have ended as they were told to, which was not
+        reported yet."""
+        return [
+            slot
+            for slot in one.slots
+            if slot in self._slots and self._slots[slot].terminated_at is not None
+        ]
+
+    def end_terminated(self, one: Allocation, why: str, reason: Reason) -> None:
+        """It is known why they were told to end."""
+        for slot in self.terminated(one):
+            self._lose(slot, why, reason)
+
+    def end_unexplained(self, one: Allocation, *, ending: bool) -> None:
+        """It is not known why they were told to end; after a while, that is reported. ending:
+        whether their job is, or Slurm does not answer, so that this may become known."""
+        limit = _UNANSWERED_AFTER if ending else _UNEXPLAINED_AFTER
+        for slot in self.terminated(one):
+            at = self._slots[slot].terminated_at
+            if at is not None and self._loop.now() >= at + limit:
+                self._lose(slot, _UNEXPLAINED)
+
     # --- lost nodes
 
     def look_at(self, one: Allocation, jobs: Sequence[Job]) -> None:
@@ -130,6 +161,8 @@ class Nodes:
             known, host = self._slots.get(slot), one.hosts.get(slot)
             if known is None or known.lost_at is None or host is None:
                 continue
+            if known.terminated_at is not None:
+                continue  # its end is about to be explained
             if host not in alive:
                 text = f"node {host} was lost, and Slurm job {one.job} goes on without it"
                 self._lose(slot, text)
@@ -138,11 +171,11 @@ class Nodes:
                 self._start_server(one, slot, host)
         self._unwatch_if_reached(one.number)
 
-    def _lose(self, slot: int, why: str) -> None:
+    def _lose(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         one = self._jobs.get(self._slots.pop(slot).allocation)
         assert one is not None
         self._jobs.leave(one, slot)
-        self._owner.gone(slot, why)
+        self._owner.gone(slot, why, reason)
 
     def use_spare(self, slot: int) -> bool:
         """Start the server of a slot on a node of a running job that nobody uses, if there is one
@@ -199,7 +232,8 @@ class Nodes:
         if one is None:
             return
         slots = [self._slots.get(slot) for slot in one.slots]
-        if all(slot is not None and slot.arrivals and slot.lost_at is None for slot in slots):
+        reached = all(slot and slot.arrivals and slot.lost_at is None for slot in slots)
+        if reached and not self.terminated(one):
             self._jobs.unwatch(one)
 
     def _place(self, slot: int, name: str) -> None:
@@ -211,8 +245,16 @@ class Nodes:
             python=self._folder.python,
             compress=True,
             lost=partial(self._lost, slot),
+            terminated=partial(self._terminated, slot),
         )
         self._owner.placed(slot, host)
+
+    def _terminated(self, slot: int) -> None:
+        """A node has ended as its server was told to: Slurm knows why."""
+        known = self._slots.get(slot)
+        if known is not None:
+            known.terminated_at = self._loop.now()
+            self._jobs.look_soon(known.allocation)
 
     def _lost(self, slot: int) -> None:
         """Contact with a node is lost: Slurm may know why."""
