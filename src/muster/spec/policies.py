@@ -220,7 +220,8 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How nodes save a checkpoint before the run is suspended or reaches its maximum runtime."""
+    """How nodes save a checkpoint before the run is suspended or reaches its maximum runtime, or a
+    job of Slurm its time limit."""
 
     signal: SignalName = "SIGUSR1"
     """Signal that is sent to them."""

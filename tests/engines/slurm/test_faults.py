@@ -179,7 +179,8 @@ def test_a_job_that_was_canceled_does_not_come_back(cluster: SlurmCluster, own_h
 
 
 #: Counts until it is told to end, and does so with exit code 0, as if it had saved its work.
-POLITE = "trap 'echo told; exit 0' TERM; while :; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+COUNT = "while :; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+POLITE = f"trap 'echo told; exit 0' TERM; {COUNT}"
 
 
 def test_a_run_that_was_preempted_gets_another_job(cluster: SlurmCluster, own_home: Path) -> None:
@@ -298,6 +299,24 @@ def test_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home, "--set", "slurm.time=1")
     cause = run.until_state("FAILED")["cause"]
     assert cause["reason"] == "deadline" and "reached its time limit" in cause["message"]
+
+
+@pytest.mark.slow
+def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
+    save = "trap 'echo saved; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=20s", "failure.max_restarts=1")
+    words = [word for option in options for word in ("--set", option)]
+    run = Counting(own_home, *words, script=f"{save}{COUNT}")
+    run.until_lines()
+    first = run.job(cluster)
+    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.5)
+    cause = run.status()["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+    for rank in range(2):
+        assert "saved" in (run.folder / f"logs/0/workers-{rank}.out").read_text()
+    run.until_lines(attempt=1)
+    assert run.job(cluster) != first
+    muster("cancel", run.name)
 
 
 def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path) -> None:

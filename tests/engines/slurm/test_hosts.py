@@ -15,6 +15,7 @@ from muster.engines.slurm.hosts import SlurmHosts
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.nodes import Nodes, Slot
 from muster.engines.slurm.record import Allocation, Record
+from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
 
 
@@ -43,7 +44,9 @@ def hosts(tmp_path: Path) -> Any:
     jobs._file, jobs._next, jobs._components = tmp_path / "record", 1, {}
     jobs._record, jobs._is_unwritten, jobs._closed = Record(str(tmp_path)), False, False
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
-    made._nodes = Nodes(loop, made._owner, jobs, SimpleNamespace())  # type: ignore[arg-type]
+    jobs._dropped = made._dropped
+    made._limits = limits = TimeLimits(loop, None, print, print)
+    made._nodes = Nodes(loop, made._owner, jobs, SimpleNamespace(), limits)  # type: ignore[arg-type]
     made._nodes._slots = {slot: Slot(0, Arrivals()) for slot in (0, 1)}
     return made
 

@@ -42,7 +42,8 @@ class Host(Struct, frozen=True):
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
-    #: Called when the server says that the infrastructure has had it end, with its node. The engine
+    #: Called when the server says that the infrastructure has had it end, with its node, or that a
+    #: node has ended that was told to save (`HostsOwner.expiring`). The engine
     #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
     #: is reported at once, as a lost node.
     terminated: Callable[[], None] | None = None
@@ -82,6 +83,12 @@ class HostsOwner(Protocol):
     def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people."""
+        ...
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """The infrastructure is about to end the nodes of these slots: have their programs save, as
+        before a suspension (`Policy.checkpoint`). However they end, `Host.terminated` is called
+        then, and the engine says why with `gone`."""
         ...
 
     def freeing(self, *, busy: bool) -> None:

@@ -120,6 +120,7 @@ class RemoteSession:
             self._add_events,
         )
         self._closing = self._closed = False
+        self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
         self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
@@ -414,6 +415,7 @@ class RemoteSession:
         owner = self._contacts.pop(slot, None)
         if owner is not None:
             self._end_contact(owner)
+        self._expiring.discard(slot)
         node = self._nodes[slot]
         self._mounts.gone(slot)
         self._sent.gone(slot)
@@ -471,10 +473,21 @@ class RemoteSession:
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
 
+    def expiring(self, slots: Sequence[int]) -> None:
+        """See `HostsOwner`."""
+        checkpoint = self._policy.checkpoint
+        for slot in slots:
+            self._expiring.add(slot)
+            if checkpoint is not None:
+                self._nodes[slot].signal(checkpoint.signal)
+        self._note(*(self._nodes[slot] for slot in slots))
+
     def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
         """Whether the infrastructure has ended a node, and is asked why: its end follows."""
         terminated = owner.host.terminated
-        if terminated is None or not isinstance(message, messages.Ended) or not message.terminated:
+        if terminated is None or not isinstance(message, messages.Ended):
+            return False
+        if not message.terminated and owner.slot not in self._expiring:
             return False
         node = owner.node
         if message.incarnation != node.number or node.to_end or not node.running:

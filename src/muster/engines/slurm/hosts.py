@@ -23,6 +23,7 @@ from muster.engines.slurm.program import provide_program
 from muster.engines.slurm.reasons import how_it_ended, why_it_ends, worst
 from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
+from muster.engines.slurm.time_limits import TimeLimits
 from muster.engines.slurm.waiting import Waiting
 from muster.lifecycle.status import Reason
 
@@ -38,9 +39,12 @@ class SlurmHosts:
     ) -> None:
         self._context, self._profile = context, profile
         self._loop, self._owner = loop, owner
-        self._jobs = Jobs(context, profile, loop, self._seen)
+        self._jobs = Jobs(context, profile, loop, self._seen, self._dropped)
         self._folder = RunFolder(self._jobs.folder, context, profile)
-        self._nodes = Nodes(loop, owner, self._jobs, self._folder)
+        checkpoint = context.plan.policy.checkpoint
+        grace = None if checkpoint is None else checkpoint.grace
+        self._limits = TimeLimits(loop, grace, self._jobs.look_soon, self._warn)
+        self._nodes = Nodes(loop, owner, self._jobs, self._folder, self._limits)
         self._waiting: dict[int, Waiting] = {}  # allocation -> what the owner was told of its queue
         #: Slots whose nodes were found alive, and are not placed yet.
         self._in_use = set(slots_in_use(context))
@@ -217,6 +221,7 @@ class SlurmHosts:
         self._closed = True
         for pause in self._pauses:
             pause.close()
+        self._limits.close()
         self._jobs.close()
         if self._dialing is not None:
             self._dialing.close()
@@ -270,7 +275,18 @@ class SlurmHosts:
         elif any(job.waits for job in answer):
             self._waits(one, answer)
         else:
+            self._limits.see(number, answer)
             self._nodes.look_at(one, answer)
+
+    def _dropped(self, number: int) -> None:
+        """An allocation does not exist any more."""
+        self._limits.forget(number)
+        self._waiting.pop(number, None)
+
+    def _warn(self, number: int) -> None:
+        """A job is about to reach its time limit."""
+        if (one := self._jobs.get(number)) is not None:
+            self._nodes.warn(one)
 
     def _waits(self, one: Allocation, jobs: Sequence[Job]) -> None:
         if self._over:
@@ -316,5 +332,4 @@ class SlurmHosts:
     ) -> None:
         """No process of a job is left, or none was started."""
         self._jobs.drop(one)
-        self._waiting.pop(one.number, None)
         self._nodes.end(one, why, reason, logs=logs)

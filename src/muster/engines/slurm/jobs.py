@@ -37,7 +37,8 @@ class Jobs:
     """The jobs of a run, by the numbers of their allocations. Raises OSError if those of an earlier
     session are not known.
 
-    seen: gets the number of an allocation that is watched, and what Slurm says of its job.
+    seen: gets the number of an allocation that is watched, and what Slurm says of its job. dropped:
+    gets that of one that does not exist any more.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Jobs:
         profile: SlurmProfile,
         loop: RunLoop,
         seen: Callable[[int, Sequence[Job] | CannotRun], object],
+        dropped: Callable[[int], object],
     ) -> None:
         self._plan, self._options = context.plan, profile.options
-        self._loop, self._seen = loop, seen
+        self._loop, self._seen, self._dropped = loop, seen, dropped
         self._environ = dict(context.environ)
         self._file = context.home.run_dir(self._plan.run_id).path / RECORD
         new = Record(str(folder_of(profile, context.home.root) / self._plan.run_id))
@@ -109,6 +111,7 @@ class Jobs:
         self.unwatch(one)
         self._allocations.pop(one.number, None)
         self._components.pop(one.number, None)
+        self._dropped(one.number)
         self._write()
 
     def leave(self, one: Allocation, slot: int) -> None:

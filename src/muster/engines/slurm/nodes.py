@@ -17,6 +17,7 @@ from muster.engines.slurm.client import Job
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
+from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
 
 if TYPE_CHECKING:
@@ -45,14 +46,24 @@ class Slot(Struct):
     lost_at: float | None = None
     #: Whether its server was started again since contact was lost.
     restarted: bool = False
-    #: When its server said that it was told to end; None: it did not.
+    #: When its server said that the node has ended, as it was told to; None: it did not.
     terminated_at: float | None = None
+    #: Whether the node was told to save, as its job is about to reach its time limit.
+    warned: bool = False
 
 
 class Nodes:
     """The slots of a run that have nodes, or wait for them. Their owner learns what happens."""
 
-    def __init__(self, loop: RunLoop, owner: HostsOwner, jobs: Jobs, folder: RunFolder) -> None:
+    def __init__(
+        self,
+        loop: RunLoop,
+        owner: HostsOwner,
+        jobs: Jobs,
+        folder: RunFolder,
+        limits: TimeLimits,
+    ) -> None:
+        self._limits = limits
         self._loop, self._owner, self._jobs, self._folder = loop, owner, jobs, folder
         self._slots: dict[int, Slot] = {}
         self._dialing: Dialing | None = None
@@ -135,8 +146,25 @@ class Nodes:
         return [
             slot
             for slot in one.slots
-            if slot in self._slots and self._slots[slot].terminated_at is not None
+            if slot in self._slots
+            and self._slots[slot].terminated_at is not None
+            and not self._slots[slot].warned
         ]
+
+    def warn(self, one: Allocation) -> None:
+        """The job of an allocation is about to reach its time limit: have its nodes save. Their
+        ends are reported when all have ended, or the job has."""
+        slots = [slot for slot in one.slots if slot in self._slots and self._slots[slot].arrivals]
+        for slot in slots:
+            self._slots[slot].warned = True
+        self._owner.expiring(slots)
+
+    def _end_warned(self, one: Allocation) -> None:
+        left = [slot for slot in one.slots if slot in self._slots and self._slots[slot].warned]
+        if all(self._slots[slot].terminated_at is not None for slot in left):
+            for slot in left:
+                text = f"Slurm job {one.job} is about to reach its time limit"
+                self._lose(slot, text, Reason.DEADLINE)
 
     def end_terminated(self, one: Allocation, why: str, reason: Reason) -> None:
         """It is known why they were told to end."""
@@ -233,7 +261,7 @@ class Nodes:
             return
         slots = [self._slots.get(slot) for slot in one.slots]
         reached = all(slot and slot.arrivals and slot.lost_at is None for slot in slots)
-        if reached and not self.terminated(one):
+        if reached and not self.terminated(one) and not self._limits.is_unknown(number):
             self._jobs.unwatch(one)
 
     def _place(self, slot: int, name: str) -> None:
@@ -252,8 +280,13 @@ class Nodes:
     def _terminated(self, slot: int) -> None:
         """A node has ended as its server was told to: Slurm knows why."""
         known = self._slots.get(slot)
-        if known is not None:
-            known.terminated_at = self._loop.now()
+        if known is None:
+            return
+        known.terminated_at = self._loop.now()
+        one = self._jobs.get(known.allocation)
+        if known.warned and one is not None:
+            self._end_warned(one)
+        else:
             self._jobs.look_soon(known.allocation)
 
     def _lost(self, slot: int) -> None:

@@ -65,9 +65,22 @@ def expected_start(job: Job) -> str:
     return f", start expected {start}" if job.start and job.waits else ""
 
 
+def place_in_line(job: Job) -> str:
+    """A phrase for people, with how many jobs come before one that waits; "" if that is not
+    known."""
+    if job.ahead is None:
+        return ""
+    many = "no job" if not job.ahead else "1 job" if job.ahead == 1 else f"{job.ahead} jobs"
+    return f", {many} of partition {job.partition} before it"
+
+
 def is_news(told: Job | None, job: Job) -> bool:
     """Whether to tell why a job waits. told: what was told last; None: nothing."""
     if told is None or why_it_waits(told) != why_it_waits(job):
+        return True
+    if job.ahead is not None and (
+        told.ahead is None or abs(told.ahead - job.ahead) > max(told.ahead, job.ahead) // 10
+    ):
         return True
     if not job.start or told.start == job.start:
         return False

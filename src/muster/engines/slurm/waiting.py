@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.engines.slurm.client import Job
-from muster.engines.slurm.reasons import expected_start, is_news, most_telling, why_it_waits
+from muster.engines.slurm.reasons import (
+    expected_start,
+    is_news,
+    most_telling,
+    place_in_line,
+    why_it_waits,
+)
 
 
 class Waiting:
@@ -25,7 +31,7 @@ class Waiting:
         if soon or not is_news(self._job, job):
             return None
         self._job = job
-        return self._tell(f"{why_it_waits(job)}{expected_start(job)}")
+        return self._tell(f"{why_it_waits(job)}{place_in_line(job)}{expected_start(job)}")
 
     def say(self, why: str) -> bool:
         """It waits for something that Slurm does not know of. Returns whether that is new."""
