@@ -77,6 +77,33 @@ def test_a_job_without_any_contact_is_gone(hosts: Any) -> None:
     assert hosts._jobs._allocations == {}
 
 
+def test_a_node_on_which_nothing_can_be_started(hosts: Any) -> None:
+    jobs, codes, canceled = hosts._jobs, [75, 1, 1, 1], list[int]()
+    hosts._nodes._folder.node_script = "node.sh"
+    jobs.start_server = lambda *args: args[-1](codes.pop(0))
+    jobs.cancel = lambda one: canceled.append(one.number)
+    jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"})}
+    running = [Job(7, 7, "muster-r1.0", "RUNNING", "", ("n1", "n2"), "None")]
+    slot = hosts._nodes._slots[1]
+    slot.lost_at = 100.0
+    hosts.now = 106.0
+    hosts._seen(0, running)
+    hosts.now = 500.0
+    hosts._seen(0, running)
+    assert (len(codes), canceled) == (3, [])  # a server runs there, and may dial again
+    slot.lost_at, slot.restarted_at = 500.0, None
+    for hosts.now in (506.0, 530.0, 540.0, 799.0):
+        hosts._seen(0, running)
+    assert (codes, canceled) == ([], [])
+    hosts.now = 801.0
+    for _ in range(2):
+        hosts._seen(0, running)
+    assert canceled == [0]
+    hosts._ended(jobs._allocations[0], [Job(7, 7, "muster-r1.0", "CANCELLED", "", (), "None")])
+    text = "nothing could be started on node n2 for 300 s, so Slurm job 7 was canceled"
+    assert hosts._owner.told == [(0, text), (1, text)]
+
+
 def waiting(reason: str, start: str = "", number: int = 7) -> Job:
     return Job(number, 7, "muster-r1.0", "PENDING", start, (), reason)
 

@@ -324,7 +324,10 @@ class SlurmHosts:
     def _ended(self, one: Allocation, jobs: Sequence[Job]) -> None:
         """A job has ended, and all of its processes."""
         assert one.job is not None
-        reason, why = how_it_ended(one.job, worst(jobs))
+        if why := self._nodes.why_given_up(one.number):
+            reason = Reason.NODE_LOST
+        else:
+            reason, why = how_it_ended(one.job, worst(jobs))
         self._end(one, why, reason, logs=True)
 
     def _end(

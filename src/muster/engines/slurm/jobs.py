@@ -206,29 +206,37 @@ class Jobs:
     def cancel(self, one: Allocation) -> None:
         """End a job that serves no slot: a process does that, which outlives this one."""
         if not one.lent:
-            self._start(cancel_words(self.name(one.number), one.job))
+            self._commands = [one for one in self._commands if one.poll() is None]
+            self._commands.append(self._start(cancel_words(self.name(one.number), one.job)))
 
-    def start_server(self, one: Allocation, slot: int, host: str, node_script: Path) -> None:
-        """Start the server of a slot on a node of a running job. It ends at once if one runs."""
+    def start_server(
+        self,
+        one: Allocation,
+        slot: int,
+        host: str,
+        node_script: Path,
+        ended: Callable[[int], None],
+    ) -> None:
+        """Start the server of a slot on a node of a running job. It ends at once if one runs.
+        ended: called with the exit code when the server has ended, or could not be started."""
         job = next((job.id for job in self.components(one) if host in job.nodes), one.job)
         step = script.STEP.split()
         where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
-        self._start([*step, *where, "sh", str(node_script), f"{slot}-{slot}"])
+        where.append("--immediate=60")
+        started = self._start([*step, *where, "sh", str(node_script), f"{slot}-{slot}"])
+        self._loop.in_thread(started.wait, ended)
 
-    def _start(self, words: Sequence[str]) -> None:
-        """Start a command of Slurm in the background."""
-        self._commands = [one for one in self._commands if one.poll() is None]
+    def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a command of Slurm, which goes on if this process is killed."""
         null = subprocess.DEVNULL
-        self._commands.append(
-            subprocess.Popen(
-                words,
-                stdin=null,
-                stdout=null,
-                stderr=null,
-                cwd="/",
-                env=client_environ(self._environ),
-                start_new_session=True,
-            )
+        return subprocess.Popen(
+            words,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            cwd="/",
+            env=client_environ(self._environ),
+            start_new_session=True,
         )
 
     # --- the job in which this process was started

@@ -19,6 +19,7 @@ from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
 from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
+from muster.node.serve import SERVED
 
 if TYPE_CHECKING:
     from muster.node.connection import Connection
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 #: Seconds without contact after which a node server is started again where it was, if Slurm says
 #: that its node is still the run's.
 _RESTART_AFTER = 5.0
+#: Seconds between two attempts to start it again; and without contact after which its job is given
+#: up, if none has succeeded: the processes of the node end with it for certain.
+_RESTART_PAUSE, _UNSTARTABLE_AFTER = 30.0, 300.0
 #: Seconds without contact after which a node is gone whose job Slurm does not know.
 _GONE_AFTER = 10.0
 #: Seconds after which the end of a node that was told to end is reported, though Slurm does not
@@ -44,8 +48,10 @@ class Slot(Struct):
     arrivals: Arrivals | None = None
     #: When contact was lost (see `RunLoop.now`); None: there is contact.
     lost_at: float | None = None
-    #: Whether its server was started again since contact was lost.
-    restarted: bool = False
+    #: When its server was last started again since contact was lost; None: it was not.
+    restarted_at: float | None = None
+    #: Whether the last attempt to do that has failed, though no server runs.
+    failed: bool = False
     #: When its server said that the node has ended, as it was told to; None: it did not.
     terminated_at: float | None = None
     #: Whether the node was told to save, as its job is about to reach its time limit.
@@ -66,6 +72,7 @@ class Nodes:
         self._limits = limits
         self._loop, self._owner, self._jobs, self._folder = loop, owner, jobs, folder
         self._slots: dict[int, Slot] = {}
+        self._given_up: dict[int, str] = {}  # allocation -> why its job was canceled
         self._dialing: Dialing | None = None
 
     def listen(self, dialing: Dialing) -> None:
@@ -194,10 +201,29 @@ class Nodes:
             if host not in alive:
                 text = f"node {host} was lost, and Slurm job {one.job} goes on without it"
                 self._lose(slot, text)
-            elif not known.restarted and self._loop.now() >= known.lost_at + _RESTART_AFTER:
-                known.restarted = True
+            elif known.failed and self._loop.now() >= known.lost_at + _UNSTARTABLE_AFTER:
+                self._give_up_job(one, host)
+            elif self._may_restart(known):
                 self._start_server(one, slot, host)
         self._unwatch_if_reached(one.number)
+
+    def _may_restart(self, known: Slot) -> bool:
+        """Whether to start the server of a node again with which contact is lost."""
+        if known.restarted_at is None:
+            return known.lost_at is not None and self._loop.now() >= known.lost_at + _RESTART_AFTER
+        return known.failed and self._loop.now() >= known.restarted_at + _RESTART_PAUSE
+
+    def _give_up_job(self, one: Allocation, host: str) -> None:
+        """End a job of which a node is of no use, though Slurm says that it is fine. The job of
+        others stays, and the node is unreachable."""
+        if not one.lent and one.number not in self._given_up:
+            text = f"nothing could be started on node {host} for {_UNSTARTABLE_AFTER:.0f} s"
+            self._given_up[one.number] = f"{text}, so Slurm job {one.job} was canceled"
+            self._jobs.cancel(one)
+
+    def why_given_up(self, number: int) -> str:
+        """Why the job of an allocation was canceled; "" if it was not."""
+        return self._given_up.get(number, "")
 
     def _lose(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         one = self._jobs.get(self._slots.pop(slot).allocation)
@@ -231,7 +257,21 @@ class Nodes:
         self._jobs.watch(one)
 
     def _start_server(self, one: Allocation, slot: int, host: str) -> None:
-        self._jobs.start_server(one, slot, host, self._folder.node_script)
+        known = self._slots[slot]
+        known.restarted_at, known.failed = self._loop.now(), False
+        ended = partial(self._server_ended, slot, known, host)
+        self._jobs.start_server(one, slot, host, self._folder.node_script, ended)
+
+    def _server_ended(self, slot: int, known: Slot, host: str, code: int) -> None:
+        """A server that was started on a node has ended, or could not be started."""
+        known.failed = code not in (0, SERVED)
+        if known.failed and known.arrivals is None and self._slots.get(slot) is known:
+            del self._slots[slot]
+            if (one := self._jobs.get(known.allocation)) is not None:
+                self._jobs.leave(one, slot)
+            log = self._folder.last_words(slot)
+            text = f"its server could not be started on the spare node {host}"
+            self._owner.refused(slot, f"{text}: {log}" if log else text)
 
     # --- what node servers do
 
@@ -251,7 +291,7 @@ class Nodes:
 
             raise Refusal("the supervisor does not expect this node now")
         arrivals.take(connection)
-        known.lost_at, known.restarted = None, False
+        known.lost_at = known.restarted_at = None
         self._unwatch_if_reached(known.allocation)
 
     def _unwatch_if_reached(self, number: int) -> None:
