@@ -6,6 +6,8 @@ job while that has not happened, and while contact with one of its nodes is lost
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from muster.engines.base import RunContext
 from muster.engines.loop import Participant, RunLoop
 from muster.engines.remote.dialing import Dialing
 from muster.engines.remote.hosts import HostsOwner, slots_in_use
+from muster.engines.remote.run_secrets import contact_secrets
 from muster.engines.slurm.client import CannotRun, Job, check_version
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.listen import listen_address
@@ -60,22 +63,38 @@ class SlurmHosts:
     # --- where nodes dial
 
     def _find_address(self) -> None:
-        """Find out where to listen, and provide the node program, in a thread."""
-        listen, environ = self._profile.listen, self._context.environ
-        folder = self._folder.path.parent
+        """Find out where to listen, and provide the node program and the run's secrets, in threads:
+        commands of Slurm are waited for meanwhile."""
+        environ = self._context.environ
+        found: list[str | CannotRun] = [self._profile.listen] if self._profile.listen else []
 
-        def work() -> str | CannotRun:
+        def ask() -> None:
+            found.append(listen_address(environ))
+
+        def prepare() -> str | CannotRun:
+            asking = [threading.Thread(target=ask, daemon=True)] if not found else []
+            asking += [threading.Thread(target=self._make_secrets, daemon=True)]
+            for one in asking:
+                one.start()
             try:
                 check_version(environ)
-                self._program = provide_program(folder)
+                self._program = provide_program(self._folder.path.parent)
             except OSError as error:
                 text = f"the folder that nodes share cannot be written: {error}"
                 return CannotRun(text, refused=True)
             except CannotRun as error:
                 return error
-            return listen or listen_address(environ)
+            for one in asking:
+                one.join()
+            return found[0]
 
-        self._loop.in_thread(work, self._listen)
+        self._loop.in_thread(prepare, self._listen)
+
+    def _make_secrets(self) -> None:
+        """Make those of the run, which `Dialing` reads."""
+        run_dir = self._context.home.run_dir(self._context.plan.run_id)
+        with contextlib.suppress(OSError):  # it fails there again, and says so
+            contact_secrets(run_dir)
 
     def _listen(self, address: str | CannotRun) -> None:
         """The address at which nodes dial is known."""

@@ -19,7 +19,6 @@ from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
 from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
-from muster.node.serve import SERVED
 
 if TYPE_CHECKING:
     from muster.node.connection import Connection
@@ -264,6 +263,8 @@ class Nodes:
 
     def _server_ended(self, slot: int, known: Slot, host: str, code: int) -> None:
         """A server that was started on a node has ended, or could not be started."""
+        from muster.node.serve import SERVED  # its import takes as long as all others here
+
         known.failed = code not in (0, SERVED)
         if known.failed and known.arrivals is None and self._slots.get(slot) is known:
             del self._slots[slot]
