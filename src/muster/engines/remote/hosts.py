@@ -61,6 +61,11 @@ class Host(Struct, frozen=True):
     lost: Callable[[], None] | None = None
     #: None: it was made from none.
     image: HostImage | None = None
+    #: Called when the server says that the infrastructure has had it end, with its node, or that a
+    #: node has ended that was told to save (`HostsOwner.expiring`). The engine
+    #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
+    #: is reported at once, as a lost node.
+    terminated: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -106,6 +111,12 @@ class HostsOwner(Protocol):
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people. left: a folder of this machine with what the server had in its folder, as far as
         it was saved. What is missing of the logs is taken from there."""
+        ...
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """The infrastructure is about to end the nodes of these slots: have their programs save, as
+        before a suspension (`Policy.checkpoint`). However they end, `Host.terminated` is called
+        then, and the engine says why with `gone`."""
         ...
 
     def freeing(self, *, busy: bool) -> None:

@@ -120,6 +120,7 @@ class RemoteSession:
             self._add_events,
         )
         self._closing = self._closed = False
+        self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
         self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
@@ -421,6 +422,7 @@ class RemoteSession:
         owner = self._contacts.pop(slot, None)
         if owner is not None:
             self._end_contact(owner)
+        self._expiring.discard(slot)
         node = self._nodes[slot]
         self._mounts.gone(slot)
         self._sent.gone(slot)
@@ -465,6 +467,8 @@ class RemoteSession:
             if isinstance(message, messages.Launched) and message.node is not None:
                 self._meet(owner, message, NodeRef(*message.node))
             node = owner.node
+            if self._is_terminated(owner, message):
+                continue
             was_done, before = node.program_done, node.stage
             node.receive(message)
             if node.stage is not before:
@@ -477,6 +481,28 @@ class RemoteSession:
             if node.program_done and not was_done:  # said again, it would hold failures back
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """See `HostsOwner`."""
+        checkpoint = self._policy.checkpoint
+        for slot in slots:
+            self._expiring.add(slot)
+            if checkpoint is not None:
+                self._nodes[slot].signal(checkpoint.signal)
+        self._note(*(self._nodes[slot] for slot in slots))
+
+    def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
+        """Whether the infrastructure has ended a node, and is asked why: its end follows."""
+        terminated = owner.host.terminated
+        if terminated is None or not isinstance(message, messages.Ended):
+            return False
+        if not message.terminated and owner.slot not in self._expiring:
+            return False
+        node = owner.node
+        if message.incarnation != node.number or node.to_end or not node.running:
+            return False
+        terminated()
+        return True
 
     def _note(self, *nodes: RemoteNode) -> None:
         """Something is new of these nodes: the next step is about them."""
