@@ -73,6 +73,8 @@ class GivenFile(NamedTuple):
     mode: int
     #: Whether `content` is in base64.
     is_base64: bool = False
+    #: Whether it may be mounted by itself: then it is emptied instead of removed.
+    is_mounted: bool = False
 
 
 class LaunchMessage(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.engines.container import bodies
+from muster.engines.container import bodies, volumes
 from muster.engines.container.bodies import Machine, container_body, network_body, user_of
 from muster.engines.container.profile import ContainerSettings, HostMount
 from muster.engines.container.record import Image
@@ -59,10 +59,36 @@ def test_further_names(plan_of: PlanOf) -> None:
     assert host_config(plan)["ExtraHosts"] == ["db:10.1.2.3", "db.example.com:10.1.2.3"]
 
 
-def test_a_part_of_a_mount_is_not_mounted_whole(plan_of: PlanOf) -> None:
-    plan = plan_of(mounts=[{"source": "/data", "path": "/data", "sub_path": "train"}])
-    assert "/data" not in binds(plan)
-    assert bodies.mounted(plan, 0, MACHINE) == {}
+def test_a_part_of_a_mount_is_at_its_path_unless_it_differs_between_starts(
+    plan_of: PlanOf,
+) -> None:
+    path = "/data"
+    plan = plan_of(mounts=[{"source": "/data", "path": path, "sub_path": "train"}])
+    assert binds(plan)[path] == ("/data/train", False)
+    assert volumes.mounted(plan, 0, MACHINE) == {"/data": path}
+    plan = plan_of(mounts=[{"source": "/data", "path": path, "sub_path": "${index}"}])
+    assert path not in binds(plan)
+    assert volumes.mounted(plan, 0, MACHINE) == {}
+    assert volumes.at_paths(plan, 0, MACHINE) == frozenset()
+
+
+def test_what_a_slot_has_is_at_its_path_and_given_files_are_in_memory(plan_of: PlanOf) -> None:
+    files = {"files": {"app.conf": "port = 80"}, "path": "/etc/app"}
+    one = {**files, "path": "/etc/one.conf", "sub_path": "app.conf"}
+    own = {"source": "scratch:node/work", "path": "/work"}
+    plan = plan_of(mounts=[files, one, own])
+    slot, given = "/home/ana/.muster/runs/r1/containers/0", "/dev/shm/muster-r1/0"
+    found = binds(plan)
+    assert found["/etc/app"] == (f"{given}/MUSTER_MOUNT_APP", True)
+    assert found["/etc/one.conf"] == (f"{given}/MUSTER_MOUNT_ONE_CONF/app.conf", True)
+    assert found["/work"] == (f"{slot}/scratch/node/work", False)
+    assert found["/muster/files"] == (given, False)
+    assert volumes.mounted(plan, 0, MACHINE) == {
+        "files:/etc/app": "/muster/files/MUSTER_MOUNT_APP",
+        "files:/etc/one.conf": "/muster/files/MUSTER_MOUNT_ONE_CONF",
+        "scratch:node/work": "/muster/slot/scratch/node/work",
+    }
+    assert volumes.at_paths(plan, 0, MACHINE) == {"/etc/app", "/etc/one.conf", "/work"}
 
 
 @pytest.mark.parametrize(
@@ -145,10 +171,12 @@ def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
         "/mnt/data": ("/data", True),
         "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
         "/mnt/x": ("/home/ana/.muster/runs/r1/scratch/x", False),
+        "/mnt/y": ("/home/ana/.muster/runs/r1/containers/0/scratch/node/y", False),
         "/mnt/out": ("/net/out", False),
     }
-    assert bodies.mounted(plan, 0, machine) == {
-        one.source: one.path for one in mounts if one.path in found
+    assert volumes.mounted(plan, 0, machine) == {
+        **{one.source: one.path for one in mounts if one.path in found},
+        "scratch:node/y": "/muster/slot/scratch/node/y",
     }
 
 

@@ -24,6 +24,8 @@ RUN, SLOT = "muster.run", "muster.slot"
 #: Where containers see the node program, and the folder of their slot: not where these are on this
 #: machine, as the user of an image may not enter the folders above, if they are mounted as well.
 PROGRAM, FOLDER = "/muster/program", "/muster/slot"
+#: Where the container of a node may write what `volumes.files_folder` has.
+FILES = "/muster/files"
 #: The folder of a node's server, in that of its slot, where the user of the image creates it.
 _NODE = "node"
 #: Where containers see that of their server.
@@ -184,17 +186,9 @@ def _limits(amounts: Amounts) -> dict[str, Any]:
 # --- mounts
 
 
-def mounted(plan: RunPlan, slot: int, machine: Machine) -> dict[str, str]:
-    """Source of a mount -> where the container has it. See `remote.hosts.Host.mounted`."""
-    mounts = plan.group_for(plan.nodes[slot]).mounts
-    return {one.source: one.path for one in mounts if source_of(one, plan, machine)}
-
-
 def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
-    """The directory of this machine that is mounted; "" if nodes get another one in their folder:
-    scratch folders of a node, given files, parts of mounts, and copies of what is at a URL."""
-    if mount.sub_path is not None:
-        return ""
+    """The directory of this machine that a mount shows, or of which it shows a part; "" if it is
+    one of the slot (`volumes.whole_source`), or a copy of what is at a URL."""
     if mount.kind == "directory":
         return os.path.realpath(mount.source)
     if mount.kind == "nfs":
@@ -209,6 +203,8 @@ def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
 
 
 def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+    from muster.engines.container import volumes
+
     node: NodePlan = plan.nodes[slot]
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
@@ -216,11 +212,28 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
     found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
     if group.in_place is not None:
         found.append(_bind(group.in_place, group.in_place))
-    for mount in group.mounts:
-        if source := source_of(mount, plan, machine):
-            found.append(_bind(source, mount.path, mount.read_only))
-    # a parent before what is in it; of several at one path, the last
-    by_target = {one["Target"]: one for one in found}
+    if volumes.has_files(group.mounts):
+        found.append(_bind(str(volumes.files_folder(plan.run_id, slot)), FILES))
+    found += binds_of(group.mounts, plan, slot, machine)
+    return in_order(found)
+
+
+def binds_of(
+    mounts: Sequence[MountPlan], plan: RunPlan, slot: int, machine: Machine
+) -> list[dict[str, Any]]:
+    """What a container in a slot has at the paths of these mounts."""
+    from muster.engines.container import volumes
+
+    return [
+        _bind(source, mount.path, mount.read_only)
+        for mount in mounts
+        if (source := volumes.source_at_path(mount, plan, slot, machine))
+    ]
+
+
+def in_order(binds: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A parent before what is in it; of several at one path, the last."""
+    by_target = {one["Target"]: one for one in binds}
     return [by_target[target] for target in sorted(by_target)]
 
 

@@ -12,6 +12,7 @@ from muster.engines.remote import plan_checks
 from muster.errors import Problem
 from muster.node import machine
 from muster.plan.model import MountPlan, RunPlan
+from muster.spec.placeholders import placeholders
 from muster.spec.quantities import format_size
 
 
@@ -59,7 +60,7 @@ def notes(plan: RunPlan) -> list[str]:
 
 
 def _is_elsewhere(mount: MountPlan) -> bool:
-    return mount.kind in ("url", "files") or mount.sub_path is not None
+    return mount.kind == "url" or bool(mount.sub_path and placeholders(mount.sub_path))
 
 
 def explain(plan: RunPlan, settings: ContainerSettings) -> list[str]:

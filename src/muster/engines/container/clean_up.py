@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from muster.engines.container import containers
+from muster.engines.container import containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.errors import EngineError
 from muster.storage.home import RunDir
@@ -21,5 +21,6 @@ def end_containers(daemon: Daemon, run_id: str, folder: RunDir) -> None:
             list(pool.map(lambda one: containers.remove(daemon, one.id), found))
         containers.remove_network(daemon, run_id)
         containers.remove_folder(folder.containers)
+        volumes.remove_files(run_id)
     except (CannotReach, Refused, OSError) as error:
         raise EngineError(f"its containers could not be removed: {error}") from None

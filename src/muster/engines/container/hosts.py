@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.engines.base import RunContext
-from muster.engines.container import bodies, containers
+from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.images import NoImage, find_image
@@ -26,6 +26,7 @@ from muster.engines.remote.record import read_record, write_record
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
 from muster.node.connection import Transport
+from muster.plan.model import MountPlan
 
 #: How nodes are that have not been seen yet by any session.
 _NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
@@ -254,6 +255,9 @@ class RunContainers:
             work = partial(self._find, found, None if was_in_use else work)
         self._loop.in_thread(work, partial(self._take_made, slot))
 
+    def _mounts_of(self, slot: int) -> Sequence[MountPlan]:
+        return self._plan.group_for(self._plan.nodes[slot]).mounts
+
     def _has_started(self, slot: int) -> bool:
         """Whether the node in a slot was seen to run by an earlier session."""
         return any(
@@ -271,6 +275,7 @@ class RunContainers:
         made = ""
         try:
             containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
+            volumes.provide(self._mounts_of(slot), plan, slot, self._machine)
             made = containers.create(self._daemon, name, body)
             folder = bodies.server_folder(home, plan.run_id, slot)
             containers.wait_for_server(self._daemon, made, folder)
@@ -314,7 +319,9 @@ class RunContainers:
             partial(self._dial, slot),
             bodies.container_name(self._plan.run_id, slot),
             leaving=lambda: self._leaving.add(slot),
-            mounted=bodies.mounted(self._plan, slot, self._machine),
+            mounted=volumes.mounted(self._plan, slot, self._machine),
+            at_paths=volumes.at_paths(self._plan, slot, self._machine),
+            files=bodies.FILES,
         )
         self._owner.placed(slot, host)
 
@@ -441,6 +448,7 @@ class RunContainers:
             containers.repeated(end, containers.REMOVAL_SECONDS)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
+            volumes.remove_files(self._plan.run_id, slot)
         except (CannotReach, Refused, OSError) as error:
             self._leaves_some = True
             sys.stderr.write(f"muster: container {made} was left: {error}\n")
@@ -463,6 +471,7 @@ class RunContainers:
                 containers.remove_network(self._daemon, self._plan.run_id)
             if not self._leaves_some:  # with the record, they can be removed later
                 containers.remove_folder(self._run_dir.containers)
+                volumes.remove_files(self._plan.run_id)
         except (CannotReach, OSError) as error:
             name = bodies.network_name(self._plan.run_id)
             sys.stderr.write(f"muster: network {name} was left: {error}\n")

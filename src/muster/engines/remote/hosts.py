@@ -39,6 +39,12 @@ class Host(Struct, frozen=True):
     #: Where the mounts of the node are there already, by their sources: such as in a container,
     #: which has them at the paths of the job. Others are found or copied (`remote.mounts`).
     mounted: Mapping[str, str] = {}
+    #: The paths of mounts that are there: the node sees them where the job wants them, and what is
+    #: above otherwise only its server.
+    at_paths: frozenset[str] = frozenset()
+    #: Where its server writes mounts with given files, which are there at its start; "": in the
+    #: folder of the node.
+    files: str = ""
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None

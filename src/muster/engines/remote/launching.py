@@ -286,6 +286,7 @@ class Launcher:
             disk=f"{folder} on {owner.host.name}",
             fresh=mounts.fresh,
             reuses_slot=not _is_its_own(node),
+            files=owner.host.files or None,
         )
         base = owner.host.python or node.facts.executable
         environment = _environment(self._plan, base, folder)
@@ -323,7 +324,10 @@ class Launcher:
             environment,
             self._sent.launch(slot, node.rank, node.number, folder),
             messages.SlotNode(node.rank, node.incarnation) if node.takes_turns else None,
-            empty=[] if _is_its_own(node) else self._output.emptiable_folders(slot, folder),
+            empty=[
+                *([] if _is_its_own(node) else self._output.emptiable_folders(slot, folder)),
+                *mounts.of_node,
+            ],
         )
 
     def _command(self, group: GroupPlan, paths: CommandPaths) -> list[str]:

@@ -375,7 +375,7 @@ class RemoteSession:
         self._queued.discard(node.rank)
         owner = NodeContact(self, node, host, self._loop, self._supervisor)
         self._contacts[slot] = owner
-        self._mounts.placed(slot, host.mounted)
+        self._mounts.placed(slot, host.mounted, host.at_paths)
         if self._proxy is None:
             self._proxy = Proxy(self._loop, str(self._run_dir.path))
         if not node.takes_turns:
