@@ -85,6 +85,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     #: Run the replicas of a group a few at a time (`array`, `parallelism`). Each is a cluster of
     #: its own, and takes the slots of one that has ended (`RunPlan.nodes`).
     arrays: bool = False
+    #: Run other containers beside that of a node (`extra_containers`).
+    extra_containers: bool = False
 
 
 class RunContext(Struct, frozen=True):

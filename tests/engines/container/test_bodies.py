@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from muster.engines.container import bodies, volumes
 from muster.engines.container.bodies import Machine, container_body, network_body, user_of
+from muster.engines.container.pod_bodies import extra_body
 from muster.engines.container.profile import ContainerSettings, HostMount
 from muster.engines.container.record import Image
 from muster.engines.registry import engine_named
@@ -237,3 +238,60 @@ def test_other_engines_say_that_they_make_no_containers(plan_of: PlanOf, own_hom
         "group workers: image other is not used by the local engine",
         "group workers: container is not used by the local engine",
     ]
+
+
+def test_other_containers_share_the_network_and_what_they_mount(
+    own_home: Path, plan_of: PlanOf
+) -> None:
+    mount = {"source": "scratch:node/data", "path": "/data"}
+    extra = [
+        {
+            "name": "fetch",
+            "role": "init",
+            "image": "busybox",
+            "command": ["cp"],
+            "node_args": ["${rank}"],
+            "env": {"A": "1"},
+            "mounts": [{**mount, "path": "/in"}],
+            "container": {"user": "5", "pull": "always"},
+            "resources": {"memory": "1GiB"},
+        },
+        {"name": "side", "role": "sidecar", "image": "exporter"},
+    ]
+    plan = plan_of(
+        network="cluster",
+        node_groups=[{"name": "w", "mounts": [mount], "extra_containers": extra}],
+    )
+    node = container_body(plan, 0, IMAGE, MACHINE)
+    assert node["HostConfig"]["IpcMode"] == "shareable"
+    assert bodies.images_of(plan, ContainerSettings(image="base")) == {
+        "base": "missing",
+        "busybox": "always",
+        "exporter": "missing",
+    }
+    fetch, side = plan.groups[0].extra_containers
+    body = extra_body(plan, 0, fetch, Image("sha256:2"), MACHINE, lambda text: f"<{text}>", 3)
+    assert (body["Entrypoint"], body["Cmd"]) == (["cp"], ["<${rank}>"])
+    assert body["Labels"] == {
+        "muster.run": "r1",
+        "muster.slot": "0",
+        "muster.container": "fetch",
+        "muster.incarnation": "3",
+    }
+    assert {"A=1", "MUSTER_RANK=<${rank}>"} <= {*body["Env"]}
+    config = body["HostConfig"]
+    assert config["NetworkMode"] == config["IpcMode"] == "container:muster-r1-0"
+    assert config["Memory"] == GIB
+    assert config["Mounts"][0]["Source"] == binds(plan)["/data"][0]
+    assert config["Mounts"][0]["Target"] == "/in"
+    image = Image("sha256:3", entrypoint=("/run",), command=("all",), working_dir="/srv")
+    body = extra_body(plan, 0, side, image, MACHINE, str, 0)
+    found = body["Entrypoint"], body["Cmd"], body["WorkingDir"]
+    assert found == (["/run"], ["all"], "/srv")
+    shown = engine_named("container", Home(own_home)).preview(plan)
+    assert [*shown][2:] == [
+        "POST /containers/create?name=muster-r1-0-fetch (init of group w)",
+        "POST /containers/create?name=muster-r1-0-side (sidecar of group w)",
+    ]
+    assert json.loads(shown[[*shown][2]])["Cmd"] == ["${rank}"]
+    assert "Entrypoint" not in json.loads(shown[[*shown][3]])

@@ -16,11 +16,14 @@ from muster.engines.remote.resources import amounts_of
 from muster.engines.remote.server_settings import server_settings
 from muster.node.control_groups import Amounts
 from muster.node.serve import SETTINGS
-from muster.plan.model import GroupPlan, MountPlan, NodePlan, RunPlan
+from muster.plan.model import ContainerPlan, GroupPlan, MountPlan, NodePlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.mount_sources import named_source, nfs_export
 
 RUN, SLOT = "muster.run", "muster.slot"
+#: Labels of the other containers of a slot: their name in the job, and the number of the
+#: incarnation for which one was made.
+NAME, INCARNATION = "muster.container", "muster.incarnation"
 #: Where containers see the node program, and the folder of their slot: not where these are on this
 #: machine, as the user of an image may not enter the folders above, if they are mounted as well.
 PROGRAM, FOLDER = "/muster/program", "/muster/slot"
@@ -77,6 +80,8 @@ def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
     found: dict[str, str] = {}
     for group in plan.groups:
         found.setdefault(image_of(group, settings), group.container.pull or settings.pull)
+        for one in group.extra_containers:
+            found.setdefault(one.image, one.container.pull or settings.pull)
     return found
 
 
@@ -112,7 +117,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     settings = machine.settings
     container = group.container
     user, namespace = user_of(container.user or image.user, machine)
-    limits = _amounts(group, machine)
+    limits = usable(group.resources, machine)
     told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
     body: dict[str, Any] = {
         "Image": image.id,
@@ -128,26 +133,33 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
             "Mounts": _mounts(plan, slot, machine),
             "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
-            "Ulimits": [
-                {"Name": name, "Soft": limit, "Hard": limit}
-                for name, limit in container.ulimits.items()
-            ],
-            "ExtraHosts": [
-                f"{name}:{address}"
-                for address, names in plan.host_aliases.items()
-                for name in names
-            ],
-            **_limits(limits),
+            "Ulimits": ulimits_of(container),
+            "ExtraHosts": extra_hosts(plan),
+            **limits_of(limits),
         },
     }
     if namespace:
         body["HostConfig"]["UsernsMode"] = namespace
+    if group.extra_containers:
+        body["HostConfig"]["IpcMode"] = "shareable"
     if has_network(plan):
         body["Hostname"] = node.hostname
         names = list(dict.fromkeys([node.hostname, node.fqdn, *node.names]))
         endpoint = {"Aliases": [name for name in names if name]}
         body["NetworkingConfig"] = {"EndpointsConfig": {network_name(plan.run_id): endpoint}}
     return body
+
+
+def ulimits_of(container: ContainerPlan) -> list[dict[str, Any]]:
+    """In the words of `HostConfig`."""
+    return [
+        {"Name": name, "Soft": limit, "Hard": limit} for name, limit in container.ulimits.items()
+    ]
+
+
+def extra_hosts(plan: RunPlan) -> list[str]:
+    """Further lines of the containers' hosts files."""
+    return [f"{name}:{address}" for address, names in plan.host_aliases.items() for name in names]
 
 
 def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
@@ -164,9 +176,9 @@ def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
     return f"{machine.uid}:{machine.gid}", ""
 
 
-def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
+def usable(resources: ResourcePlan, machine: Machine) -> Amounts:
     """What a node may use: what a shape has, as far as this machine has more."""
-    amounts = amounts_of(group.resources)._replace(required=())
+    amounts = amounts_of(resources)._replace(required=())
     cpus, memory = amounts.cpus, amounts.memory
     return amounts._replace(
         cpus=None if cpus is None or cpus >= machine.cpus else cpus,
@@ -174,7 +186,8 @@ def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
     )
 
 
-def _limits(amounts: Amounts) -> dict[str, Any]:
+def limits_of(amounts: Amounts) -> dict[str, Any]:
+    """In the words of `HostConfig`."""
     limits = dict[str, Any]()
     if amounts.cpus is not None:
         limits["NanoCpus"] = round(amounts.cpus * _NANO)
@@ -209,13 +222,18 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
     found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, FOLDER)]
-    found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
+    found += profile_binds(machine)
     if group.in_place is not None:
         found.append(_bind(group.in_place, group.in_place))
     if volumes.has_files(group.mounts):
         found.append(_bind(str(volumes.files_folder(plan.run_id, slot)), FILES))
     found += binds_of(group.mounts, plan, slot, machine)
     return in_order(found)
+
+
+def profile_binds(machine: Machine) -> list[dict[str, Any]]:
+    """What every container has by the profile."""
+    return [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
 
 
 def binds_of(

@@ -16,6 +16,7 @@ def end_containers(daemon: Daemon, run_id: str, folder: RunDir) -> None:
     """Remove all containers of a run, and what they have shared. Returns when they are gone. Raises
     EngineError if that cannot be confirmed."""
     try:
+        containers.remove_extra(daemon, run_id)
         found = containers.list_containers(daemon, run_id)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda one: containers.remove(daemon, one.id), found))

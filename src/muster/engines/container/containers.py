@@ -61,9 +61,66 @@ def list_containers(daemon: Daemon, run_id: str) -> list[Found]:
 
 def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
     for one in listed:
-        slot = (one.get("Labels") or {}).get(bodies.SLOT, "")
-        if slot.isdigit():
+        labels = one.get("Labels") or {}
+        slot = labels.get(bodies.SLOT, "")
+        if slot.isdigit() and bodies.NAME not in labels:
             yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
+
+
+class Extra(Struct, frozen=True):
+    """Another container of a node."""
+
+    id: str
+    #: Of the incarnation for which it was made.
+    number: str
+
+
+def list_extra(daemon: Daemon, run_id: str, slot: int | None = None) -> dict[str, Extra]:
+    """The other containers of a slot by their names in the job; None: of all slots, by their ids.
+    Raises CannotReach, Refused."""
+    labels = [f"{bodies.RUN}={run_id}", bodies.NAME]
+    if slot is not None:
+        labels.append(f"{bodies.SLOT}={slot}")
+    found = dict[str, Extra]()
+    for one in daemon.get("containers", "json", all="true", filters={"label": labels}):
+        name = one["Id"] if slot is None else one["Labels"][bodies.NAME]
+        found[name] = Extra(one["Id"], one["Labels"].get(bodies.INCARNATION, ""))
+    return found
+
+
+def remove_extra(daemon: Daemon, run_id: str, slot: int | None = None) -> None:
+    """Remove the other containers of a slot, or of all. Raises CannotReach, Refused."""
+    for one in list_extra(daemon, run_id, slot).values():
+        remove(daemon, one.id)
+
+
+def stop_in_turn(daemon: Daemon, names: Sequence[str], grace: float) -> None:
+    """End containers, each when the one before has ended. grace: seconds for all of them. Raises
+    CannotReach."""
+    deadline = time.monotonic() + grace
+    for name in names:
+        left = max(0, round(deadline - time.monotonic()))
+        with contextlib.suppress(Refused):  # it does not exist
+            daemon.call("POST", ("containers", name, "stop"), {"t": str(left)}, timeout=left + 60)
+
+
+def state_of(daemon: Daemon, made: str) -> Mapping[str, Any] | None:
+    """How a container is; None if there is none. Raises CannotReach, Refused."""
+    found = repeated(lambda: _inspect(daemon, made))
+    state: Mapping[str, Any] | None = None if found is None else found["State"]
+    return state
+
+
+def is_alive(state: Mapping[str, Any]) -> bool:
+    """Whether a container with this state has not ended."""
+    return bool(state.get("Running")) or state.get("Status") in ("created", "restarting", "paused")
+
+
+def signal(daemon: Daemon, made: str, name: str) -> None:
+    """Send a signal to the first process of a container; nothing if it has ended. Raises
+    CannotReach."""
+    with contextlib.suppress(Refused):
+        repeated(lambda: daemon.call("POST", ("containers", made, "kill"), {"signal": name}))
 
 
 def repeated(call: Callable[[], T], seconds: float = 0.0) -> T:
@@ -155,8 +212,10 @@ def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
     try:
         daemon.call("POST", ("containers", made, "start"), {})
     except Refused as error:
-        python = body["Entrypoint"][0]
+        python = next(iter(body["Entrypoint"]), "")
         text = str(error)
+        if bodies.NAME in body["Labels"]:
+            raise CannotStart(f"it cannot be started: {text}") from None
         if "not found in $PATH" in text or f"{python}: no such file" in text:
             text = (
                 f"its image has no {python}: nodes need Python 3.9 or newer in their image. If it "
@@ -216,7 +275,7 @@ def why_ended(daemon: Daemon, made: str) -> str:
     if found is None:
         return "its container was removed"
     state = found["State"]
-    if state.get("Running") or state.get("Status") in ("created", "restarting", "paused"):
+    if is_alive(state):
         return ""
     code = state.get("ExitCode", -1)
     limit = (found.get("HostConfig") or {}).get("Memory") or 0
@@ -230,7 +289,7 @@ def why_ended(daemon: Daemon, made: str) -> str:
         return f"its container was killed ({code}){why if limit else ''}"
     if state.get("Error"):
         return f"its container failed: {state['Error']}"
-    said = _last_lines(daemon, made)
+    said = last_lines(daemon, made)
     return f"its container exited with {code}" + (f": {said}" if said else "")
 
 
@@ -259,7 +318,7 @@ def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
     return found
 
 
-def _last_lines(daemon: Daemon, made: str) -> str:
+def last_lines(daemon: Daemon, made: str) -> str:
     """What its first process has written last."""
     try:
         text = daemon.text("containers", made, "logs", stdout="true", stderr="true", tail="5")

@@ -16,6 +16,8 @@ from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.images import NoImage, find_image
+from muster.engines.container.pod_bodies import extra_name
+from muster.engines.container.pods import Pod
 from muster.engines.container.program import provide_program
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
@@ -90,6 +92,8 @@ class RunContainers:
         self._leaves_some = False  # whether something could not be removed
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
+        self._images: Mapping[str, Image] = {}
+        self._pods: dict[int, Pod] = {}  # by slot, of those whose nodes have other containers
 
     # --- calls
 
@@ -129,6 +133,8 @@ class RunContainers:
     def close(self) -> None:
         """See `Hosts`."""
         self._closed = True
+        for pod in list(self._pods.values()):
+            pod.close()
         if self._watcher is not None:
             self._watcher.close()
 
@@ -222,7 +228,8 @@ class RunContainers:
     def _provide_sources(self) -> None:
         """Raises OSError."""
         for group in self._plan.groups:
-            for mount in group.mounts:
+            extra = (mount for one in group.extra_containers for mount in one.mounts)
+            for mount in (*group.mounts, *extra):
                 if mount.kind in ("scratch", "volume"):
                     source = bodies.source_of(mount, self._plan, self._machine)
                     if source:
@@ -232,6 +239,7 @@ class RunContainers:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):
+            self._images = result.images
             self._found = {
                 slot: one for slot, one in result.found.items() if slot not in self._made
             }
@@ -256,7 +264,8 @@ class RunContainers:
         self._loop.in_thread(work, partial(self._take_made, slot))
 
     def _mounts_of(self, slot: int) -> Sequence[MountPlan]:
-        return self._plan.group_for(self._plan.nodes[slot]).mounts
+        group = self._plan.group_for(self._plan.nodes[slot])
+        return [*group.mounts, *(m for one in group.extra_containers for m in one.mounts)]
 
     def _has_started(self, slot: int) -> bool:
         """Whether the node in a slot was seen to run by an earlier session."""
@@ -315,6 +324,11 @@ class RunContainers:
 
     def _place(self, slot: int, made: str) -> None:
         self._made[slot] = made
+        if self._plan.group_for(self._plan.nodes[slot]).extra_containers:
+            self._pods[slot] = Pod(
+                *(self._plan, slot, self._daemon, self._machine, lambda: self._images),
+                *(self._owner, self._loop.post),
+            )
         host = Host(
             partial(self._dial, slot),
             bodies.container_name(self._plan.run_id, slot),
@@ -322,6 +336,7 @@ class RunContainers:
             mounted=volumes.mounted(self._plan, slot, self._machine),
             at_paths=volumes.at_paths(self._plan, slot, self._machine),
             files=bodies.FILES,
+            companions=self._pods.get(slot),
         )
         self._owner.placed(slot, host)
 
@@ -339,11 +354,15 @@ class RunContainers:
     # --- ends
 
     def _may_have_ended(self, made: str) -> None:
+        for pod in list(self._pods.values()):
+            pod.look(made)
         for slot, one in list(self._made.items()):
             if one in (made, bodies.container_name(self._plan.run_id, slot)):
                 self._look(slot)
 
     def _look_at_all(self) -> None:
+        for pod in list(self._pods.values()):
+            pod.look()
         for slot in list(self._made):
             self._look(slot)
 
@@ -437,9 +456,21 @@ class RunContainers:
         self._loop.in_thread(partial(self._drop, slot, made, leaves=True), removed)
 
     def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
-        """In a thread: remove a container, and its folder. leaves: whether its server does."""
+        """In a thread: remove the containers of a slot, and its folder. leaves: whether its server
+        does."""
+        if (pod := self._pods.pop(slot, None)) is not None:
+            pod.close()
+            pod.wait(containers.REMOVAL_SECONDS)
+
+        extra = self._plan.group_for(self._plan.nodes[slot]).extra_containers
 
         def end() -> None:
+            if extra:
+                names = [extra_name(self._plan.run_id, slot, one.name) for one in extra]
+                if leaves:  # sidecars that were kept
+                    grace = self._plan.policy.grace_period
+                    containers.stop_in_turn(self._daemon, names[::-1], grace)
+                containers.remove_extra(self._daemon, self._plan.run_id, slot)
             if leaves:
                 containers.wait_until_ended(self._daemon, made)
             containers.remove(self._daemon, made)

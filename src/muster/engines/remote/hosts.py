@@ -15,6 +15,47 @@ from muster.engines.base import RunContext
 from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
+from muster.node.messages import ExitReport
+from muster.plan.template import Facts
+
+
+class Companions(Protocol):
+    """What the infrastructure runs beside the program of a node, and for it: the other containers
+    of a pod. No call waits; what comes of it, the owner of the hosts learns. An incarnation has the
+    number that its server knows (`RemoteNode.number`)."""
+
+    def start(self, start: CompanionStart) -> None:
+        """Start what runs before the program, and with it: then `companions_started`. If the
+        program has started, as an earlier session may have had it, only what is to run now."""
+        ...
+
+    def stop(self) -> None:
+        """The node is to end: end what runs with the program, in the grace period."""
+        ...
+
+    def kill(self) -> None:
+        """End everything at once."""
+        ...
+
+    def finish(self, *, succeeded: bool, keep: bool) -> None:
+        """The program has ended: `companions_ended` when what belongs to the incarnation has, too.
+        succeeded: whether the program has; then what runs with it is waited for. keep: whether
+        what serves the node may stay for the next incarnation, if this one has failed."""
+        ...
+
+
+class CompanionStart(Struct, frozen=True):
+    """What is known of an incarnation whose companions start."""
+
+    number: int
+    #: What its placeholders stand for.
+    facts: Facts
+    #: The files on the node's host for standard output and error.
+    outputs: tuple[str, str]
+    #: Whether the program has started already, or was told to.
+    has_begun: bool
+    #: Whether it has ended: then `finish` follows at once.
+    has_ended: bool
 
 
 class Host(Struct, frozen=True):
@@ -45,6 +86,8 @@ class Host(Struct, frozen=True):
     #: Where its server writes mounts with given files, which are there at its start; "": in the
     #: folder of the node.
     files: str = ""
+    #: What runs beside the program; None: nothing does.
+    companions: Companions | None = None
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
@@ -84,6 +127,18 @@ class HostsOwner(Protocol):
     def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people."""
+        ...
+
+    def companions_started(self, slot: int, number: int) -> None:
+        """All that is to run before a program has ended well, or runs."""
+        ...
+
+    def companions_failed(self, slot: int, number: int, report: ExitReport) -> None:
+        """One of them has failed, and so has the node: its program is to end."""
+        ...
+
+    def companions_ended(self, slot: int, number: int) -> None:
+        """After `Companions.finish`: they have ended, or are kept."""
         ...
 
     def freeing(self, *, busy: bool) -> None:

@@ -14,6 +14,7 @@ from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
 from muster.engines.remote.code import RUN, WORK, CodeSource, CommandPaths, work_name
+from muster.engines.remote.hosts import CompanionStart
 from muster.engines.remote.mounts import RemoteMounts
 from muster.engines.remote.node import RemoteNode, Stage
 from muster.engines.remote.node_contact import NodeContact
@@ -29,6 +30,7 @@ from muster.node.code import NODE
 from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
 from muster.plan.environment import EngineValues
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
+from muster.plan.template import Facts
 from muster.storage.home import RunDir
 
 
@@ -284,7 +286,8 @@ class Launcher:
             memory=node.facts.memory,
             contained=False,
             disk=f"{folder} on {owner.host.name}",
-            fresh=mounts.fresh,
+            # what runs before the program may have left something for it there
+            fresh=mounts.fresh if owner.host.companions is None else (),
             reuses_slot=not _is_its_own(node),
             files=owner.host.files or None,
         )
@@ -329,6 +332,19 @@ class Launcher:
                 *mounts.of_node,
             ],
         )
+
+    def companion_start(self, owner: NodeContact) -> CompanionStart:
+        """What the companions of a node are told that has joined. Raises OSError."""
+        node = owner.node
+        assert node.facts is not None, "its host is known"
+        attempt = self._output.attempts[node.rank]
+        self._fill_addresses()
+        values = {"run.restarts": str(attempt - self._context.resumes)}
+        facts = Facts(self._plan, self._planned(owner), 0, attempt, {}, values)
+        outputs = self._output.files(owner.slot)
+        has_ended = node.program_end is not None
+        has_begun = has_ended or node.stage >= Stage.STARTING
+        return CompanionStart(node.number, facts, outputs, has_begun, has_ended)
 
     def _command(self, group: GroupPlan, paths: CommandPaths) -> list[str]:
         """The program's command line; empty if the group runs services only."""

@@ -1,0 +1,142 @@
+"""Init containers, sidecars and further containers of nodes: with a Podman of the tests' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engines.container.conftest import MakeSession
+from muster.engines.container.containers import list_extra
+from muster.plan.model import ExtraContainerPlan, MountPlan
+from support.faults import until
+from support.podman_service import IMAGE, PodmanService
+from support.sessions import Session
+
+WORK = MountPlan("scratch:incarnation/work", "scratch", "/work", "MUSTER_MOUNT_WORK")
+
+
+def container(name: str, role: str, script: str, **more: Any) -> ExtraContainerPlan:
+    return ExtraContainerPlan(name, role, IMAGE, ("sh", "-c", script), mounts=(WORK,), **more)
+
+
+def lines(one: Session, attempt: int = 0) -> list[str]:
+    return sorted(one.output(0, attempt=attempt).splitlines())
+
+
+def test_init_containers_and_sidecars_are_up_before_the_program(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    probe = {"period": 0.2, "timeout": 5.0, "threshold": 100, "initial_delay": 0.0}
+    is_up = {**probe, "command": ["test", "-e", "/work/up"], "port": None, "http": None}
+    extra = (
+        container("first", "init", "echo $WHO; echo 1 >> /work/order", node_env={"WHO": "${rank}"}),
+        container(
+            "side",
+            "sidecar",
+            "trap 'echo bye; exit' TERM; echo 2 >> /work/order; touch /work/up; "
+            "while :; do sleep 0.1; done",
+            probe={**is_up, "file": None},
+        ),
+        container("second", "init", "echo 3 >> /work/order"),
+    )
+    one = run("cat /work/order", mounts=(WORK,), extra_containers=extra, grace_period=20.0)
+    one.start(0)
+    assert one.ended(0)[0]["exit_code"] == 0
+    assert lines(one) == ["1", "2", "3", "[first] 0", "[side] bye"]
+    one.close()
+
+
+def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSession) -> None:
+    script = "echo no disk >&2; test $MUSTER_ATTEMPT = 1 || exit 3"
+    extra = (container("check", "init", script),)
+    one = run("echo ran", keep=True, mounts=(WORK,), extra_containers=extra)
+    one.start(0)
+    ended = one.ended(0)[0]
+    assert (ended["exit_code"], ended["reason"]) == (3, "exit")
+    assert ended["message"] == "init container check exited with 3: no disk"
+    assert one.output(0) == ""
+    one.start(0, incarnation=1, attempt=1)
+    assert one.ended(0, incarnation=1)[0]["exit_code"] == 0
+    assert one.output(0, attempt=1) == "ran\n"
+    one.release(0, incarnation=1)
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "other", "code", "message"),
+    [
+        ("touch /work/x", "while ! test -e /work/x; do sleep 0.05; done", 0, ""),
+        ("sleep 1000", "echo bad; exit 4", 4, "container other exited with 4: bad"),
+        (
+            "touch /work/x",
+            "while ! test -e /work/x; do sleep 0.05; done; exit 5",
+            5,
+            "container other exited with 5",
+        ),
+        ("exit 6", "sleep 1000", 6, ""),
+    ],
+)
+def test_a_node_succeeds_when_all_its_programs_have(
+    run: MakeSession, program: str, other: str, code: int, message: str
+) -> None:
+    extra = (container("other", "main", other),)
+    one = run(program, mounts=(WORK,), extra_containers=extra)
+    one.start(0)
+    ended = one.ended(0)[0]
+    assert (ended["exit_code"], ended["message"]) == (code, message)
+    one.close()
+
+
+def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    again = "echo up >> /kept/log; test $(wc -l < /kept/log) -ge 2 || exit 1; sleep 1000"
+    kept = MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT")
+    side = ExtraContainerPlan("side", "sidecar", IMAGE, ("sh", "-c", again), mounts=(kept,))
+    wait = """
+        while test "$(cat /kept/log 2>/dev/null | wc -l)" != 2; do sleep 0.05; done
+        cat /kept/log; exit 1
+    """
+    one = run(wait, keep=True, mounts=(kept,), extra_containers=(side,), grace_period=0.5)
+    for attempt in (0, 1):
+        one.start(0, incarnation=attempt, attempt=attempt)
+        assert one.ended(0, incarnation=attempt)[0]["exit_code"] == 1
+        assert one.output(0, attempt=attempt) == "up\nup\n"
+    one.release(0, incarnation=1)
+    one.close()
+
+
+@pytest.mark.parametrize("stage", ["init", "running"])
+def test_a_later_supervisor_finds_them_again(
+    run: MakeSession, podman: PodmanService, stage: str
+) -> None:
+    waits = "echo once >> /work/init; while ! test -e /work/go; do sleep 0.05; done"
+    extra = (
+        container("wait", "init", waits if stage == "init" else "echo once >> /work/init"),
+        container("side", "sidecar", "echo up; sleep 1000"),
+    )
+    program = "cat /work/init; while ! test -e /work/go; do sleep 0.05; done"
+    one = run(program, mounts=(WORK,), extra_containers=extra, grace_period=0.5)
+    one.start(0)
+    folder = one.folder / "containers/0/scratch/incarnation/work"
+    if stage == "init":
+        until((folder / "init").exists, "the init container runs")
+    else:
+        one.ready(0)
+    one = one.replaced()
+    (folder / "go").touch()
+    assert one.ended_after_all(0)[0]["exit_code"] == 0
+    assert lines(one) == ["[side] up", "once"]
+    one.close()
+
+
+def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: PodmanService) -> None:
+    extra = (container("wait", "init", "sleep 1000"),)
+    one = run("true", mounts=(WORK,), extra_containers=extra)
+    one.start(0)
+    until(lambda: bool(list_extra(podman.daemon, one.plan.run_id)), "the init container runs")
+    one.kill(0)
+    assert one.ended(0)[0]["exit_code"] != 0
+    one.close()
+    assert not list_extra(podman.daemon, one.plan.run_id)
