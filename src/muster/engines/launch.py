@@ -119,6 +119,8 @@ class NodeStart(Struct, frozen=True):
     error_files: bool = True
     #: See `LaunchMessage.reuses_slot`.
     reuses_slot: bool = False
+    #: See `LaunchMessage.waits`.
+    waits: bool = False
     #: The folder for mounts with given files; None: in the node's own.
     files: str | None = None
     #: The disk of its folder, for people, if that is not this machine's and has no limit.
@@ -164,6 +166,7 @@ def launch_message(
         rank=node.rank,
         of_array=group.is_array,
         reuses_slot=start.reuses_slot,
+        waits=start.waits,
         given=_given(paths, start, group.mounts, facts),
         **{name: getattr(plan.policy, name) for name in _OF_POLICY},
         **{name: getattr(group, name) for name in _OF_GROUP},

@@ -152,6 +152,8 @@ class LaunchMessage(NamedTuple):
     reuses_slot: bool
     #: Files to write before the processes start.
     given: Sequence[GivenFile]
+    #: Whether a restart in place, too, waits for `messages.Start`, as something else runs before.
+    waits: bool = False
 
     def environment_of(self, local_rank: int) -> Dict[str, str]:
         """All variables of one process of the program."""

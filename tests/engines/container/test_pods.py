@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from engines.container.conftest import MakeSession
 from muster.engines.container.containers import list_extra
 from muster.plan.model import ExtraContainerPlan, MountPlan
+from support.command import muster
 from support.faults import until
-from support.podman_service import IMAGE, PodmanService
+from support.podman_service import IMAGE, PodmanService, add_engine
 from support.sessions import Session
 
 WORK = MountPlan("scratch:incarnation/work", "scratch", "/work", "MUSTER_MOUNT_WORK")
@@ -48,17 +50,17 @@ def test_init_containers_and_sidecars_are_up_before_the_program(
 
 
 def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSession) -> None:
-    script = "echo no disk >&2; test $MUSTER_ATTEMPT = 1 || exit 3"
+    script = "echo no disk; sleep 0.3; test $MUSTER_ATTEMPT = 1 || exit 3; touch /work/ok"
     extra = (container("check", "init", script),)
-    one = run("echo ran", keep=True, mounts=(WORK,), extra_containers=extra)
+    one = run("test -e /work/ok && echo ran", keep=True, mounts=(WORK,), extra_containers=extra)
     one.start(0)
     ended = one.ended(0)[0]
     assert (ended["exit_code"], ended["reason"]) == (3, "exit")
     assert ended["message"] == "init container check exited with 3: no disk"
-    assert one.output(0) == ""
+    assert lines(one) == ["[check] no disk"]
     one.start(0, incarnation=1, attempt=1)
     assert one.ended(0, incarnation=1)[0]["exit_code"] == 0
-    assert one.output(0, attempt=1) == "ran\n"
+    assert lines(one, 1) == ["[check] no disk", "ran"]
     one.release(0, incarnation=1)
     one.close()
 
@@ -140,3 +142,64 @@ def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: Podm
     assert one.ended(0)[0]["exit_code"] != 0
     one.close()
     assert not list_extra(podman.daemon, one.plan.run_id)
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: Secret
+metadata: {name: db}
+stringData: {PASS: correct-horse}
+---
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: pods}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        template:
+          spec:
+            restartPolicy: Never
+            volumes:
+            - {name: data, emptyDir: {}}
+            - {name: db, secret: {secretName: db, defaultMode: 0400}}
+            initContainers:
+            - name: fetch
+              image: localhost/base:1
+              command: [sh, -c, 'wc -c < /db/PASS > /data/size; echo $HOSTNAME > /data/name']
+              volumeMounts: [{name: data, mountPath: /data}, {name: db, mountPath: /db}]
+            - name: proxy
+              image: localhost/base:1
+              restartPolicy: Always
+              command: [sh, -c, 'trap exit TERM; echo proxy $JOB_COMPLETION_INDEX; sleep 9 & wait']
+            containers:
+            - name: w
+              image: localhost/base:1
+              command: [sh, -c, 'cat /data/size; test "$(cat /data/name)" = $HOSTNAME']
+              volumeMounts: [{name: data, mountPath: /data}]
+            - name: check
+              image: localhost/base:1
+              command: [sh, -c, 'test -e /data/size && echo checked']
+              volumeMounts: [{name: data, mountPath: /data}]
+"""
+
+
+def test_a_jobset_with_all_kinds_of_containers(
+    podman: PodmanService, own_home: Path, tmp_path: Path
+) -> None:
+    add_engine(own_home, podman)
+    path = tmp_path / "jobset.yaml"
+    path.write_text(MANIFEST)
+    done = muster("run", str(path), "--engine", "container", code=0)
+    found = sorted(line.partition(" | ")[2] for line in done.stdout.splitlines())
+    text = done.stdout
+    assert [text.count(one) for one in ("13", "[check] checked", "[proxy] proxy 0", "proxy 1")] == [
+        *(2, 2, 1, 1)
+    ], found
+    assert podman.is_empty()
+    done = muster("run", str(path), "--engine", "local")
+    assert "engine local cannot run other containers beside the program" in done.stderr
+    assert "use engine container" in done.stderr

@@ -12,6 +12,7 @@ from muster.plan.model import ExtraContainerPlan, RunPlan
 
 #: Variables that every container has, and what they are.
 _VARIABLES = {
+    "HOSTNAME": "${hostname}",
     "MUSTER_RUN_ID": "${run.id}",
     "MUSTER_RUN_NAME": "${run.name}",
     "MUSTER_RUN_REPLICA": "${run.replica}",

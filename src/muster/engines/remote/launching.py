@@ -290,6 +290,7 @@ class Launcher:
             fresh=mounts.fresh if owner.host.companions is None else (),
             reuses_slot=not _is_its_own(node),
             files=owner.host.files or None,
+            waits=owner.host.companions is not None,
         )
         base = owner.host.python or node.facts.executable
         environment = _environment(self._plan, base, folder)

@@ -197,7 +197,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
-    #: Read only to recognize sidecars and in-place restart.
+    #: `Always`: an init container that is a sidecar.
     restart_policy: str = ""
     #: Read only to recognize in-place restart.
     restart_policy_rules: Any = None

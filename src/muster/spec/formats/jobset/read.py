@@ -55,6 +55,7 @@ _GROUP_FIELDS = {
     "retries": "template.spec.backoffLimit",
     "timeout": "template.spec.activeDeadlineSeconds",
     "hostname": "name",
+    "extra_containers": "template.spec.template.spec.initContainers",
 }
 #: The same for a group that is a single Job.
 _ARRAY_FIELDS = {
