@@ -65,6 +65,14 @@ class ContainerPlan(Struct, frozen=True):
     #: Bytes.
     shm_size: int | None = None
     ulimits: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    non_root: bool = False
+    cap_add: tuple[str, ...] = ()
+    cap_drop: tuple[str, ...] = ()
+    privileged: bool = False
+    read_only: bool = False
+    no_new_privileges: bool = False
+    seccomp: str = "default"
 
 
 class ResourcePlan(Struct, frozen=True):

@@ -78,6 +78,9 @@ DEFAULT_ENGINE = "local"
 Startup = Literal["parallel", "in_order"]
 Network = Literal["shared", "cluster", "isolated"]
 Pull = Literal["missing", "always", "never"]
+Seccomp = Literal["default", "unconfined"]
+#: Without CAP_.
+Capability = Annotated[str, Meta(pattern="^[A-Z][A-Z_]*$")]
 #: Name -> limit; -1: none.
 Ulimits = dict[Annotated[str, Meta(pattern="^[a-z]+$")], Annotated[int, Meta(ge=-1)]]
 
@@ -115,6 +118,23 @@ class Container(Struct, frozen=True, kw_only=True):
     ulimits: Ulimits = field(default_factory=dict)
     """Limits of the node's processes by their names, such as {memlock: -1, nofile: 65536}; -1 is
     no limit. Default: the engine's."""
+    groups: tuple[Natural, ...] = ()
+    """Further groups of the processes, by their numbers."""
+    non_root: bool = False
+    """Refuse to run as root: the user has to be a number other than 0, here or in the image."""
+    cap_add: tuple[Capability, ...] = ()
+    """Capabilities that the processes have besides the engine's defaults, such as IPC_LOCK; ALL is
+    every one."""
+    cap_drop: tuple[Capability, ...] = ()
+    """Capabilities that they do not have; ALL is every one."""
+    privileged: bool = False
+    """Give the container all capabilities and devices of the machine."""
+    read_only: bool = False
+    """Mount the image's files read-only. Mounts can be written."""
+    no_new_privileges: bool = False
+    """No process gains privileges, such as by setuid programs."""
+    seccomp: Seccomp = "default"
+    """The system calls that are allowed: default (the engine's profile) or unconfined."""
 
 
 class Slurm(Struct, frozen=True, kw_only=True):

@@ -178,11 +178,22 @@ spec:
             containers:
             - name: w
               image: localhost/base:1
-              command: [sh, -c, 'cat /data/size; test "$(cat /data/name)" = $HOSTNAME']
+              command:
+              - sh
+              - -c
+              - |
+                cat /data/size; test "$(cat /data/name)" = $HOSTNAME
+                until getent hosts pods-w-0-0.pods pods-w-0-1; do sleep 0.1; done
+                while test ! -e /data/found; do sleep 0.1; done
               volumeMounts: [{name: data, mountPath: /data}]
             - name: check
               image: localhost/base:1
-              command: [sh, -c, 'test -e /data/size && echo checked']
+              command:
+              - sh
+              - -c
+              - |
+                until getent hosts pods-w-0-0.pods pods-w-0-1; do sleep 0.1; done
+                touch /data/found; test -e /data/size && echo checked
               volumeMounts: [{name: data, mountPath: /data}]
 """
 
@@ -193,7 +204,7 @@ def test_a_jobset_with_all_kinds_of_containers(
     add_engine(own_home, podman)
     path = tmp_path / "jobset.yaml"
     path.write_text(MANIFEST)
-    done = muster("run", str(path), "--engine", "container", code=0)
+    done = muster("run", str(path), "--engine", "container", "--network", "cluster", code=0)
     found = sorted(line.partition(" | ")[2] for line in done.stdout.splitlines())
     text = done.stdout
     assert [text.count(one) for one in ("13", "[check] checked", "[proxy] proxy 0", "proxy 1")] == [

@@ -134,6 +134,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
             "Mounts": _mounts(plan, slot, machine),
             "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
             "Ulimits": ulimits_of(container),
+            **security_of(container),
             "ExtraHosts": extra_hosts(plan),
             **limits_of(limits),
         },
@@ -155,6 +156,32 @@ def ulimits_of(container: ContainerPlan) -> list[dict[str, Any]]:
     return [
         {"Name": name, "Soft": limit, "Hard": limit} for name, limit in container.ulimits.items()
     ]
+
+
+def security_of(container: ContainerPlan) -> dict[str, Any]:
+    """What concerns security, in the words of `HostConfig`."""
+    options = ["no-new-privileges"] if container.no_new_privileges else []
+    if container.seccomp == "unconfined":
+        options.append("seccomp=unconfined")
+    found = {
+        "GroupAdd": [str(number) for number in container.groups],
+        "CapAdd": list(container.cap_add),
+        "CapDrop": list(container.cap_drop),
+        "Privileged": container.privileged,
+        "ReadonlyRootfs": container.read_only,
+        "SecurityOpt": options,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def why_root(container: ContainerPlan, user: str) -> str:
+    """Why a container that is not to run as root cannot be made, as a phrase; "" if it can. user:
+    the one that it runs as. Kubernetes: a name may be that of root, so it has to be a number."""
+    number = user.partition(":")[0]
+    if not container.non_root or (number.isdigit() and int(number)):
+        return ""
+    who = "its image runs as root" if number in ("", "0", "root") else f"{number} may be root"
+    return f"{who}, and non_root is set: give container.user a number"
 
 
 def extra_hosts(plan: RunPlan) -> list[str]:

@@ -282,6 +282,8 @@ class RunContainers:
         name = bodies.container_name(plan.run_id, slot)
         body = bodies.container_body(plan, slot, image, self._machine)
         made = ""
+        if why := bodies.why_root(plan.group_for(plan.nodes[slot]).container, body["User"]):
+            return _Made("", why)
         try:
             containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
             volumes.provide(self._mounts_of(slot), plan, slot, self._machine)

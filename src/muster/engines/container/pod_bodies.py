@@ -66,6 +66,7 @@ def extra_body(
                 [*bodies.profile_binds(machine), *bodies.binds_of(one.mounts, plan, slot, machine)]
             ),
             "Ulimits": bodies.ulimits_of(one.container),
+            **bodies.security_of(one.container),
             **bodies.limits_of(bodies.usable(one.resources, machine)),
         },
     }

@@ -331,6 +331,8 @@ class Pod:
             start.number,
         )
         name = extra_name(self._plan.run_id, self._slot, one.plan.name)
+        if why := bodies.why_root(one.plan.container, body["User"]):
+            raise containers.CannotStart(f"{_what(one)} {one.plan.name}: {why}")
         try:
             one.id = containers.create(self._daemon, name, body)
         except containers.CannotStart as error:

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from muster.spec.formats.jobset.write import write_jobset
 from muster.spec.formats.manifests import read_manifest
-from muster.spec.models import ExtraContainer, JobSpec, Mount, Resources, StartupProbe
+from muster.spec.models import Container, ExtraContainer, JobSpec, Mount, Resources, StartupProbe
 from support.jobset import read
 
 INDEX = {"JOB_COMPLETION_INDEX": "${index}"}
@@ -127,3 +129,49 @@ def test_secrets_of_other_containers_are_secrets_of_the_job(tmp_path: Path) -> N
     spec = read_manifest(path).spec
     assert spec.secrets == {"db.PASS": "x"}
     assert extra(spec)[0].node_env["PASS"] == "${secret.db.PASS}"
+
+
+def test_security_of_pods_and_containers() -> None:
+    own = {
+        "runAsGroup": 6,
+        "capabilities": {"add": ["CAP_IPC_LOCK"], "drop": ["ALL"]},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+    }
+    side = {"name": "s", "image": "s", "securityContext": {"runAsNonRoot": False}}
+    main = {"name": "w", "image": "i", "command": ["x"], "securityContext": own}
+    of_pod = {
+        "runAsUser": 5,
+        "runAsNonRoot": True,
+        "fsGroup": 7,
+        "supplementalGroups": [8],
+        "seccompProfile": {"type": "Unconfined"},
+    }
+    spec = read(manifest(containers=[main, side], securityContext=of_pod)).spec
+    common = {"groups": (8, 7), "seccomp": "unconfined"}
+    assert spec.node_groups[0].container == Container(
+        user="5:6",
+        non_root=True,
+        cap_add=("IPC_LOCK",),
+        cap_drop=("ALL",),
+        read_only=True,
+        no_new_privileges=True,
+        **common,
+    )
+    assert extra(spec)[0].container == Container(user="5", **common)
+    written = write_jobset(spec)
+    assert [str(loss) for loss in written.losses] == []
+    again = read(written.data).spec
+    assert again.node_groups[0].container == spec.node_groups[0].container
+    assert extra(again) == extra(spec)
+
+
+def test_what_a_security_context_cannot_express() -> None:
+    container = Container(user="ana", shm_size=1 << 30)
+    spec = read(FULL).spec
+    (group,) = spec.node_groups
+    spec = replace(spec, node_groups=(replace(group, container=container),))
+    assert [str(loss) for loss in write_jobset(spec).losses] == [
+        "node_groups[w].container.user: is left out: Kubernetes requires a number",
+        "node_groups[w].container.shm_size: a JobSet has no such setting",
+    ]

@@ -18,6 +18,7 @@ from muster.spec.formats.jobset.model import DependsOnItem, JobSet
 from muster.spec.formats.jobset.pod_containers import PodReader
 from muster.spec.formats.jobset.probes import hook_command, liveness_probe, startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
+from muster.spec.formats.jobset.security import container_of
 from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import PodVolumes, mounts
 from muster.spec.formats.notes import Notes
@@ -129,6 +130,9 @@ def _with_program(
         env=env.env,
         node_env=env.node_env,
         image=container.image or None,
+        container=container_of(
+            rj.template.spec.template.spec.security_context, container.security_context
+        ),
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         liveness_probe=liveness_probe(container, path, problems),

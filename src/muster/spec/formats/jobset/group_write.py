@@ -23,6 +23,7 @@ from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.formats.jobset.pod_containers import written
 from muster.spec.formats.jobset.probes import write_hook, write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
+from muster.spec.formats.jobset.security import write_security
 from muster.spec.formats.jobset.volumes_read import NODE
 from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
@@ -45,6 +46,7 @@ _WRITTEN = frozenset(
         *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
         *("working_dir", "hostname", "startup_probe", "liveness_probe"),
         *("after_start", "before_stop", "job_metadata", "pod_metadata", "extra_containers"),
+        "container",
     )
 )
 #: Why a setting is lost.
@@ -158,6 +160,8 @@ def _pod(
     if init:
         pod["initContainers"] = [*pod.get("initContainers", ()), *init]
     pod["containers"] = others
+    if of_pod := _pod_security(group):
+        pod["securityContext"] = of_pod
     if volumes:
         pod["volumes"] = volumes
     if context.spec.host_aliases:
@@ -194,6 +198,10 @@ def _container(
         container["workingDir"] = group.working_dir
     if own.env:
         container["env"] = own.env
+    security, more = write_security(group.container, f"{path}.container")
+    losses += more
+    if security:
+        container["securityContext"] = security
     limits = _limits(group.resources)
     if limits:
         container["resources"] = {"limits": limits}
@@ -206,9 +214,29 @@ def _container(
     return container, losses
 
 
+def _pod_security(group: NodeGroup) -> dict[str, Any]:
+    """The security context of a pod: groups, which all containers have."""
+    numbers = [
+        number
+        for one in (group.container, *(extra.container for extra in group.extra_containers))
+        if one is not None
+        for number in one.groups
+    ]
+    return {"supplementalGroups": list(dict.fromkeys(numbers))} if numbers else {}
+
+
 def _as_group(group: NodeGroup, one: ExtraContainer) -> NodeGroup:
     """A group whose program is that of another container."""
-    names = ("command", "args", "node_args", "env", "node_env", "working_dir", "resources")
+    names = (
+        "command",
+        "args",
+        "node_args",
+        "env",
+        "node_env",
+        "working_dir",
+        "resources",
+        "container",
+    )
     own = {name: getattr(one, name) for name in (*names, "image", "mounts", "startup_probe")}
     none = dict.fromkeys(("liveness_probe", "after_start", "before_stop"))
     return replace(group, **own, **none)

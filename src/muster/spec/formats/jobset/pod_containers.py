@@ -17,6 +17,7 @@ from muster.spec.formats.jobset.environment_read import Program, environment
 from muster.spec.formats.jobset.kubernetes import Container, Job, PodSpec
 from muster.spec.formats.jobset.probes import startup_probe
 from muster.spec.formats.jobset.restart_agent import is_agent
+from muster.spec.formats.jobset.security import container_of
 from muster.spec.formats.jobset.volumes_read import OWN_TMP, PodVolumes, mounts
 from muster.spec.formats.notes import Notes
 from muster.spec.models import ContainerRole, ExtraContainer, Resources
@@ -91,6 +92,10 @@ class PodReader(Struct, frozen=True):
             env=env.env,
             node_env=env.node_env,
             working_dir=container.working_dir or None,
+            container=container_of(
+                self.shown.rj.template.spec.template.spec.security_context,
+                container.security_context,
+            ),
             resources=self.resources(container, f"{path}.resources"),
             # without a volume there, each container has its own
             mounts=tuple(mount for mount in found if mount != OWN_TMP),

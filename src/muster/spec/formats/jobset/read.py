@@ -69,6 +69,7 @@ _ARRAY_FIELDS = {
 _CONTAINER_FIELDS = {
     **{name: name for name in ("command", "args", "env", "resources", "image")},
     "working_dir": "workingDir",
+    "container": "securityContext",
     "node_args": "args",
     "node_env": "env",
     "mounts": "volumeMounts",
