@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,37 @@ def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: Podm
     assert one.ended(0)[0]["exit_code"] != 0
     one.close()
     assert not list_extra(podman.daemon, one.plan.run_id)
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_they_end_with_the_container_of_their_node(
+    run: MakeSession, podman: PodmanService, supervised: bool
+) -> None:
+    extra = (container("side", "sidecar", "sleep 1000"),)
+    one = run("sleep 1000", mounts=(WORK,), extra_containers=extra)
+    one.start(0)
+    one.ready(0)
+    if not supervised:
+        os.kill(one.pid, signal.SIGKILL)
+        one.process.wait()
+    podman.podman("kill", f"muster-{one.plan.run_id}-0")
+    if not supervised:
+        one = one.replaced()
+    assert one.ended_after_all(0)[0]["message"].startswith("its container was killed (137)")
+    one.close()
+    assert not list_extra(podman.daemon, one.plan.run_id)
+
+
+def test_an_image_that_is_missing_and_a_program_that_is(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    extra = (ExtraContainerPlan("bad", "init", IMAGE, ("/absent",), mounts=()),)
+    one = run("true", extra_containers=extra)
+    one.start(0)
+    ended = one.ended(0)[0]
+    assert ended["reason"] == "not_started"
+    assert ended["message"].startswith("init container bad: it cannot be started: ")
+    one.close()
 
 
 MANIFEST = """\

@@ -93,6 +93,7 @@ class RunContainers:
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
         self._images: Mapping[str, Image] = {}
+        self._has_extra = any(group.extra_containers for group in context.plan.groups)
         self._pods: dict[int, Pod] = {}  # by slot, of those whose nodes have other containers
 
     # --- calls
@@ -285,12 +286,14 @@ class RunContainers:
         if why := bodies.why_root(plan.group_for(plan.nodes[slot]).container, body["User"]):
             return _Made("", why)
         try:
+            if self._has_extra:  # of a node whose container somebody has removed
+                containers.remove_extra(self._daemon, plan.run_id, slot)
             containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
             volumes.provide(self._mounts_of(slot), plan, slot, self._machine)
             made = containers.create(self._daemon, name, body)
             folder = bodies.server_folder(home, plan.run_id, slot)
             containers.wait_for_server(self._daemon, made, folder)
-        except (containers.CannotStart, CannotReach, OSError) as error:
+        except (containers.CannotStart, CannotReach, Refused, OSError) as error:
             self._drop(slot, name)
             return _Made("", str(error))
         return _Made(made)
@@ -500,12 +503,14 @@ class RunContainers:
     def _remove_network(self) -> None:
         """In a thread."""
         try:
+            if self._has_extra:
+                containers.remove_extra(self._daemon, self._plan.run_id)
             if bodies.has_network(self._plan):
                 containers.remove_network(self._daemon, self._plan.run_id)
             if not self._leaves_some:  # with the record, they can be removed later
                 containers.remove_folder(self._run_dir.containers)
                 volumes.remove_files(self._plan.run_id)
-        except (CannotReach, OSError) as error:
+        except (CannotReach, Refused, OSError) as error:
             name = bodies.network_name(self._plan.run_id)
             sys.stderr.write(f"muster: network {name} was left: {error}\n")
 

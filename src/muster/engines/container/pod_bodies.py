@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from muster.engines.container import bodies
 from muster.engines.container.bodies import Machine
 from muster.engines.container.record import Image
 from muster.plan.model import ExtraContainerPlan, RunPlan
+from muster.secrets import hidden_words, hide
 
 #: Variables that every container has, and what they are.
 _VARIABLES = {
@@ -87,7 +90,12 @@ def _program(one: ExtraContainerPlan, image: Image) -> tuple[list[str], list[str
 def shown_body(plan: RunPlan, slot: int, one: ExtraContainerPlan, machine: Machine) -> Any:
     """The body for people, before the node has started. Its placeholders are not filled."""
     image = Image(one.image)
+    env = {name: hide(name, text) for name, text in one.env.items()}
+    node_env = {name: hide(name, text) for name, text in one.node_env.items()}
+    one = replace(one, env=env, node_env=node_env)
     body = extra_body(plan, slot, one, image, machine, lambda text: text, 0)
+    for name in ("Entrypoint", "Cmd"):
+        body[name] = hidden_words(body[name])
     if one.command is None:  # the image's own
         del body["Entrypoint"]
     if one.command is None and one.args is None:
