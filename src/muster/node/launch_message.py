@@ -153,7 +153,7 @@ class LaunchMessage(NamedTuple):
     #: Files to write before the processes start.
     given: Sequence[GivenFile]
     #: Whether a restart in place, too, waits for `messages.Start`, as something else runs before.
-    waits: bool = False
+    waits: bool
 
     def environment_of(self, local_rank: int) -> Dict[str, str]:
         """All variables of one process of the program."""
