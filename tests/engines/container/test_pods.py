@@ -146,6 +146,37 @@ def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: Podm
     assert not list_extra(podman.daemon, one.plan.run_id)
 
 
+def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSession) -> None:
+    waits = "while ! test -e /work/go; do sleep 0.05; done; exit 7"
+    extra = (container("other", "main", waits), container("side", "sidecar", "sleep 1000"))
+    one = run("echo done", mounts=(WORK,), extra_containers=extra, grace_period=0.5)
+    one.start(0)
+    one.ready(0)
+    journal = one.folder / "containers/0/node/journal"
+    until(lambda: '"ended"' in journal.read_text(), "the program has ended")
+    one = one.replaced()
+    (one.folder / "containers/0/scratch/incarnation/work/go").touch()
+    ended = one.ended_after_all(0)[0]
+    assert (ended["exit_code"], ended["message"]) == (7, "container other exited with 7")
+    one.close()
+
+
+def test_the_engine_is_away_while_an_init_container_ends(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    waits = "echo up > /work/init; while ! test -e /work/go; do sleep 0.05; done; exit 5"
+    extra = (container("wait", "init", waits),)
+    one = run("true", mounts=(WORK,), extra_containers=extra)
+    one.start(0)
+    folder = one.folder / "containers/0/scratch/incarnation/work"
+    until((folder / "init").exists, "the init container runs")
+    podman.stop()
+    (folder / "go").touch()
+    podman.start()
+    assert one.ended_after_all(0)[0]["message"] == "init container wait exited with 5"
+    one.close()
+
+
 @pytest.mark.parametrize("supervised", [True, False])
 def test_they_end_with_the_container_of_their_node(
     run: MakeSession, podman: PodmanService, supervised: bool
@@ -247,3 +278,45 @@ def test_a_jobset_with_all_kinds_of_containers(
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr
     assert "use engine container" in done.stderr
+
+
+ARRAY = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: items}
+spec:
+  completions: 3
+  parallelism: 1
+  completionMode: Indexed
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      volumes: [{name: input, emptyDir: {}}]
+      initContainers:
+      - name: fetch
+        image: localhost/base:1
+        command: [sh, -c, 'ls /input; echo item $JOB_COMPLETION_INDEX > /input/data']
+        volumeMounts: [{name: input, mountPath: /input}]
+      - name: side
+        image: localhost/base:1
+        restartPolicy: Always
+        command: [sh, -c, 'trap exit TERM; while :; do sleep 0.1; done']
+      containers:
+      - name: w
+        image: localhost/base:1
+        command: [cat, /input/data]
+        volumeMounts: [{name: input, mountPath: /input}]
+"""
+
+
+def test_replicas_of_an_array_take_turns_with_their_containers(
+    podman: PodmanService, own_home: Path, tmp_path: Path
+) -> None:
+    add_engine(own_home, podman)
+    path = tmp_path / "job.yaml"
+    path.write_text(ARRAY)
+    done = muster("run", str(path), "--engine", "container", code=0)
+    lines = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
+    assert sorted(lines) == ["item 0", "item 1", "item 2"]
+    assert podman.is_empty()
