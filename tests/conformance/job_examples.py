@@ -30,7 +30,7 @@ class Example(NamedTuple):
     codes: Codes = MappingProxyType({})
     #: How often pods of each index start.
     starts: Sequence[int] = ()
-    #: Whether the local engine runs it: not if a node has to be lost.
+    #: Whether the local engine runs it: not if a node has to be lost, nor other containers.
     runs: bool = True
 
 
@@ -90,6 +90,7 @@ _INDEX_FILE = {
 }
 _VOLUMES = [{"name": "input", "emptyDir": {}}]
 _WITH_INPUT = {"containers": [_FILTER], "volumes": _VOLUMES}
+_SIDECAR = {**_FILTER, "name": "logs", "restartPolicy": "Always"}
 _NO_COMMAND = {"containers": [{"name": "c", "image": "job-wq"}]}
 
 EXAMPLES: dict[str, Example | Refused] = {
@@ -176,13 +177,15 @@ EXAMPLES: dict[str, Example | Refused] = {
         "2",
         codes={0: (1,), 1: (1,)},
     ),
-    "application/job/indexed-job": Refused(
+    "application/job/indexed-job": Example(
         job(
             "",
             pod={"initContainers": [{**_FILTER, "name": "input"}], **_WITH_INPUT},
             **indexed(5, 3),
         ),
-        ("spec.template.spec.initContainers[0]: Muster does not run init containers",),
+        "Complete",
+        "0-4",
+        runs=False,
     ),
     "application/job/indexed-job-vol": Example(
         job(
@@ -196,13 +199,14 @@ EXAMPLES: dict[str, Example | Refused] = {
         "Complete",
         "0-4",
     ),
-    "application/job/job-sidecar": Refused(
-        job("", pod={"initContainers": [{**_FILTER, "restartPolicy": "Always"}], **_WITH_INPUT}),
-        ("spec.template.spec.initContainers[0]: Muster does not run sidecars",),
+    "application/job/job-sidecar": Example(
+        job("", pod={"initContainers": [_SIDECAR], **_WITH_INPUT}), "Complete", "0", runs=False
     ),
-    "application/job/job-sidecar-legacy": Refused(
+    "application/job/job-sidecar-legacy": Example(
         job("", pod={"containers": [_FILTER, {**_FILTER, "name": "logs"}], "volumes": _VOLUMES}),
-        ("spec.template.spec.containers[1]: Muster runs one container of a pod",),
+        "Complete",
+        "0",
+        runs=False,
     ),
     "application/job/rabbitmq/job, with an image's own command": Refused(
         job("", completions=8, parallelism=2, pod=_NO_COMMAND),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from muster.engines.basic import BasicEngine
 from muster.engines.capabilities import PHRASES, image_problems, require, spec_problems
 from muster.engines.local.engine import LocalEngine
 from muster.engines.loop import RunLoop
+from muster.engines.registry import engine_named
 from muster.errors import InvalidInput
 from muster.frameworks.base import Network
 from muster.plan.model import RunPlan
@@ -20,6 +22,7 @@ from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
+from muster.storage.home import Home
 from support.sessions import make_plan
 
 
@@ -67,6 +70,18 @@ def test_requests_are_refused_in_words() -> None:
         ({"resources": {"gpus": 1}}, "node_groups[workers].resources", "limits"),
         ({"resources": {"disk": "1GiB"}}, "node_groups[workers].resources", "limits"),
         ({"nodes": 2, "shape": "VM.GPU.A10.1"}, "node_groups[workers].shape", "limits"),
+        (
+            {
+                "node_groups": [
+                    {
+                        "name": "a",
+                        "extra_containers": [{"name": "b", "role": "init", "image": "busybox"}],
+                    }
+                ]
+            },
+            "node_groups[a].extra_containers",
+            "extra_containers",
+        ),
         ({"failure": {"strategy": "in_place"}}, "failure.strategy", "in_place"),
         ({"failure": {"action": "restart_node"}}, "failure.action", "replace_node"),
         (
@@ -77,11 +92,13 @@ def test_requests_are_refused_in_words() -> None:
     ],
 )
 def test_a_spec_that_asks_for_more_is_refused(
-    spec: dict[str, Any], path: str, capability: str
+    spec: dict[str, Any], path: str, capability: str, own_home: Path
 ) -> None:
     (problem,) = spec_problems(Bare(), resolved(spec))
     assert (problem.path, problem.message) == (path, f"engine bare cannot {PHRASES[capability]}")
     able: Engine = LocalEngine()
+    if not getattr(able.capabilities, capability):
+        able = engine_named("container", Home(own_home))
     assert list(spec_problems(able, resolved(spec))) == []
 
 

@@ -85,6 +85,19 @@ def test_a_stop_right_after_a_restart_prevents_the_start(restartable: Any) -> No
     assert node.ended(2)["exit_code"] == 3
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_restart_may_wait_for_what_runs_before(restartable: Any, stopped: bool) -> None:
+    node = restartable("exit 3")
+    node.ended()
+    node.restart(1, *(["stop"] if stopped else []), waits=True)
+    assert node.expect("joined", 1)
+    node.send("start", incarnation=1)  # the server sends it after a stop, too
+    if stopped:
+        assert node.expect("ended", 1)["exit_code"] == 143, "nothing was started"
+    else:
+        assert node.ended(1)["exit_code"] == 3
+
+
 def test_the_agent_ends_with_the_supervisor(restartable: Any) -> None:
     node = restartable("true")
     node.ended()

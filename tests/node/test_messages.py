@@ -69,6 +69,7 @@ LAUNCH = LaunchMessage(
     rank=5,
     of_array=True,
     reuses_slot=True,
+    waits=True,
     given=[GivenFile("app.conf", "port = 80", 0o644), GivenFile("key", "AAEC", 0o400, True)],
 )
 

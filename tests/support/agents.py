@@ -78,6 +78,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "rank": 0,
         "of_array": False,
         "reuses_slot": False,
+        "waits": False,
         "given": [],
         **changes,
     }

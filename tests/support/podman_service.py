@@ -200,7 +200,7 @@ class PodmanService:
     def remove(self, run_id: str) -> None:
         """Remove all of a run."""
         for one in self.containers(run_id):
-            self.podman("rm", "--force", "--time=0", one["Id"])
+            self.podman("rm", "--force", "--depend", "--ignore", "--time=0", one["Id"])
         for name in self.networks():
             if name == f"muster-{run_id}":
                 self.podman("network", "rm", "--force", name)
@@ -208,7 +208,7 @@ class PodmanService:
     def close(self) -> None:
         """Remove everything."""
         for one in self.containers():
-            self.podman("rm", "--force", "--time=0", one["Id"])
+            self.podman("rm", "--force", "--depend", "--ignore", "--time=0", one["Id"])
         self.stop()
         self._mounts.kill()
         self._mounts.wait(60)

@@ -345,6 +345,11 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
         hang_timeout=more.pop("hang_timeout", None),
         role=more.pop("role", RoleSetup()),
         mounts=more.pop("mounts", ()),
+        **{
+            name: more.pop(name)
+            for name in ("image", "container", "extra_containers")
+            if name in more
+        },
     )
     policy = Policy(
         groups=(GroupPolicy("workers", 0, 1, nodes, 1),),

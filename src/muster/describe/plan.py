@@ -115,6 +115,9 @@ def _group(plan: RunPlan, group: GroupPlan, limits: str, memory: int) -> Iterato
         if mount.sub_path is not None:
             what = mount.sub_path if mount.files else f"{mount.sub_path} of {what}"
         yield f"  mounts {what} at {mount.path} (${mount.variable})"
+    for one in group.extra_containers:
+        words = " ".join(hidden_words([*(one.command or ()), *(one.args or ())]))
+        yield f"  {one.role} container {one.name}: {one.image}" + (f", {words}" if words else "")
     yield from _variables(plan, group, shown)
 
 

@@ -37,6 +37,7 @@ PHRASES = {
     "gpus": "give nodes GPUs of their own",
     "arrays": "run the replicas of a group a few at a time",
     "images": "run the programs of images",
+    "extra_containers": "run other containers beside the program of a node",
 }
 
 
@@ -96,6 +97,9 @@ def _group_problems(engine: Engine, group: NodeGroup) -> Iterator[Problem]:
         yield _problem(engine, path, "replace_node", "use failure.max_restarts")
     if group.mounts and not can.mounts:
         yield _problem(engine, f"node_groups[{group.name}].mounts", "mounts", "leave it out")
+    if group.extra_containers and not can.extra_containers:
+        path = f"node_groups[{group.name}].extra_containers"
+        yield _problem(engine, path, "extra_containers", "use engine container")
     if not can.limits:
         resources = _without_gpus(group.resources, can) not in (None, Resources())
         for name, given in (("resources", resources), ("shape", group.shape)):

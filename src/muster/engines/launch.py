@@ -119,6 +119,10 @@ class NodeStart(Struct, frozen=True):
     error_files: bool = True
     #: See `LaunchMessage.reuses_slot`.
     reuses_slot: bool = False
+    #: See `LaunchMessage.waits`.
+    waits: bool = False
+    #: The folder for mounts with given files; None: in the node's own.
+    files: str | None = None
     #: The disk of its folder, for people, if that is not this machine's and has no limit.
     disk: str | None = None
     #: An absolute path, where programs start if the job has neither code nor a working directory;
@@ -166,7 +170,8 @@ def launch_message(
         rank=node.rank,
         of_array=group.is_array,
         reuses_slot=start.reuses_slot,
-        given=_given(paths.folder, group.mounts, facts),
+        waits=start.waits,
+        given=_given(paths, start, group.mounts, facts),
         **{name: getattr(plan.policy, name) for name in _OF_POLICY},
         **{name: getattr(group, name) for name in _OF_GROUP},
     )
@@ -187,13 +192,15 @@ def with_sub_paths(
     )
 
 
-def emptied_mounts(mounts: Iterable[MountPlan]) -> list[MountPlan]:
-    """The mounts that are emptied before each incarnation. If folders in one are mounted by
-    themselves, these are: they have to stay where they are."""
+def emptied_mounts(
+    mounts: Iterable[MountPlan], owners: Sequence[str] = ("incarnation",)
+) -> list[MountPlan]:
+    """The mounts that are emptied before each incarnation, or for each of these owners. If folders
+    in one are mounted by themselves, these are: they have to stay where they are."""
     found = [
         mount
         for mount in mounts
-        if mount.kind == "scratch" and named_source(mount.source).of == "incarnation"
+        if mount.kind == "scratch" and named_source(mount.source).of in owners
     ]
     parts = {mount.source for mount in found if mount.sub_path is not None}
     return [mount for mount in found if mount.sub_path is not None or mount.source not in parts]
@@ -208,18 +215,26 @@ def _sub_path(mount: MountPlan, facts: Facts) -> str:
     return filled
 
 
-def _given(folder: Path, mounts: Sequence[MountPlan], facts: Facts) -> list[GivenFile]:
-    """The files of mounts whose content is given. folder: the node's."""
+def _given(
+    paths: NodePaths, start: NodeStart, mounts: Sequence[MountPlan], facts: Facts
+) -> list[GivenFile]:
     if not any(mount.files for mount in mounts):
         return []
-    from muster.node.given_files import mount_folder  # few mounts have any
+    from muster.node.given_files import FOLDER  # few mounts have any
 
+    return given_files(start.files or str(paths.folder / FOLDER), mounts, facts)
+
+
+def given_files(folder: str, mounts: Sequence[MountPlan], facts: Facts) -> list[GivenFile]:
+    """The files of mounts whose content is given. folder: of those of all mounts."""
     return [
         GivenFile(
-            os.path.join(mount_folder(str(folder), mount.variable), file.path),
+            os.path.join(folder, mount.variable, file.path),
             facts.fill(file.content),
             file.mode,
             file.is_base64,
+            # with `Host.files`, one that is mounted by itself
+            is_mounted=mount.sub_path == file.path,
         )
         for mount in mounts
         for file in mount.files

@@ -16,7 +16,7 @@ from muster.node import processes
 from muster.node.channel import Channel
 from muster.node.incarnation import Incarnation
 from muster.node.launch_message import LaunchMessage
-from muster.node.messages import Ended, InvalidMessage, Launch, Outputs, Restart
+from muster.node.messages import Ended, InvalidMessage, Joined, Launch, Outputs, Restart, Start
 
 #: Prepares the slot of a node for another one, and returns the command line of its program; None
 #: if that needs another agent. If it raises OSError or another exception, another agent tries.
@@ -67,6 +67,8 @@ class Agent:
             restart = self._wait_for_restart()
             if restart is None or not self._take_slot(restart):
                 return False
+            if self._launch.waits and not self._wait_for_start():
+                return False
 
     def _wait_for_restart(self) -> Union[Restart, Launch, None]:
         """Wait for the next incarnation. None if the supervisor has closed the channel, or sent an
@@ -87,6 +89,15 @@ class Agent:
             return None
         self._launch = restart.launch
         return restart
+
+    def _wait_for_start(self) -> bool:
+        """Returns whether it comes; not if the supervisor has closed the channel."""
+        self._channel.send(Joined(self._launch.incarnation))
+        try:
+            self._channel.wait_for(Start)
+        except (EOFError, InvalidMessage):
+            return False
+        return True
 
     def _take_slot(self, restart: Union[Restart, Launch]) -> bool:
         """Prepare the slot for the next incarnation, and for its node if that is another one. False

@@ -113,8 +113,8 @@ class Channel:
         message arrives first.
         """
         kept: List[Message] = []
-        while not self.closed:
-            messages = self.receive()
+        while self._pending or not self.closed:
+            messages = self.pop_pending() or self.receive()
             for place, message in enumerate(messages):
                 if isinstance(message, kinds):
                     earlier = kept + messages[:place] if keep_earlier else []

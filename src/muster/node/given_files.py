@@ -29,12 +29,14 @@ def write(files: Sequence[GivenFile]) -> None:
         os.makedirs(os.path.dirname(file.path), 0o755, exist_ok=True)
         content = _content(file)
         if not os.path.islink(file.path) and os.path.exists(file.path):
-            os.chmod(file.path, 0o600)  # of the last time: its owner may not be allowed to write
+            with contextlib.suppress(PermissionError):  # another user's, who lets all write
+                os.chmod(file.path, 0o600)  # of the last time: its owner may not be allowed to
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(file.path, flags, 0o600)
         with open(descriptor, "wb") as opened:
             opened.write(content)
-            os.fchmod(descriptor, file.mode)
+            with contextlib.suppress(PermissionError):
+                os.fchmod(descriptor, file.mode)
 
 
 def _content(file: GivenFile) -> bytes:
@@ -48,7 +50,10 @@ def _content(file: GivenFile) -> bytes:
 
 
 def remove(files: Sequence[GivenFile]) -> None:
-    """Remove the files, as far as they are there."""
+    """Remove the files, as far as they are there, or what is in them."""
     for file in files:
         with contextlib.suppress(OSError):
-            os.unlink(file.path)
+            if file.is_mounted:
+                os.truncate(file.path, 0)
+            else:
+                os.unlink(file.path)

@@ -18,7 +18,7 @@ from muster.node.link import Link, LinkError
 
 #: To be raised with every change of messages (`node.messages`), of their fields, or of frames
 #: (`node.connection`): an end refuses what it does not know.
-PROTOCOL = 4
+PROTOCOL = 5
 #: Seconds of silence after which a node server gives a connection up.
 SERVER_TIMEOUT = 60.0
 

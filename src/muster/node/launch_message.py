@@ -73,6 +73,8 @@ class GivenFile(NamedTuple):
     mode: int
     #: Whether `content` is in base64.
     is_base64: bool = False
+    #: Whether it may be mounted by itself: then it is emptied instead of removed.
+    is_mounted: bool = False
 
 
 class LaunchMessage(NamedTuple):
@@ -150,6 +152,8 @@ class LaunchMessage(NamedTuple):
     reuses_slot: bool
     #: Files to write before the processes start.
     given: Sequence[GivenFile]
+    #: Whether a restart in place, too, waits for `messages.Start`, as something else runs before.
+    waits: bool
 
     def environment_of(self, local_rank: int) -> Dict[str, str]:
         """All variables of one process of the program."""

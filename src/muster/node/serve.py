@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 #: no standard input: the line with the settings, and the node's token. No process of the node has
 #: them in its environment.
 SETTINGS, TOKEN = "MUSTER_NODE_SETTINGS", "MUSTER_NODE_TOKEN"
+#: The exit code of a server whose folder another one serves (sysexits.h: EX_TEMPFAIL).
+SERVED = 75
 _SOCKET = "socket"
 #: Seconds that a server gets to start.
 _START_TIMEOUT = 60.0
@@ -119,10 +121,12 @@ class Settings(NamedTuple):
 
 
 def serve(folder: str, settings: Settings) -> int:
-    """Serve in this process. Returns its exit code. Raises CannotServe, OSError."""
+    """Serve in this process. Returns its exit code: SERVED if another one serves. Raises
+    CannotServe, OSError."""
     lock = _lock(folder)
     if lock is None:
-        raise CannotServe("a node server runs in %s already" % folder)
+        sys.stderr.write("muster-node: a node server runs in %s already\n" % folder)
+        return SERVED
     return _serve(folder, settings, lambda: None)
 
 

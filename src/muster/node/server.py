@@ -555,7 +555,9 @@ class NodeServer:
     def _say_ended(self, reason: str, text: str) -> None:
         """Say how the newest incarnation ended, if its agent has not."""
         report = ExitReport(None, 0, reason, text)
-        self._say(messages.Ended(self._journal.incarnation, report, kept=False))
+        terminated = self._was_terminated and reason == "node_lost"
+        ended = messages.Ended(self._journal.incarnation, report, kept=False, terminated=terminated)
+        self._say(ended)
 
     # --- the node
 
@@ -724,9 +726,10 @@ class NodeServer:
             report = message.report
             if report.signal == signal.SIGKILL and self._was_oom_killed():
                 return message._replace(report=report._replace(reason="out_of_memory"))
-            if self._was_terminated and report.reason == "exit" and report.exit_code != 0:
+            if self._was_terminated and report.reason == "exit":
+                # also with exit code 0: it may have saved its work, and not completed it
                 lost = report._replace(reason="node_lost", message=_TERMINATED)
-                return message._replace(report=lost)
+                return message._replace(report=lost, terminated=True)
         return message
 
     def _was_oom_killed(self) -> bool:

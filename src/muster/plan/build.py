@@ -15,6 +15,7 @@ from muster.plan.model import (
     SERVICES_TIMEOUT,
     ArtifactPlan,
     ContainerPlan,
+    ExtraContainerPlan,
     FilePlan,
     GroupPlan,
     MountKind,
@@ -26,7 +27,15 @@ from muster.plan.model import (
 )
 from muster.plan.names import with_names
 from muster.plan.policy import build_policy, copied_settings
-from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, MountFile, NodeGroup, Probe
+from muster.spec.models import (
+    DEFAULT_FRAMEWORK,
+    Container,
+    JobSpec,
+    Mount,
+    MountFile,
+    NodeGroup,
+    Probe,
+)
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
 
 #: Limits of a shape that `resources` can replace.
@@ -136,7 +145,8 @@ def _groups(
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
             liveness=_probe(group.liveness_probe),
-            container=_container(group),
+            container=_container(group.container),
+            extra_containers=_extra_containers(group, source_kind),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
             slurm={} if group.slurm is None else _given(group.slurm),
@@ -204,9 +214,35 @@ def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
     )
 
 
-def _container(group: NodeGroup) -> ContainerPlan:
-    given = group.container
+def _container(given: Container | None) -> ContainerPlan:
     return ContainerPlan() if given is None else ContainerPlan(**asdict(given))
+
+
+def _extra_containers(group: NodeGroup, source_kind: SourceKind) -> tuple[ExtraContainerPlan, ...]:
+    return tuple(
+        ExtraContainerPlan(
+            name=one.name,
+            role=one.role,
+            image=one.image,
+            command=one.command,
+            args=one.args,
+            node_args=one.node_args or (),
+            env=one.env,
+            node_env=one.node_env,
+            working_dir=one.working_dir,
+            resources=ResourcePlan()
+            if one.resources is None
+            else ResourcePlan(cpus=one.resources.cpus, memory=one.resources.memory),
+            container=_container(one.container),
+            mounts=tuple(
+                # which are in a folder of their own
+                replace(mount, variable=f"{one.name}.{mount.variable}")
+                for mount in _mounts(one.mounts, source_kind)
+            ),
+            probe=_probe(one.startup_probe),
+        )
+        for one in group.extra_containers
+    )
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:

@@ -65,6 +65,14 @@ class ContainerPlan(Struct, frozen=True):
     #: Bytes.
     shm_size: int | None = None
     ulimits: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    non_root: bool = False
+    cap_add: tuple[str, ...] = ()
+    cap_drop: tuple[str, ...] = ()
+    privileged: bool = False
+    read_only: bool = False
+    no_new_privileges: bool = False
+    seccomp: str = "default"
 
 
 class ResourcePlan(Struct, frozen=True):
@@ -89,6 +97,30 @@ class ResourcePlan(Struct, frozen=True):
     def demands(self, name: str) -> bool:
         """Whether the machine must have the given amount of `cpus`, `memory` or `gpus`."""
         return self.shape is None or name in self.exact
+
+
+class ExtraContainerPlan(Struct, frozen=True):
+    """Another container of each node. See `spec.models.ExtraContainer`."""
+
+    name: str
+    #: `init`, `sidecar` or `main`.
+    role: str
+    image: str
+    #: None: the image's own.
+    command: tuple[str, ...] | None = None
+    #: None: the image's own, unless there is a command.
+    args: tuple[str, ...] | None = None
+    #: With placeholders.
+    node_args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: With placeholders.
+    node_env: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str | None = None
+    resources: ResourcePlan = ResourcePlan()
+    container: ContainerPlan = ContainerPlan()
+    mounts: tuple[MountPlan, ...] = ()
+    #: The fields of `node.launch_message.Probe`; None: it has started once it runs.
+    probe: Mapping[str, Any] | None = None
 
 
 class GitPlan(Struct, frozen=True):
@@ -178,6 +210,7 @@ class GroupPlan(Struct, frozen=True):
     liveness: Mapping[str, Any] | None = None
     image: str | None = None
     container: ContainerPlan = ContainerPlan()
+    extra_containers: tuple[ExtraContainerPlan, ...] = ()
     #: Commands that run on a node, see `node.launch_message.LaunchMessage`; None: there is none.
     after_start: tuple[str, ...] | None = None
     before_stop: tuple[str, ...] | None = None

@@ -44,6 +44,11 @@ def mount_paths(written: JobSpec) -> Mapping[str, str]:
             if mount.source is None:
                 continue
             paths.setdefault(mount.source, f"node_groups[{group.name}].mounts[{number}].source")
+        for place, one in enumerate(group.extra_containers):
+            where = f"node_groups[{group.name}].extra_containers[{place}].mounts"
+            for number, mount in enumerate(one.mounts):
+                if mount.source is not None:
+                    paths.setdefault(mount.source, f"{where}[{number}].source")
     return paths
 
 
@@ -135,7 +140,9 @@ def plan_on_machine(
 
     home, spec = context.home, arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
-    mounted = [m.source for g in spec.node_groups for m in g.mounts if m.source]
+    mounts = [m for g in spec.node_groups for m in g.mounts]
+    mounts += [m for g in spec.node_groups for one in g.extra_containers for m in one.mounts]
+    mounted = [mount.source for mount in mounts if mount.source]
     problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
     if environment is not None:

@@ -78,6 +78,9 @@ DEFAULT_ENGINE = "local"
 Startup = Literal["parallel", "in_order"]
 Network = Literal["shared", "cluster", "isolated"]
 Pull = Literal["missing", "always", "never"]
+Seccomp = Literal["default", "unconfined"]
+#: Without CAP_.
+Capability = Annotated[str, Meta(pattern="^[A-Z][A-Z_]*$")]
 #: Name -> limit; -1: none.
 Ulimits = dict[Annotated[str, Meta(pattern="^[a-z]+$")], Annotated[int, Meta(ge=-1)]]
 
@@ -115,6 +118,23 @@ class Container(Struct, frozen=True, kw_only=True):
     ulimits: Ulimits = field(default_factory=dict)
     """Limits of the node's processes by their names, such as {memlock: -1, nofile: 65536}; -1 is
     no limit. Default: the engine's."""
+    groups: tuple[Natural, ...] = ()
+    """Further groups of the processes, by their numbers."""
+    non_root: bool = False
+    """Refuse to run as root: the user has to be a number other than 0, here or in the image."""
+    cap_add: tuple[Capability, ...] = ()
+    """Capabilities that the processes have besides the engine's defaults, such as IPC_LOCK; ALL is
+    every one."""
+    cap_drop: tuple[Capability, ...] = ()
+    """Capabilities that they do not have; ALL is every one."""
+    privileged: bool = False
+    """Give the container all capabilities and devices of the machine."""
+    read_only: bool = False
+    """Mount the image's files read-only. Mounts can be written."""
+    no_new_privileges: bool = False
+    """No process gains privileges, such as by setuid programs."""
+    seccomp: Seccomp = "default"
+    """The system calls that are allowed: default (the engine's profile) or unconfined."""
 
 
 class Slurm(Struct, frozen=True, kw_only=True):
@@ -249,6 +269,45 @@ class LivenessProbe(Probe, frozen=True, kw_only=True):
     """Time between checks."""
     threshold: Count = 3
     """Failed checks in a row after which the node has failed (`unhealthy`)."""
+
+
+ContainerRole = Literal["init", "sidecar", "main"]
+
+
+class ExtraContainer(Struct, frozen=True, kw_only=True):
+    """Another container of each node, as in a pod of Kubernetes. It shares the node's network and
+    its IPC namespace, and has files of its own. Only for engine container."""
+
+    name: Label
+    """Unique within the group. In front of its lines in the node's output."""
+    role: ContainerRole
+    """init: runs before the program, to its end; if it fails, so has the node. sidecar: runs beside
+    the program, is started again when it ends, and is ended after the program. main: runs with the
+    program; the node succeeds when all have ended with 0, and fails as soon as one has failed.
+    Init containers and sidecars start in their order, before the others."""
+    image: Text
+    """Container image."""
+    command: Command | None = None
+    """Program, written as the group's command is. Default: the image's own (its ENTRYPOINT)."""
+    args: Words | None = None
+    """Arguments. Default: the image's own (its CMD), if there is no command."""
+    node_args: Words | None = None
+    """Additional arguments, with placeholders as in the group's node_env."""
+    env: Env = field(default_factory=dict)
+    """Environment variables, besides those of the image."""
+    node_env: Env = field(default_factory=dict)
+    """Environment variables with placeholders, as in the group's node_env."""
+    working_dir: Text | None = None
+    """Directory in which it starts: an absolute path. Default: the image's."""
+    resources: Resources | None = None
+    """cpus and memory that it may use, besides those of the node."""
+    container: Container | None = None
+    """How it is made: pull, user, ulimits and what concerns security."""
+    mounts: tuple[Mount, ...] = ()
+    """Directories and files that it sees. The job's and the group's are not among them: name the
+    same source, such as scratch:node/NAME, to share it with the program."""
+    startup_probe: StartupProbe | None = None
+    """Of a sidecar: when it has started. What follows it waits for that."""
 
 
 class Logging(Struct, frozen=True, kw_only=True):
@@ -403,6 +462,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     (the replica's number over all groups), ${run.name}, ${run.id}, ${address}, ${hostname}, and
     ${secret.NAME} of the job's secrets.
     $${rank} is the text ${rank}."""
+    extra_containers: tuple[ExtraContainer, ...] = ()
+    """Other containers of each node: init containers, sidecars and further programs."""
     job_metadata: Metadata = Metadata()
     """For Kubernetes: labels and annotations of the Job of each replica."""
     pod_metadata: Metadata = Metadata()

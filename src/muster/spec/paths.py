@@ -134,6 +134,9 @@ def absolute_paths(data: Any, folder: Path) -> Any:
     mounts = made.get("mounts")
     if isinstance(mounts, (list, tuple)):
         made["mounts"] = [_absolute_mount(mount, folder) for mount in mounts]
+    extra = made.get("extra_containers")
+    if isinstance(extra, (list, tuple)):
+        made["extra_containers"] = [absolute_paths(one, folder) for one in extra]
     return made
 
 

@@ -30,6 +30,7 @@ _MODELS = (
     models.Resources,
     models.Container,
     models.Slurm,
+    models.ExtraContainer,
     models.Mount,
     models.MountFile,
     models.StartupProbe,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.engines.container import bodies
+from muster.engines.container import bodies, volumes
 from muster.engines.container.bodies import Machine, container_body, network_body, user_of
+from muster.engines.container.pod_bodies import extra_body
 from muster.engines.container.profile import ContainerSettings, HostMount
 from muster.engines.container.record import Image
 from muster.engines.registry import engine_named
@@ -80,10 +81,36 @@ def test_further_names(plan_of: PlanOf) -> None:
     assert host_config(plan)["ExtraHosts"] == ["db:10.1.2.3", "db.example.com:10.1.2.3"]
 
 
-def test_a_part_of_a_mount_is_not_mounted_whole(plan_of: PlanOf) -> None:
-    plan = plan_of(mounts=[{"source": "/data", "path": "/data", "sub_path": "train"}])
-    assert "/data" not in binds(plan)
-    assert bodies.mounted(plan, 0, MACHINE) == {}
+def test_a_part_of_a_mount_is_at_its_path_unless_it_differs_between_starts(
+    plan_of: PlanOf,
+) -> None:
+    path = "/data"
+    plan = plan_of(mounts=[{"source": "/data", "path": path, "sub_path": "train"}])
+    assert binds(plan)[path] == ("/data/train", False)
+    assert volumes.mounted(plan, 0, MACHINE) == {"/data": path}
+    plan = plan_of(mounts=[{"source": "/data", "path": path, "sub_path": "${index}"}])
+    assert path not in binds(plan)
+    assert volumes.mounted(plan, 0, MACHINE) == {}
+    assert volumes.at_paths(plan, 0, MACHINE) == frozenset()
+
+
+def test_what_a_slot_has_is_at_its_path_and_given_files_are_in_memory(plan_of: PlanOf) -> None:
+    files = {"files": {"app.conf": "port = 80"}, "path": "/etc/app"}
+    one = {**files, "path": "/etc/one.conf", "sub_path": "app.conf"}
+    own = {"source": "scratch:node/work", "path": "/work"}
+    plan = plan_of(mounts=[files, one, own])
+    slot, given = "/home/ana/.muster/runs/r1/containers/0", "/dev/shm/muster-r1/0"
+    found = binds(plan)
+    assert found["/etc/app"] == (f"{given}/MUSTER_MOUNT_APP", True)
+    assert found["/etc/one.conf"] == (f"{given}/MUSTER_MOUNT_ONE_CONF/app.conf", True)
+    assert found["/work"] == (f"{slot}/scratch/node/work", False)
+    assert found["/muster/files"] == (given, False)
+    assert volumes.mounted(plan, 0, MACHINE) == {
+        "files:/etc/app": "/muster/files/MUSTER_MOUNT_APP",
+        "files:/etc/one.conf": "/muster/files/MUSTER_MOUNT_ONE_CONF",
+        "scratch:node/work": "/muster/slot/scratch/node/work",
+    }
+    assert volumes.at_paths(plan, 0, MACHINE) == {"/etc/app", "/etc/one.conf", "/work"}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +194,12 @@ def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
         "/mnt/data": ("/data", True),
         "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
         "/mnt/x": ("/home/ana/.muster/runs/r1/scratch/x", False),
+        "/mnt/y": ("/home/ana/.muster/runs/r1/containers/0/scratch/node/y", False),
         "/mnt/out": ("/net/out", False),
     }
-    assert bodies.mounted(plan, 0, machine) == {
-        one.source: one.path for one in mounts if one.path in found
+    assert volumes.mounted(plan, 0, machine) == {
+        **{one.source: one.path for one in mounts if one.path in found},
+        "scratch:node/y": "/muster/slot/scratch/node/y",
     }
 
 
@@ -244,3 +273,60 @@ def test_programs_start_in_the_image_where_the_job_has_no_folder(plan_of: PlanOf
     absent = replace(MACHINE, absent=["/srv"])
     assert "/srv" not in binds(there, absent)
     assert container_body(there, 0, image, absent)["WorkingDir"] == "/srv"
+
+
+def test_other_containers_share_the_network_and_what_they_mount(
+    own_home: Path, plan_of: PlanOf
+) -> None:
+    mount = {"source": "scratch:node/data", "path": "/data"}
+    extra = [
+        {
+            "name": "fetch",
+            "role": "init",
+            "image": "busybox",
+            "command": ["cp"],
+            "node_args": ["${rank}"],
+            "env": {"A": "1"},
+            "mounts": [{**mount, "path": "/in"}],
+            "container": {"user": "5", "pull": "always"},
+            "resources": {"memory": "1GiB"},
+        },
+        {"name": "side", "role": "sidecar", "image": "exporter"},
+    ]
+    plan = plan_of(
+        network="cluster",
+        node_groups=[{"name": "w", "mounts": [mount], "extra_containers": extra}],
+    )
+    node = container_body(plan, 0, IMAGE, MACHINE)
+    assert node["HostConfig"]["IpcMode"] == "shareable"
+    assert bodies.images_of(plan, ContainerSettings(image="base")) == {
+        "base": "missing",
+        "busybox": "always",
+        "exporter": "missing",
+    }
+    fetch, side = plan.groups[0].extra_containers
+    body = extra_body(plan, 0, fetch, Image("sha256:2"), MACHINE, lambda text: f"<{text}>", 3)
+    assert (body["Entrypoint"], body["Cmd"]) == (["cp"], ["<${rank}>"])
+    assert body["Labels"] == {
+        "muster.run": "r1",
+        "muster.slot": "0",
+        "muster.container": "fetch",
+        "muster.incarnation": "3",
+    }
+    assert {"A=1", "MUSTER_RANK=<${rank}>"} <= {*body["Env"]}
+    config = body["HostConfig"]
+    assert config["NetworkMode"] == config["IpcMode"] == "container:muster-r1-0"
+    assert config["Memory"] == GIB
+    assert config["Mounts"][0]["Source"] == binds(plan)["/data"][0]
+    assert config["Mounts"][0]["Target"] == "/in"
+    image = Image("sha256:3", entrypoint=("/run",), command=("all",), working_dir="/srv")
+    body = extra_body(plan, 0, side, image, MACHINE, str, 0)
+    found = body["Entrypoint"], body["Cmd"], body["WorkingDir"]
+    assert found == (["/run"], ["all"], "/srv")
+    shown = engine_named("container", Home(own_home)).preview(plan)
+    assert [*shown][2:] == [
+        "POST /containers/create?name=muster-r1-0-fetch (init of group w)",
+        "POST /containers/create?name=muster-r1-0-side (sidecar of group w)",
+    ]
+    assert json.loads(shown[[*shown][2]])["Cmd"] == ["${rank}"]
+    assert "Entrypoint" not in json.loads(shown[[*shown][3]])

@@ -11,7 +11,7 @@ import io
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote, urlencode
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 #: Seconds for an answer. To create or remove containers takes long on a machine that is busy.
 TIMEOUT = 120.0
+_JSON = {"Content-Type": "application/json"}
 #: Bytes of an answer that is an error.
 _MOST_TEXT = 1 << 16
 
@@ -56,6 +57,42 @@ class Daemon(Struct, frozen=True):
         finally:
             connection.close()
         return _without_headers(data).decode(errors="replace")
+
+    def output(self, container: str) -> Iterator[tuple[int, bytes]]:
+        """What a container writes, from its start to its end: parts, each with the number of its
+        stream: 1, or 2 for standard error. Raises CannotReach, Refused."""
+        query = dict.fromkeys(("follow", "stdout", "stderr"), "true")
+        connection = _Connection(self.path, None)
+        try:
+            words = ("containers", container, "logs")
+            response = _ask(connection, "GET", words, query, None, None)
+            while len(header := response.read(8)) == 8:
+                length = int.from_bytes(header[4:], "big")
+                yield (2 if header[0] == 2 else 1), response.read(length)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise CannotReach(_why(error)) from None
+        finally:
+            connection.close()
+
+    def exit_code(self, container: str, argv: Sequence[str], timeout: float) -> int | None:
+        """That of a command that runs in a container. timeout: seconds for it. Raises CannotReach,
+        also if it takes longer; Refused."""
+        body = {"Cmd": list(argv), "AttachStdout": True, "AttachStderr": True}
+        command = self.call("POST", ("containers", container, "exec"), {}, body)["Id"]
+        connection = _Connection(self.path, timeout)
+        try:
+            # its output follows without the headers of other answers; Podman learns of its end only
+            # where that is read
+            path, headers = f"/exec/{command}/start", {"Connection": "Upgrade", "Upgrade": "tcp"}
+            connection.request("POST", path, b'{"Detach": false}', {**_JSON, **headers})
+            while connection.sock.recv(_MOST_TEXT):
+                pass
+        except (OSError, http.client.HTTPException) as error:
+            raise CannotReach(_why(error)) from None
+        finally:
+            connection.close()
+        code = self.get("exec", command, "json").get("ExitCode")
+        return None if code is None else int(code)
 
     def call(
         self,
@@ -166,7 +203,7 @@ def _ask(
         sent["Content-Length"] = str(os.fstat(body.fileno()).st_size)
     elif body is not None:
         data = json.dumps(body).encode()
-        sent["Content-Type"] = "application/json"
+        sent |= _JSON
     connection.request(method, path, data, sent)
     response = connection.getresponse()
     if response.headers.get("Api-Version") is None:

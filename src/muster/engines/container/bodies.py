@@ -18,16 +18,21 @@ from muster.engines.remote.resources import amounts_of
 from muster.engines.remote.server_settings import server_settings
 from muster.node.control_groups import Amounts
 from muster.node.serve import SETTINGS
-from muster.plan.model import GroupPlan, MountPlan, NodePlan, RunPlan
+from muster.plan.model import ContainerPlan, GroupPlan, MountPlan, NodePlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.mount_sources import named_source, nfs_export
 
 RUN, SLOT = "muster.run", "muster.slot"
 #: What names of images begin with that were built here: no registry has them.
 BUILT = "localhost/muster/"
+#: Labels of the other containers of a slot: their name in the job, and the number of the
+#: incarnation for which one was made.
+NAME, INCARNATION = "muster.container", "muster.incarnation"
 #: Where containers see the node program, and the folder of their slot: not where these are on this
 #: machine, as the user of an image may not enter the folders above, if they are mounted as well.
 PROGRAM, FOLDER = "/muster/program", "/muster/slot"
+#: Where the container of a node may write what `volumes.files_folder` has.
+FILES = "/muster/files"
 #: The folder of a node's server, in that of its slot, where the user of the image creates it.
 _NODE = "node"
 #: Where containers see that of their server.
@@ -96,6 +101,8 @@ def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
         name = image_of(group, settings)
         pull = "never" if name.startswith(BUILT) else group.container.pull or settings.pull
         found.setdefault(name, pull)
+        for one in group.extra_containers:
+            found.setdefault(one.image, one.container.pull or settings.pull)
     return found
 
 
@@ -130,7 +137,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     group = plan.group_for(node)
     container = group.container
     user, namespace = user_of(container.user or image.user, machine)
-    limits = _amounts(group, machine)
+    limits = usable(group.resources, machine)
     # of another C library than the one that runs the server
     preload = {"LD_PRELOAD": image.preload} if image.preload else {}
     told = server_settings(
@@ -154,21 +161,17 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
             "Mounts": _mounts(plan, slot, machine),
             "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
-            "Ulimits": [
-                {"Name": name, "Soft": limit, "Hard": limit}
-                for name, limit in container.ulimits.items()
-            ],
-            "ExtraHosts": [
-                f"{name}:{address}"
-                for address, names in plan.host_aliases.items()
-                for name in names
-            ],
-            **_limits(limits),
+            "Ulimits": ulimits_of(container),
+            **security_of(container),
+            "ExtraHosts": extra_hosts(plan),
+            **limits_of(limits),
             **host_config(machine.gpu_way, gpus_of(plan, slot, machine.gpus)),
         },
     }
     if namespace:
         body["HostConfig"]["UsernsMode"] = namespace
+    if group.extra_containers:
+        body["HostConfig"]["IpcMode"] = "shareable"
     if has_network(plan):
         body["Hostname"] = node.hostname
         names = list(dict.fromkeys([node.hostname, node.fqdn, *node.names]))
@@ -185,6 +188,44 @@ def _folder_of_image(plan: RunPlan, group: GroupPlan, image: Image, machine: Mac
     return (starts_there and image.working_dir) or "/"
 
 
+def ulimits_of(container: ContainerPlan) -> list[dict[str, Any]]:
+    """In the words of `HostConfig`."""
+    return [
+        {"Name": name, "Soft": limit, "Hard": limit} for name, limit in container.ulimits.items()
+    ]
+
+
+def security_of(container: ContainerPlan) -> dict[str, Any]:
+    """What concerns security, in the words of `HostConfig`."""
+    options = ["no-new-privileges"] if container.no_new_privileges else []
+    if container.seccomp == "unconfined":
+        options.append("seccomp=unconfined")
+    found = {
+        "GroupAdd": [str(number) for number in container.groups],
+        "CapAdd": list(container.cap_add),
+        "CapDrop": list(container.cap_drop),
+        "Privileged": container.privileged,
+        "ReadonlyRootfs": container.read_only,
+        "SecurityOpt": options,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def why_root(container: ContainerPlan, user: str) -> str:
+    """Why a container that is not to run as root cannot be made, as a phrase; "" if it can. user:
+    the one that it runs as. Kubernetes: a name may be that of root, so it has to be a number."""
+    number = user.partition(":")[0]
+    if not container.non_root or (number.isdigit() and int(number)):
+        return ""
+    who = "its image runs as root" if number in ("", "0", "root") else f"{number} may be root"
+    return f"{who}, and non_root is set: give container.user a number"
+
+
+def extra_hosts(plan: RunPlan) -> list[str]:
+    """Further lines of the containers' hosts files."""
+    return [f"{name}:{address}" for address, names in plan.host_aliases.items() for name in names]
+
+
 def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
     """The user of a container, and how its user namespace is made; "": as the engine does. Files
     that nodes write belong to the submitter, and the submitter reaches the socket of the server."""
@@ -199,9 +240,9 @@ def user_of(image_user: str, machine: Machine) -> tuple[str, str]:
     return f"{machine.uid}:{machine.gid}", ""
 
 
-def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
+def usable(resources: ResourcePlan, machine: Machine) -> Amounts:
     """What a node may use: what a shape has, as far as this machine has more."""
-    amounts = amounts_of(group.resources)._replace(required=())
+    amounts = amounts_of(resources)._replace(required=())
     cpus, memory = amounts.cpus, amounts.memory
     return amounts._replace(
         cpus=None if cpus is None or cpus >= machine.cpus else cpus,
@@ -209,7 +250,8 @@ def _amounts(group: GroupPlan, machine: Machine) -> Amounts:
     )
 
 
-def _limits(amounts: Amounts) -> dict[str, Any]:
+def limits_of(amounts: Amounts) -> dict[str, Any]:
+    """In the words of `HostConfig`."""
     limits = dict[str, Any]()
     if amounts.cpus is not None:
         limits["NanoCpus"] = round(amounts.cpus * _NANO)
@@ -221,17 +263,9 @@ def _limits(amounts: Amounts) -> dict[str, Any]:
 # --- mounts
 
 
-def mounted(plan: RunPlan, slot: int, machine: Machine) -> dict[str, str]:
-    """Source of a mount -> where the container has it. See `remote.hosts.Host.mounted`."""
-    mounts = plan.group_for(plan.nodes[slot]).mounts
-    return {one.source: one.path for one in mounts if source_of(one, plan, machine)}
-
-
 def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
-    """The directory of this machine that is mounted; "" if nodes get another one in their folder:
-    scratch folders of a node, given files, parts of mounts, and copies of what is at a URL."""
-    if mount.sub_path is not None:
-        return ""
+    """The directory of this machine that a mount shows, or of which it shows a part; "" if it is
+    one of the slot (`volumes.whole_source`), or a copy of what is at a URL."""
     if mount.kind == "directory":
         return os.path.realpath(mount.source)
     if mount.kind == "nfs":
@@ -246,6 +280,8 @@ def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
 
 
 def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+    from muster.engines.container import volumes
+
     node: NodePlan = plan.nodes[slot]
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
@@ -254,14 +290,36 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
         _bind(str(machine.python), PYTHON, read_only=True),
         _bind(folder, FOLDER),
     ]
-    found += [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
+    found += profile_binds(machine)
     if group.in_place is not None and group.in_place not in machine.absent:
         found.append(_bind(group.in_place, group.in_place))
-    for mount in group.mounts:
-        if source := source_of(mount, plan, machine):
-            found.append(_bind(source, mount.path, mount.read_only))
-    # a parent before what is in it; of several at one path, the last
-    by_target = {one["Target"]: one for one in found}
+    if volumes.has_files(group.mounts):
+        found.append(_bind(str(volumes.files_folder(plan.run_id, slot)), FILES))
+    found += binds_of(group.mounts, plan, slot, machine)
+    return in_order(found)
+
+
+def profile_binds(machine: Machine) -> list[dict[str, Any]]:
+    """What every container has by the profile."""
+    return [_bind(one.source, one.target, one.read_only) for one in machine.settings.mounts]
+
+
+def binds_of(
+    mounts: Sequence[MountPlan], plan: RunPlan, slot: int, machine: Machine
+) -> list[dict[str, Any]]:
+    """What a container in a slot has at the paths of these mounts."""
+    from muster.engines.container import volumes
+
+    return [
+        _bind(source, mount.path, mount.read_only)
+        for mount in mounts
+        if (source := volumes.source_at_path(mount, plan, slot, machine))
+    ]
+
+
+def in_order(binds: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A parent before what is in it; of several at one path, the last."""
+    by_target = {one["Target"]: one for one in binds}
     return [by_target[target] for target in sorted(by_target)]
 
 

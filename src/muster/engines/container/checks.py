@@ -14,6 +14,7 @@ from muster.engines.reservations.demands import count_gpus, count_gpus_of, uses_
 from muster.errors import Problem
 from muster.node import machine
 from muster.plan.model import MountPlan, RunPlan
+from muster.spec.placeholders import placeholders
 from muster.spec.quantities import format_size
 
 
@@ -81,7 +82,7 @@ def notes(plan: RunPlan) -> list[str]:
 
 
 def _is_elsewhere(mount: MountPlan) -> bool:
-    return mount.kind in ("url", "files") or mount.sub_path is not None
+    return mount.kind == "url" or bool(mount.sub_path and placeholders(mount.sub_path))
 
 
 def explain(plan: RunPlan, settings: ContainerSettings) -> list[str]:

@@ -62,9 +62,66 @@ def list_containers(daemon: Daemon, run_id: str) -> list[Found]:
 
 def _found(listed: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
     for one in listed:
-        slot = (one.get("Labels") or {}).get(bodies.SLOT, "")
-        if slot.isdigit():
+        labels = one.get("Labels") or {}
+        slot = labels.get(bodies.SLOT, "")
+        if slot.isdigit() and bodies.NAME not in labels:
             yield Found(int(slot), one["Id"], one.get("State") in ("running", "paused"))
+
+
+class Extra(Struct, frozen=True):
+    """Another container of a node."""
+
+    id: str
+    #: Of the incarnation for which it was made.
+    number: str
+
+
+def list_extra(daemon: Daemon, run_id: str, slot: int | None = None) -> dict[str, Extra]:
+    """The other containers of a slot by their names in the job; None: of all slots, by their ids.
+    Raises CannotReach, Refused."""
+    labels = [f"{bodies.RUN}={run_id}", bodies.NAME]
+    if slot is not None:
+        labels.append(f"{bodies.SLOT}={slot}")
+    found = dict[str, Extra]()
+    for one in daemon.get("containers", "json", all="true", filters={"label": labels}):
+        name = one["Id"] if slot is None else one["Labels"][bodies.NAME]
+        found[name] = Extra(one["Id"], one["Labels"].get(bodies.INCARNATION, ""))
+    return found
+
+
+def remove_extra(daemon: Daemon, run_id: str, slot: int | None = None) -> None:
+    """Remove the other containers of a slot, or of all. Raises CannotReach, Refused."""
+    for one in list_extra(daemon, run_id, slot).values():
+        remove(daemon, one.id)
+
+
+def stop_in_turn(daemon: Daemon, names: Sequence[str], grace: float) -> None:
+    """End containers, each when the one before has ended. grace: seconds for all of them. Raises
+    CannotReach."""
+    deadline = time.monotonic() + grace
+    for name in names:
+        left = max(0, round(deadline - time.monotonic()))
+        with contextlib.suppress(Refused):  # it does not exist
+            daemon.call("POST", ("containers", name, "stop"), {"t": str(left)}, timeout=left + 60)
+
+
+def state_of(daemon: Daemon, made: str) -> Mapping[str, Any] | None:
+    """How a container is; None if there is none. Raises CannotReach, Refused."""
+    found = repeated(lambda: _inspect(daemon, made))
+    state: Mapping[str, Any] | None = None if found is None else found["State"]
+    return state
+
+
+def is_alive(state: Mapping[str, Any]) -> bool:
+    """Whether a container with this state has not ended."""
+    return bool(state.get("Running")) or state.get("Status") in ("created", "restarting", "paused")
+
+
+def signal(daemon: Daemon, made: str, name: str) -> None:
+    """Send a signal to the first process of a container; nothing if it has ended. Raises
+    CannotReach."""
+    with contextlib.suppress(Refused):
+        repeated(lambda: daemon.call("POST", ("containers", made, "kill"), {"signal": name}))
 
 
 def repeated(call: Callable[[], T], seconds: float = 0.0) -> T:
@@ -119,7 +176,7 @@ def create(daemon: Daemon, name: str, body: Mapping[str, Any]) -> str:
     own = os.urandom(8).hex()
     body = {**body, "Labels": {**body["Labels"], _MADE: own}}
     made = repeated(lambda: _create_once(daemon, name, body, own))
-    repeated(lambda: _start_once(daemon, made))
+    repeated(lambda: _start_once(daemon, made, body))
     return made
 
 
@@ -156,11 +213,12 @@ def _remove_other(daemon: Daemon, made: str) -> None:
         raise CannotStart(f"the container that has its name cannot be removed: {error}") from None
 
 
-def _start_once(daemon: Daemon, made: str) -> None:
+def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
     try:
         daemon.call("POST", ("containers", made, "start"), {})
     except Refused as error:
-        raise CannotStart(f"its container cannot be started: {explained(str(error))}") from None
+        which = "it" if bodies.NAME in body["Labels"] else "its container"
+        raise CannotStart(f"{which} cannot be started: {explained(str(error))}") from None
 
 
 def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
@@ -213,7 +271,7 @@ def why_ended(daemon: Daemon, made: str) -> str:
     if found is None:
         return "its container was removed"
     state = found["State"]
-    if state.get("Running") or state.get("Status") in ("created", "restarting", "paused"):
+    if is_alive(state):
         return ""
     code = state.get("ExitCode", -1)
     limit = (found.get("HostConfig") or {}).get("Memory") or 0
@@ -227,7 +285,7 @@ def why_ended(daemon: Daemon, made: str) -> str:
         return f"its container was killed ({code}){why if limit else ''}"
     if state.get("Error"):
         return f"its container failed: {state['Error']}"
-    said = _last_lines(daemon, made)
+    said = last_lines(daemon, made)
     return f"its container exited with {code}" + (f": {said}" if said else "")
 
 
@@ -256,7 +314,7 @@ def _inspect(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
     return found
 
 
-def _last_lines(daemon: Daemon, made: str) -> str:
+def last_lines(daemon: Daemon, made: str) -> str:
     """What its first process has written last."""
     try:
         text = daemon.text("containers", made, "logs", stdout="true", stderr="true", tail="5")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True, gpus=True, images=True)
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, images=True, extra_containers=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -104,6 +104,15 @@ class ContainerEngine(RemoteEngine):
                 title += f" (node {slots[0]}; {others} of group {group.name}: as this, with names, "
                 title += "rank, label and folder of their own)"
             found[title] = bodies.container_body(plan, slots[0], image, machine)
+            if group.extra_containers:
+                from muster.engines.container.pod_bodies import extra_name, shown_body
+
+                for one in group.extra_containers:
+                    name = extra_name(plan.run_id, slots[0], one.name)
+                    title = (
+                        f"POST /containers/create?name={name} ({one.role} of group {group.name})"
+                    )
+                    found[title] = shown_body(plan, slots[0], one, machine)
         return {title: json.dumps(body, indent=2) for title, body in found.items()}
 
     def dry_run(self, plan: RunPlan) -> list[Finding]:

@@ -13,12 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.container import bodies, containers
+from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.credentials import auth_header
 from muster.engines.container.gpus import Way, way_of
 from muster.engines.container.images import NoImage, find_image, why_no_program
+from muster.engines.container.pod_bodies import extra_name
+from muster.engines.container.pods import Pod
 from muster.engines.container.program import provide_program
 from muster.engines.container.python import provide_python
 from muster.engines.container.record import Image, Record, record_file
@@ -31,6 +33,7 @@ from muster.engines.reservations.demands import uses_gpus
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
 from muster.node.connection import Transport
+from muster.plan.model import MountPlan
 
 #: How nodes are that have not been seen yet by any session.
 _NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
@@ -113,6 +116,8 @@ class RunContainers:
         self._leaves_some = False  # whether something could not be removed
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
+        self._has_extra = any(group.extra_containers for group in context.plan.groups)
+        self._pods: dict[int, Pod] = {}  # by slot, of those whose nodes have other containers
 
     # --- calls
 
@@ -152,6 +157,8 @@ class RunContainers:
     def close(self) -> None:
         """See `Hosts`."""
         self._closed = True
+        for pod in list(self._pods.values()):
+            pod.close()
         if self._watcher is not None:
             self._watcher.close()
 
@@ -259,7 +266,8 @@ class RunContainers:
     def _provide_sources(self) -> None:
         """Raises OSError."""
         for group in self._plan.groups:
-            for mount in group.mounts:
+            extra = (mount for one in group.extra_containers for mount in one.mounts)
+            for mount in (*group.mounts, *extra):
                 if mount.kind in ("scratch", "volume"):
                     source = bodies.source_of(mount, self._plan, self._machine)
                     if source:
@@ -293,6 +301,10 @@ class RunContainers:
             work = partial(self._find, found, None if was_in_use else work)
         self._loop.in_thread(work, partial(self._take_made, slot))
 
+    def _mounts_of(self, slot: int) -> Sequence[MountPlan]:
+        group = self._plan.group_for(self._plan.nodes[slot])
+        return [*group.mounts, *(m for one in group.extra_containers for m in one.mounts)]
+
     def _has_started(self, slot: int) -> bool:
         """Whether the node in a slot was seen to run by an earlier session."""
         return any(
@@ -309,12 +321,17 @@ class RunContainers:
         machine = replace(self._machine, gpu_way=gpu_way)
         body = bodies.container_body(plan, slot, image, machine)
         made = ""
+        if why := bodies.why_root(plan.group_for(plan.nodes[slot]).container, body["User"]):
+            return _Made("", why)
         try:
+            if self._has_extra:  # of a node whose container somebody has removed
+                containers.remove_extra(self._daemon, plan.run_id, slot)
             containers.provide_folder(bodies.slot_folder(home, plan.run_id, slot))
+            volumes.provide(self._mounts_of(slot), plan, slot, self._machine)
             made = containers.create(self._daemon, name, body)
             folder = bodies.server_folder(home, plan.run_id, slot)
             containers.wait_for_server(self._daemon, made, folder)
-        except (containers.CannotStart, CannotReach, OSError) as error:
+        except (containers.CannotStart, CannotReach, Refused, OSError) as error:
             self._drop(slot, name)
             return _Made("", str(error))
         return _Made(made)
@@ -349,11 +366,19 @@ class RunContainers:
 
     def _place(self, slot: int, made: str) -> None:
         self._made[slot] = made
+        if self._plan.group_for(self._plan.nodes[slot]).extra_containers:
+            self._pods[slot] = Pod(
+                *(self._plan, slot, self._daemon, self._machine, lambda: self._images),
+                *(self._owner, self._loop.post),
+            )
         host = Host(
             partial(self._dial, slot),
             bodies.container_name(self._plan.run_id, slot),
             leaving=lambda: self._leaving.add(slot),
-            mounted=bodies.mounted(self._plan, slot, self._machine),
+            mounted=volumes.mounted(self._plan, slot, self._machine),
+            at_paths=volumes.at_paths(self._plan, slot, self._machine),
+            files=bodies.FILES,
+            companions=self._pods.get(slot),
             image=self._host_image(slot),
             python=bodies.python_of(
                 self._plan.group_for(self._plan.nodes[slot]), self._machine.settings
@@ -384,11 +409,15 @@ class RunContainers:
     # --- ends
 
     def _may_have_ended(self, made: str) -> None:
+        for pod in list(self._pods.values()):
+            pod.look(made)
         for slot, one in list(self._made.items()):
             if one in (made, bodies.container_name(self._plan.run_id, slot)):
                 self._look(slot)
 
     def _look_at_all(self) -> None:
+        for pod in list(self._pods.values()):
+            pod.look()
         for slot in list(self._made):
             self._look(slot)
 
@@ -482,9 +511,21 @@ class RunContainers:
         self._loop.in_thread(partial(self._drop, slot, made, leaves=True), removed)
 
     def _drop(self, slot: int, made: str, *, leaves: bool = False) -> None:
-        """In a thread: remove a container, and its folder. leaves: whether its server does."""
+        """In a thread: remove the containers of a slot, and its folder. leaves: whether its server
+        does."""
+        if (pod := self._pods.pop(slot, None)) is not None:
+            pod.close()
+            pod.wait(containers.REMOVAL_SECONDS)
+
+        extra = self._plan.group_for(self._plan.nodes[slot]).extra_containers
 
         def end() -> None:
+            if extra:
+                names = [extra_name(self._plan.run_id, slot, one.name) for one in extra]
+                if leaves:  # sidecars that were kept
+                    grace = self._plan.policy.grace_period
+                    containers.stop_in_turn(self._daemon, names[::-1], grace)
+                containers.remove_extra(self._daemon, self._plan.run_id, slot)
             if leaves:
                 containers.wait_until_ended(self._daemon, made)
             containers.remove(self._daemon, made)
@@ -493,6 +534,7 @@ class RunContainers:
             containers.repeated(end, containers.REMOVAL_SECONDS)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
+            volumes.remove_files(self._plan.run_id, slot)
         except (CannotReach, Refused, OSError) as error:
             self._leaves_some = True
             sys.stderr.write(f"muster: container {made} was left: {error}\n")
@@ -511,11 +553,14 @@ class RunContainers:
     def _remove_network(self) -> None:
         """In a thread."""
         try:
+            if self._has_extra:
+                containers.remove_extra(self._daemon, self._plan.run_id)
             if bodies.has_network(self._plan):
                 containers.remove_network(self._daemon, self._plan.run_id)
             if not self._leaves_some:  # with the record, they can be removed later
                 containers.remove_folder(self._run_dir.containers)
-        except (CannotReach, OSError) as error:
+                volumes.remove_files(self._plan.run_id)
+        except (CannotReach, Refused, OSError) as error:
             name = bodies.network_name(self._plan.run_id)
             sys.stderr.write(f"muster: network {name} was left: {error}\n")
 

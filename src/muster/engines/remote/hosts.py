@@ -16,7 +16,9 @@ from muster.engines.base import RunContext
 from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
+from muster.node.messages import ExitReport
 from muster.plan.model import GroupPlan
+from muster.plan.template import Facts
 
 
 class HostImage(Struct, frozen=True):
@@ -32,6 +34,45 @@ class HostImage(Struct, frozen=True):
         empty if there is none."""
         given = (*(group.command or ()), *group.args)
         return (*self.entrypoint, *(given if given or group.node_args else self.command))
+
+
+class Companions(Protocol):
+    """What the infrastructure runs beside the program of a node, and for it: the other containers
+    of a pod. No call waits; what comes of it, the owner of the hosts learns. An incarnation has the
+    number that its server knows (`RemoteNode.number`)."""
+
+    def start(self, start: CompanionStart) -> None:
+        """Start what runs before the program, and with it: then `companions_started`. If the
+        program has started, as an earlier session may have had it, only what is to run now."""
+        ...
+
+    def stop(self) -> None:
+        """The node is to end: end what runs with the program, in the grace period."""
+        ...
+
+    def kill(self) -> None:
+        """End everything at once."""
+        ...
+
+    def finish(self, *, succeeded: bool, keep: bool) -> None:
+        """The program has ended: `companions_ended` when what belongs to the incarnation has, too.
+        succeeded: whether the program has; then what runs with it is waited for. keep: whether
+        what serves the node may stay for the next incarnation, if this one has failed."""
+        ...
+
+
+class CompanionStart(Struct, frozen=True):
+    """What is known of an incarnation whose companions start."""
+
+    number: int
+    #: What its placeholders stand for.
+    facts: Facts
+    #: The files on the node's host for standard output and error.
+    outputs: tuple[str, str]
+    #: Whether the program has started already, or was told to.
+    has_begun: bool
+    #: Whether it has ended: then `finish` follows at once.
+    has_ended: bool
 
 
 class Host(Struct, frozen=True):
@@ -56,11 +97,24 @@ class Host(Struct, frozen=True):
     #: Where the mounts of the node are there already, by their sources: such as in a container,
     #: which has them at the paths of the job. Others are found or copied (`remote.mounts`).
     mounted: Mapping[str, str] = {}
+    #: The paths of mounts that are there: the node sees them where the job wants them, and what is
+    #: above otherwise only its server.
+    at_paths: frozenset[str] = frozenset()
+    #: Where its server writes mounts with given files, which are there at its start; "": in the
+    #: folder of the node.
+    files: str = ""
+    #: What runs beside the program; None: nothing does.
+    companions: Companions | None = None
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
     #: None: it was made from none.
     image: HostImage | None = None
+    #: Called when the server says that the infrastructure has had it end, with its node, or that a
+    #: node has ended that was told to save (`HostsOwner.expiring`). The engine
+    #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
+    #: is reported at once, as a lost node.
+    terminated: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -106,6 +160,24 @@ class HostsOwner(Protocol):
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people. left: a folder of this machine with what the server had in its folder, as far as
         it was saved. What is missing of the logs is taken from there."""
+        ...
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """The infrastructure is about to end the nodes of these slots: have their programs save, as
+        before a suspension (`Policy.checkpoint`). However they end, `Host.terminated` is called
+        then, and the engine says why with `gone`."""
+        ...
+
+    def companions_started(self, slot: int, number: int) -> None:
+        """All that is to run before a program has ended well, or runs."""
+        ...
+
+    def companions_failed(self, slot: int, number: int, report: ExitReport) -> None:
+        """One of them has failed, and so has the node: its program is to end."""
+        ...
+
+    def companions_ended(self, slot: int, number: int) -> None:
+        """After `Companions.finish`: they have ended, or are kept."""
         ...
 
     def freeing(self, *, busy: bool) -> None:

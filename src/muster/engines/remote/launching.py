@@ -14,7 +14,7 @@ from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
 from muster.engines.remote.code import LOGS, RUN, WORK, CodeSource, CommandPaths, work_name
-from muster.engines.remote.hosts import HostImage
+from muster.engines.remote.hosts import CompanionStart, HostImage
 from muster.engines.remote.mounts import RemoteMounts
 from muster.engines.remote.node import RemoteNode, Stage
 from muster.engines.remote.node_contact import NodeContact
@@ -30,6 +30,7 @@ from muster.node.code import NODE
 from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
 from muster.plan.environment import EngineValues
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
+from muster.plan.template import Facts
 from muster.storage.home import RunDir
 
 
@@ -287,8 +288,11 @@ class Launcher:
             contained=False,
             disk=f"{folder} on {owner.host.name}",
             cwd="" if owner.host.image is None else owner.host.image.working_dir,
-            fresh=mounts.fresh,
+            # what runs before the program may have left something for it there
+            fresh=mounts.fresh if owner.host.companions is None else (),
             reuses_slot=not _is_its_own(node),
+            files=owner.host.files or None,
+            waits=owner.host.companions is not None,
         )
         base = owner.host.python or node.facts.executable
         environment = _environment(self._plan, base, folder)
@@ -327,8 +331,24 @@ class Launcher:
             environment,
             self._sent.launch(slot, node.rank, node.number, folder),
             messages.SlotNode(node.rank, node.incarnation) if node.takes_turns else None,
-            empty=[] if _is_its_own(node) else self._output.emptiable_folders(slot, folder),
+            empty=[
+                *([] if _is_its_own(node) else self._output.emptiable_folders(slot, folder)),
+                *mounts.of_node,
+            ],
         )
+
+    def companion_start(self, owner: NodeContact) -> CompanionStart:
+        """What the companions of a node are told that has joined. Raises OSError."""
+        node = owner.node
+        assert node.facts is not None, "its host is known"
+        attempt = self._output.attempts[node.rank]
+        self._fill_addresses()
+        values = {"run.restarts": str(attempt - self._context.resumes)}
+        facts = Facts(self._plan, self._planned(owner), 0, attempt, {}, values)
+        outputs = self._output.files(owner.slot)
+        has_ended = node.program_end is not None
+        has_begun = has_ended or node.stage >= Stage.STARTING
+        return CompanionStart(node.number, facts, outputs, has_begun, has_ended)
 
     def _command(self, group: GroupPlan, paths: CommandPaths, image: HostImage | None) -> list[str]:
         """The program's command line; empty if the group runs services only. Raises OSError if its

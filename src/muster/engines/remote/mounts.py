@@ -67,23 +67,28 @@ def _sources(mounts: Sequence[MountPlan], kind: MountKind) -> list[str]:
 
 class NodeMounts(Struct, frozen=True):
     """The mounts of a node on its host. folder: the node server's. found: source -> where the host
-    has it. packed: those that are sent there."""
+    has it. packed: those that are sent there. at_paths: see `Host.at_paths`."""
 
     mounts: tuple[MountPlan, ...]
     folder: str
     found: Mapping[str, str] = {}
     packed: Mapping[str, Packed] = {}
+    at_paths: frozenset[str] = frozenset()
 
     def path(self, mount: MountPlan) -> str:
-        """Where one is. Mounts of one source are one directory."""
+        """Where the node sees one. Mounts of one source are one directory."""
+        return mount.path if mount.path in self.at_paths else self._writable(mount)
+
+    def _writable(self, mount: MountPlan) -> str:
+        """Where the server has it."""
         whole = self._whole(mount)
         return whole if mount.sub_path is None else f"{whole}/{mount.sub_path}"
 
     def _whole(self, mount: MountPlan) -> str:
-        if mount.kind == "files":
-            return mount_folder(f"{self.folder}/{NODE}", mount.variable)
         if mount.source in self.found:
             return self.found[mount.source]
+        if mount.kind == "files":
+            return mount_folder(f"{self.folder}/{NODE}", mount.variable)
         if mount.kind in _COPIED:
             return self.copy(mount.source)
         named = named_source(mount.source)
@@ -101,12 +106,20 @@ class NodeMounts(Struct, frozen=True):
     @property
     def mounted(self) -> dict[str, str]:
         """See `EngineValues.mounted`."""
-        return {mount.path: self.path(mount) for mount in self.mounts}
+        elsewhere = (mount for mount in self.mounts if mount.path not in self.at_paths)
+        return {mount.path: self.path(mount) for mount in elsewhere}
 
     @property
     def fresh(self) -> list[str]:
         """The folders that are emptied before each incarnation."""
-        return [self.path(mount) for mount in emptied_mounts(self.mounts)]
+        return [self._writable(mount) for mount in emptied_mounts(self.mounts)]
+
+    @property
+    def of_node(self) -> list[str]:
+        """The folders of a node that its host has already: they are emptied for a new node."""
+        there = [mount for mount in self.mounts if mount.path in self.at_paths]
+        parts = emptied_mounts(there, ("node", "incarnation"))
+        return list(dict.fromkeys(self._writable(mount) for mount in parts))
 
     def messages(self, start: str) -> list[messages.Mount]:
         """What the host is told. start: the folder there in which programs start."""
@@ -116,6 +129,9 @@ class NodeMounts(Struct, frozen=True):
         made = []
         for _, mount in ordered:
             link = "" if mount.link is None else os.path.join(start, mount.link)
+            if mount.path in self.at_paths:
+                made.append(messages.Mount(mount.path, link=link))
+                continue
             whole = messages.Mount(
                 path=self._whole(mount),
                 mode=self._mode(mount),
@@ -125,7 +141,7 @@ class NodeMounts(Struct, frozen=True):
             )
             made.append(whole)
             if mount.sub_path is not None:  # a directory in it is made if it is missing
-                made.append(messages.Mount(self.path(mount), mode=0o755, link=link))
+                made.append(messages.Mount(self._writable(mount), mode=0o755, link=link))
         return made
 
     def _file(self, mount: MountPlan) -> str:
@@ -158,6 +174,7 @@ class RemoteMounts:
         self._unsent: set[str] = set()  # URLs that lack what a node has brought back
         self._found: dict[int, dict[str, str]] = {}  # by slot: source -> where its host has it
         self._mounted: dict[int, Mapping[str, str]] = {}  # by slot, see `Host.mounted`
+        self._at_paths: dict[int, frozenset[str]] = {}  # by slot, see `Host.at_paths`
         self._folder = run_dir.sent
         self._packed: dict[str, Packed] = {}
         self._outdated: set[str] = set()  # sources that may have changed since
@@ -171,9 +188,9 @@ class RemoteMounts:
 
     # --- before a launch
 
-    def placed(self, slot: int, mounted: Mapping[str, str]) -> None:
-        """A slot has a host. mounted: see `Host.mounted`."""
-        self._mounted[slot] = mounted
+    def placed(self, slot: int, mounted: Mapping[str, str], at_paths: frozenset[str]) -> None:
+        """A slot has a host. mounted, at_paths: see `Host`."""
+        self._mounted[slot], self._at_paths[slot] = mounted, at_paths
 
     def request(self, slot: int) -> messages.FindFolders | None:
         """What to ask the host of a node for; None: nothing."""
@@ -274,7 +291,7 @@ class RemoteMounts:
         packed = {source: self._packed[source] for source in copied}
         if packed and slot not in self._kept:
             self._give(slot, packed)
-        return NodeMounts(mounts, folder, found, packed)
+        return NodeMounts(mounts, folder, found, packed, self._at_paths.get(slot, frozenset()))
 
     def _give(self, slot: int, packed: Mapping[str, Packed]) -> None:
         """A node gets these directories. Raises OSError."""

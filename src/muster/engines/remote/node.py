@@ -85,6 +85,13 @@ class RemoteNode:
         self.program_done = False
         #: Whether packages are being installed for it.
         self.installing = False
+        #: Whether something runs beside its program (`hosts.Companions`), without which it neither
+        #: starts nor ends.
+        self.has_companions = False
+        self.companions_started = False
+        #: The end of its program, which is reported when that of its companions is known.
+        self.program_end: messages.Ended | None = None
+        self._failure: ExitReport | None = None  # of a companion
 
     @property
     def has_output(self) -> bool:
@@ -121,8 +128,8 @@ class RemoteNode:
         if not self.takes_turns:
             self.number = incarnation
         self._has_run = self._disk_exceeded = self.program_done = self.kept = False
-        self.installing = False
-        self._stop = None
+        self.installing = self.companions_started = False
+        self._stop = self.program_end = self._failure = None
         if not self._reachable:
             self._reachable = True
             self.lost(self._why)
@@ -140,6 +147,7 @@ class RemoteNode:
         assert last.facts is not None, "its host is known"
         self.slot, self.takes_turns, self.former = last.slot, True, last.former
         self.number = max(last.number, last.facts.incarnation) + 1
+        self.has_companions = last.has_companions
         self._get_contact(last)
 
     def found_in(self, last: RemoteNode, number: int) -> None:
@@ -148,6 +156,7 @@ class RemoteNode:
         assert last.facts is not None, "it has been heard"
         self.slot, self.takes_turns, self.former = last.slot, True, self.rank
         self.number, self.stage = number, Stage.LAUNCHING
+        self.has_companions = last.has_companions
         self._get_contact(last)
         if self._stop is not None:
             self._stop = self._stop._replace(incarnation=number)
@@ -180,7 +189,7 @@ class RemoteNode:
 
     def begin(self) -> None:
         """Have it start its programs: it is on the roster."""
-        if self.stage is Stage.JOINED:
+        if self.stage is Stage.JOINED and (self.companions_started or not self.has_companions):
             self.stage = Stage.STARTING
             self.messages.append(messages.Start(self.number))
 
@@ -278,7 +287,29 @@ class RemoteNode:
             self._disk_exceeded = True
         elif isinstance(message, messages.Ended):
             self.kept = message.kept
+            self._program_ended(message)
+
+    # --- what runs beside its program
+
+    def _program_ended(self, message: messages.Ended) -> None:
+        if self.has_companions:
+            self.program_end = message
+        else:
             self.end(node_ended(self.ref, _with_known_reason(message.report)))
+
+    def fail(self, report: ExitReport) -> None:
+        """What runs beside its program has failed, so it is to end. Once the program has ended by
+        itself, that counts only if it has succeeded."""
+        if self.program_end is None or self.program_end.report.exit_code == 0:
+            self._failure = self._failure or report
+        if self.program_end is None:
+            self.stop()
+
+    def end_with_companions(self) -> None:
+        """What runs beside its program has ended, after the program."""
+        if self.program_end is not None:
+            report = self._failure or _with_known_reason(self.program_end.report)
+            self.end(node_ended(self.ref, report))
 
     def _learn(self, facts: HostFacts) -> None:
         """A conversation begins: what was told before may be lost."""

@@ -95,6 +95,8 @@ class NodeOutput:
     ) -> None:
         pairs = zip(_paths(local, services), _paths(remote, services), strict=True)
         self._files = [OutputFile(*pair) for pair in pairs if pair[0] != os.devnull]
+        #: Of its first process, on the host.
+        self.first = next(iter(remote.processes), (os.devnull, os.devnull))
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -125,6 +125,11 @@ class RunOutput:
         """See `NodeOutput.sizes`."""
         return self._outputs[slot].sizes
 
+    def files(self, slot: int) -> tuple[str, str]:
+        """The files on the host of a node for what its first process writes."""
+        found = self._outputs.get(slot)
+        return (os.devnull, os.devnull) if found is None else found.first
+
     def emptiable_folders(self, slot: int, folder: str) -> list[str]:
         """The folders on the host of a slot that the next node may empty, as all of their files
         were copied; none if a copy has failed. folder: the server's."""

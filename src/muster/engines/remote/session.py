@@ -14,8 +14,10 @@ from pathlib import Path
 from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_ends import not_started
+from muster.engines.remote import companions
 from muster.engines.remote.code import LOGS, CodeSource
 from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
+from muster.engines.remote.companions import NodeCompanions
 from muster.engines.remote.contact import SupervisorId
 from muster.engines.remote.hosts import Host, Hosts, HostsOwner
 from muster.engines.remote.launching import Launcher
@@ -119,7 +121,9 @@ class RemoteSession:
             self._sent,
             self._add_events,
         )
+        self._companions = NodeCompanions(self._contacts, self._launcher.companion_start)
         self._closing = self._closed = False
+        self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
         self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
@@ -199,6 +203,7 @@ class RemoteSession:
     def stop(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.stop`."""
         self._wants_end(nodes)
+        self._end_companions(nodes, kill=False)
         self._call(nodes, RemoteNode.stop)
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
@@ -206,6 +211,7 @@ class RemoteSession:
         self._wants_end(nodes)
         current = [node for ref in nodes if (node := self._current(ref)) is not None]
         self._mounts.canceled([node.slot for node in current if node.slot is not None])
+        self._end_companions(nodes, kill=True)
         self._call(nodes, RemoteNode.kill)
 
     def release(self, nodes: Sequence[NodeRef]) -> None:
@@ -251,6 +257,10 @@ class RemoteSession:
             if (node := self._current(ref)) is not None:
                 call(node)
                 self._note(node)
+
+    def _end_companions(self, nodes: Sequence[NodeRef], *, kill: bool) -> None:
+        current = [node for ref in nodes if (node := self._current(ref)) is not None]
+        self._companions.stop((node.slot for node in current if node.running), kill=kill)
 
     def _current(self, ref: NodeRef) -> RemoteNode | None:
         """The node of an incarnation; None if it has a newer one, or its slot has another node."""
@@ -375,7 +385,8 @@ class RemoteSession:
         self._queued.discard(node.rank)
         owner = NodeContact(self, node, host, self._loop, self._supervisor)
         self._contacts[slot] = owner
-        self._mounts.placed(slot, host.mounted)
+        node.has_companions = host.companions is not None
+        self._mounts.placed(slot, host.mounted, host.at_paths)
         if self._proxy is None:
             self._proxy = Proxy(self._loop, str(self._run_dir.path))
         if not node.takes_turns:
@@ -421,7 +432,9 @@ class RemoteSession:
         owner = self._contacts.pop(slot, None)
         if owner is not None:
             self._end_contact(owner)
+        self._expiring.discard(slot)
         node = self._nodes[slot]
+        self._companions.gone(slot)
         self._mounts.gone(slot)
         self._sent.gone(slot)
         if left is not None:
@@ -444,6 +457,21 @@ class RemoteSession:
         self._frees = busy
         self._participant.notify()
 
+    def companions_started(self, slot: int, number: int) -> None:
+        """See `HostsOwner`."""
+        companions.started(self._nodes[slot], number)
+        self._note_slot(slot)
+
+    def companions_failed(self, slot: int, number: int, report: messages.ExitReport) -> None:
+        """See `HostsOwner`."""
+        companions.failed(self._nodes[slot], number, report)
+        self._note_slot(slot)
+
+    def companions_ended(self, slot: int, number: int) -> None:
+        """See `HostsOwner`."""
+        companions.ended(self._nodes[slot], number)
+        self._note_slot(slot)
+
     def _replace_isolated(self) -> None:
         """Give up hosts that have been without contact for so long that they have ended their nodes
         by themselves."""
@@ -465,9 +493,11 @@ class RemoteSession:
             if isinstance(message, messages.Launched) and message.node is not None:
                 self._meet(owner, message, NodeRef(*message.node))
             node = owner.node
-            was_done, before = node.program_done, node.stage
+            if self._is_terminated(owner, message):
+                continue
+            was_done, before = node.program_done, (node.stage, node.program_end is None)
             node.receive(message)
-            if node.stage is not before:
+            if (node.stage, node.program_end is None) != before:
                 self._note_usage(node, message)
             self._launcher.learn(owner, message)
             if isinstance(message, messages.HostFacts) and message.incarnation < 0:
@@ -477,6 +507,28 @@ class RemoteSession:
             if node.program_done and not was_done:  # said again, it would hold failures back
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """See `HostsOwner`."""
+        checkpoint = self._policy.checkpoint
+        for slot in slots:
+            self._expiring.add(slot)
+            if checkpoint is not None:
+                self._nodes[slot].signal(checkpoint.signal)
+        self._note(*(self._nodes[slot] for slot in slots))
+
+    def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
+        """Whether the infrastructure has ended a node, and is asked why: its end follows."""
+        terminated = owner.host.terminated
+        if terminated is None or not isinstance(message, messages.Ended):
+            return False
+        if not message.terminated and owner.slot not in self._expiring:
+            return False
+        node = owner.node
+        if message.incarnation != node.number or node.to_end or not node.running:
+            return False
+        terminated()
+        return True
 
     def _note(self, *nodes: RemoteNode) -> None:
         """Something is new of these nodes: the next step is about them."""
@@ -535,6 +587,7 @@ class RemoteSession:
         for slot in changed:
             self._advance(slot)
         self._launcher.launch(changed)
+        self._companions.step(changed)
         self._launcher.start_joined(changed)
         self._take(changed)
         self._record_usage(changed)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from muster.errors import Problem
-from muster.spec.models import JobSpec, Mount, NodeGroup
+from muster.spec.models import ExtraContainer, JobSpec, Mount, NodeGroup
 from muster.spec.placeholders import (
     IN_ENV,
     IN_HOSTNAME,
@@ -123,8 +123,25 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
                 yield _unknown(f"{path}.node_args[{position}]", name, known)
         mounts = [(f"mounts[{n}]", mount) for n, mount in enumerate(spec.mounts)]
         mounts += [(f"{path}.mounts[{n}]", mount) for n, mount in enumerate(group.mounts)]
+        for position, one in enumerate(group.extra_containers):
+            where = f"{path}.extra_containers[{position}]"
+            yield from _in_container(where, one, known)
+            mounts += [(f"{where}.mounts[{n}]", mount) for n, mount in enumerate(one.mounts)]
         for place, mount in mounts:
             yield from _in_mount(place, mount, known)
+
+
+def _in_container(path: str, one: ExtraContainer, known: tuple[str, ...]) -> Iterator[Problem]:
+    """Placeholders of another container that are not known."""
+    for variable, value in one.node_env.items():
+        for name in unknown_placeholders(value, known):
+            yield _unknown(f"{path}.node_env.{variable}", name, known)
+        if variable in one.env:
+            text = f"{variable} is also in env"
+            yield Problem(f"{path}.node_env.{variable}", text, "keep only one of them")
+    for position, word in enumerate(one.node_args or ()):
+        for name in unknown_placeholders(word, known):
+            yield _unknown(f"{path}.node_args[{position}]", name, known)
 
 
 def _in_mount(path: str, mount: Mount, known: tuple[str, ...]) -> Iterator[Problem]:

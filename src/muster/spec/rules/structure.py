@@ -134,7 +134,7 @@ def duplicate_names(spec: JobSpec) -> Iterator[Problem]:
         labels.setdefault(label, group.name)
 
 
-def _secrets_in_env(path: str, env: Mapping[str, str], spec: JobSpec) -> Iterator[Problem]:
+def secrets_in_env(path: str, env: Mapping[str, str], spec: JobSpec) -> Iterator[Problem]:
     """Secrets in variables that have no placeholders."""
     for name, value in env.items():
         used = [one for one in spec.secrets if f"${{secret.{one}}}" in value]
@@ -144,21 +144,25 @@ def _secrets_in_env(path: str, env: Mapping[str, str], spec: JobSpec) -> Iterato
 
 
 def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    yield from _secrets_in_env("env", spec.env, spec)
+    yield from secrets_in_env("env", spec.env, spec)
     too_long = list(_env("env", spec.env))
     yield from too_long
-    yield from _mounts("mounts", spec.mounts)
+    yield from mount_problems("mounts", spec.mounts)
     for number, group in enumerate(spec.node_groups):
         path = f"node_groups[{number}]"
         yield from _own(f"{path}.", group)
-        yield from _secrets_in_env(f"{path}.env", group.env, spec)
+        yield from secrets_in_env(f"{path}.env", group.env, spec)
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
-        yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
+        yield from mount_problems(f"{path}.mounts", group.mounts, spec.mounts)
         if any(mount.files for mount in group.mounts):
             from muster.spec.rules.mount_files import too_much  # few mounts have any
 
             yield from too_much(f"{path}.mounts", (*spec.mounts, *group.mounts), spec.secrets)
+        if group.extra_containers:
+            from muster.spec.rules.extra_containers import container_problems  # few have any
+
+            yield from container_problems(path, spec, group)
 
 
 def incomplete_mounts(spec: JobSpec) -> Iterator[Problem]:
@@ -181,7 +185,7 @@ def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
     """Rules for fields that the job and its groups both have."""
     for path, probe in _probes_of(prefix, level):
         if probe is not None:
-            yield from _probe(path, probe)
+            yield from probe_problems(path, probe)
     for name in ("command", "after_start", "before_stop"):
         yield from _program(f"{prefix}{name}", getattr(level, name))
     if ".." in (level.working_dir or "").split("/"):
@@ -189,7 +193,7 @@ def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
         yield Problem(f"{prefix}working_dir", text, "write it without ..")
 
 
-def _probe(path: str, probe: Probe) -> Iterator[Problem]:
+def probe_problems(path: str, probe: Probe) -> Iterator[Problem]:
     looks = {"exec": probe.exec_, "tcp": probe.tcp, "file": probe.file}
     given = [name for name, look in looks.items() if look is not None]
     if len(given) > 1:
@@ -220,7 +224,7 @@ def _leads_inside(link: str) -> bool:
 _NAMED = ("scratch:", "volume:")
 
 
-def _mounts(
+def mount_problems(
     path: str, mounts: Sequence[Mount], inherited: Sequence[Mount] = ()
 ) -> Iterator[Problem]:
     seen = {mount.destination: _named(mount) for mount in inherited}

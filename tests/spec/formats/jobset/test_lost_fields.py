@@ -308,6 +308,33 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ),
         ({}, {}),
     ),
+    **{
+        f"SecurityContext.{name}": ({}, {f"{MAIN}.securityContext": {name: value}})
+        for name, value in {
+            **dict.fromkeys(("runAsUser", "runAsGroup"), 5),
+            **dict.fromkeys(("runAsNonRoot", "privileged", "readOnlyRootFilesystem"), True),
+            "allowPrivilegeEscalation": False,
+        }.items()
+    },
+    **{
+        f"PodSecurityContext.{name}": ({}, {f"{POD}.securityContext": {name: value}})
+        for name, value in {
+            **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 5),
+            "runAsNonRoot": True,
+            "supplementalGroups": [5],
+        }.items()
+    },
+    **{
+        f"Capabilities.{name}": (
+            {},
+            {f"{MAIN}.securityContext": {"capabilities": {name: ["IPC_LOCK"]}}},
+        )
+        for name in ("add", "drop")
+    },
+    "SeccompProfile.type": (
+        {},
+        {f"{POD}.securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+    ),
     "Volume.name": ({}, {f"{POD}.volumes": [{"name": "v"}]}),
     "Volume.emptyDir": ({}, {f"{POD}.volumes": [{"name": "v", "emptyDir": {}}], **MOUNTED}),
     "HostPath.path": (volume(VOLUME), volume(VOLUME, path="/e")),

@@ -335,21 +335,31 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "other containers": (
         {
             f"{POD}.containers[1]": {"name": "more", "command": ["x"]},
-            f"{POD}.initContainers": [
-                {"name": "first"},
-                {"name": "beside", "restartPolicy": "Always"},
-            ],
             f"{MAIN}.restartPolicy": "Never",
         },
         [
             f"{MAIN}.restartPolicy: Muster does not restart single containers of a pod (set it for "
             "the pod, one level up)",
-            f"{POD}.containers[1]: Muster runs one container of a pod, and more is another (make "
-            "it a separate Job)",
-            f"{POD}.initContainers[0]: Muster does not run init containers, and first is one (do "
-            "its work first in the command)",
-            f"{POD}.initContainers[1]: Muster does not run sidecars, and beside is one (start it "
-            "in the command, or make it a separate Job)",
+            f"{POD}.containers[1].image: is missing (give the container its image)",
+        ],
+    ),
+    "a code of one of several containers": (
+        {
+            f"{POD}.containers[1]": {"name": "more", "image": "busybox"},
+            "spec.podReplacementPolicy": "Failed",
+            "spec.podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {"containerName": "more", "operator": "In", "values": [3]},
+                    }
+                ]
+            },
+        },
+        [
+            "spec.podFailurePolicy.rules[0].onExitCodes.containerName: Muster has one exit code "
+            "of a pod, that of the container that has failed (remove it: then the rule is about "
+            "all containers)"
         ],
     ),
     "a deadline of a pod": (

@@ -103,27 +103,35 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
             "(write the program to run)"
         ],
     ),
-    "a second container": (
-        {f"{POD}.containers[1]": {"name": "logs", "command": ["tail"]}},
-        [
-            f"{POD}.containers[1]: Muster runs one container of a pod, and logs is another "
-            "(make it a separate replicated Job)"
-        ],
-    ),
-    "init containers": (
+    "other containers": (
         {
+            f"{POD}.containers[1]": {
+                "name": "logs",
+                "image": "busybox",
+                "startupProbe": {"tcpSocket": {"port": 80}},
+                "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+                "restartPolicy": "Always",
+            },
             f"{POD}.initContainers": [
-                {"name": "fetch", "command": ["curl"]},
-                {"name": "proxy", "command": ["proxy"], "restartPolicy": "Always"},
-            ]
+                {"name": "fetch"},
+                {
+                    "name": "proxy",
+                    "image": "busybox",
+                    "restartPolicy": "Always",
+                    "livenessProbe": {"tcpSocket": {"port": 80}},
+                },
+            ],
         },
         [
-            f"{POD}.initContainers[0]: Muster does not run init containers, and fetch is one "
-            "(do its "
-            "work first in the command, or in a replicated Job that this one dependsOn)",
-            f"{POD}.initContainers[1]: Muster does not run sidecars, and proxy is one (start "
-            "it in the "
-            "command, or make it a separate replicated Job)",
+            f"{POD}.containers[1].restartPolicy: Muster does not restart single containers of a "
+            "pod, except sidecars (set it for the pod, one level up)",
+            f"{POD}.containers[1].startupProbe: Muster probes only the first container and "
+            "sidecars, not logs (remove it, or make the container a sidecar)",
+            f"{POD}.containers[1].lifecycle.preStop: Muster runs hooks of the first container "
+            "only, and logs is another (do it in the container's command)",
+            f"{POD}.initContainers[0].image: is missing (give the container its image)",
+            f"{POD}.initContainers[1].livenessProbe: Muster probes only the first container, and "
+            "proxy is another (remove it, or have the container check itself)",
         ],
     ),
     "secrets": (

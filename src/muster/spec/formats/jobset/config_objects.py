@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from muster.spec.formats.documents import Document
 from muster.spec.formats.jobset.references import Value
-from muster.spec.models import MountFile, NodeGroup
+from muster.spec.models import ExtraContainer, MountFile, NodeGroup
 from muster.spec.placeholders import OF_SECRET, literal, placeholders
 from muster.spec.wording import Refused, alternatives, close_to, say, short, suggestion
 
@@ -242,8 +242,10 @@ def _decoded(value: str, place: str) -> str | None:
 
 def templates_of(group: NodeGroup) -> Iterator[str]:
     """The texts of a group that may have placeholders of secrets."""
-    yield from group.node_env.values()
-    yield from group.node_args or ()
-    for mount in group.mounts:
-        for file in mount.files.values():
-            yield file.text or file.base64 or ""
+    levels: list[NodeGroup | ExtraContainer] = [group, *group.extra_containers]
+    for one in levels:
+        yield from one.node_env.values()
+        yield from one.node_args or ()
+        for mount in one.mounts:
+            for file in mount.files.values():
+                yield file.text or file.base64 or ""

@@ -95,7 +95,8 @@ def environment(
     objects: ConfigObjects,
 ) -> ContainerEnvironment:
     """The variables of a container, expanded in Kubernetes' order."""
-    containers = {c.name: c for c in pod.rj.template.spec.template.spec.containers}
+    of_pod = pod.rj.template.spec.template.spec
+    containers = {c.name: c for c in (*of_pod.init_containers, *of_pod.containers)}
     values: dict[str, Value] = {}
     for number, source in enumerate(container.env_from):
         try:

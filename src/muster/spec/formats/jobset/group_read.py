@@ -15,8 +15,10 @@ from muster.spec.formats.jobset.job_arrays import GroupJob, array_settings, is_w
 from muster.spec.formats.jobset.kubernetes import ResourceRequirements
 from muster.spec.formats.jobset.metadata import metadata_of
 from muster.spec.formats.jobset.model import DependsOnItem, JobSet
+from muster.spec.formats.jobset.pod_containers import PodReader
 from muster.spec.formats.jobset.probes import hook_command, liveness_probe, startup_probe
 from muster.spec.formats.jobset.restart_agent import Main, main_container
+from muster.spec.formats.jobset.security import container_of
 from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import PodVolumes, mounts
 from muster.spec.formats.notes import Notes
@@ -109,6 +111,15 @@ def _with_program(
     except Refused as error:
         problems.append(Problem(f"{path}.command[0]", error.message, error.hint))
     claimed = pod[1]
+    reader = PodReader(
+        shown,
+        pod[0],
+        claimed,
+        objects,
+        problems,
+        notes,
+        lambda other, place: _resources(other.resources, place, rj.name, problems, notes),
+    )
     after, before = f"{path}.lifecycle.postStart", f"{path}.lifecycle.preStop"
     return replace(
         group,
@@ -119,6 +130,9 @@ def _with_program(
         env=env.env,
         node_env=env.node_env,
         image=container.image or None,
+        container=container_of(
+            rj.template.spec.template.spec.security_context, container.security_context
+        ),
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         liveness_probe=liveness_probe(container, path, problems),
@@ -133,6 +147,7 @@ def _with_program(
             notes,
             in_place=jobset.restarts_in_place,
         ),
+        extra_containers=reader.read(rj.template.spec),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.spec.formats.jobset.downward_api import JOBSET
 from muster.spec.formats.jobset.environment_read import INDEX
@@ -19,13 +20,15 @@ from muster.spec.formats.jobset.job_arrays_write import (
     is_work_queue,
 )
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
+from muster.spec.formats.jobset.pod_containers import written
 from muster.spec.formats.jobset.probes import write_hook, write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
+from muster.spec.formats.jobset.security import write_security
 from muster.spec.formats.jobset.volumes_read import NODE
 from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
 from muster.spec.formats.quantity import format_bytes, format_cpus
-from muster.spec.models import JobSpec, Metadata, NodeGroup, Probe, Resources
+from muster.spec.models import ExtraContainer, JobSpec, Metadata, NodeGroup, Probe, Resources
 
 _RESTART_ON_FAILURE = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
@@ -42,7 +45,8 @@ _WRITTEN = frozenset(
         *("name", "nodes", "replicas", "depends_on", "retries", "timeout"),
         *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
         *("working_dir", "hostname", "startup_probe", "liveness_probe"),
-        *("after_start", "before_stop", "job_metadata", "pod_metadata"),
+        *("after_start", "before_stop", "job_metadata", "pod_metadata", "extra_containers"),
+        "container",
     )
 )
 #: Why a setting is lost.
@@ -142,7 +146,22 @@ def _pod(
     if context.in_place:
         container |= {"restartPolicy": "Never", "restartPolicyRules": _RESTART_ON_FAILURE}
         pod |= {"serviceAccountName": _ACCOUNT, "initContainers": [_agent()]}
-    pod["containers"] = [container]
+    init: list[dict[str, Any]] = []
+    others = [container]
+    for number, one in enumerate(group.extra_containers):
+        where = f"{path}.extra_containers[{number}]"
+        extra, more = _extra(context, group, one, where)
+        losses += more
+        seen, further = context.volumes.of_group(_as_group(group, one), where, kept=kept)
+        if seen:
+            extra["volumeMounts"] = seen
+        volumes += [volume for volume in further if volume not in volumes]
+        (others if one.role == "main" else init).append(extra)
+    if init:
+        pod["initContainers"] = [*pod.get("initContainers", ()), *init]
+    pod["containers"] = others
+    if of_pod := _pod_security(group):
+        pod["securityContext"] = of_pod
     if volumes:
         pod["volumes"] = volumes
     if context.spec.host_aliases:
@@ -179,6 +198,10 @@ def _container(
         container["workingDir"] = group.working_dir
     if own.env:
         container["env"] = own.env
+    security, more = write_security(group.container, f"{path}.container")
+    losses += more
+    if security:
+        container["securityContext"] = security
     limits = _limits(group.resources)
     if limits:
         container["resources"] = {"limits": limits}
@@ -188,10 +211,44 @@ def _container(
     hooks = {"postStart": group.after_start, "preStop": group.before_stop}
     if given := {name: write_hook(command) for name, command in hooks.items() if command}:
         container["lifecycle"] = given
-    hooks = {"postStart": group.after_start, "preStop": group.before_stop}
-    if given := {name: write_hook(command) for name, command in hooks.items() if command}:
-        container["lifecycle"] = given
     return container, losses
+
+
+def _pod_security(group: NodeGroup) -> dict[str, Any]:
+    """The security context of a pod: groups, which all containers have."""
+    numbers = [
+        number
+        for one in (group.container, *(extra.container for extra in group.extra_containers))
+        if one is not None
+        for number in one.groups
+    ]
+    return {"supplementalGroups": list(dict.fromkeys(numbers))} if numbers else {}
+
+
+def _as_group(group: NodeGroup, one: ExtraContainer) -> NodeGroup:
+    """A group whose program is that of another container."""
+    names = (
+        "command",
+        "args",
+        "node_args",
+        "env",
+        "node_env",
+        "working_dir",
+        "resources",
+        "container",
+    )
+    own = {name: getattr(one, name) for name in (*names, "image", "mounts", "startup_probe")}
+    none = dict.fromkeys(("liveness_probe", "after_start", "before_stop"))
+    return replace(group, **own, **none)
+
+
+def _extra(
+    context: JobContext, group: NodeGroup, one: ExtraContainer, path: str
+) -> tuple[dict[str, Any], list[Loss]]:
+    """Another container without its mounts, and what it cannot express."""
+    container, losses = _container(context, _as_group(group, one), path)
+    kept = [loss for loss in losses if loss.path != f"{path}.command"]  # it is the image's own
+    return written(one, container), kept + _probe_losses(one.startup_probe, f"{path}.startup_probe")
 
 
 def _limits(given: Resources | None) -> dict[str, Any]:

@@ -139,7 +139,8 @@ def _pod_failures(job: Job, path: str, job_path: str) -> Iterator[Problem]:
     if len(policy.rules) > _MAX_RULES:
         text = f"has {len(policy.rules)} entries"
         yield Problem(f"{path}.rules", text, f"at most {_MAX_RULES} are allowed")
-    containers = [container.name for container in job.template.spec.containers]
+    pod = job.template.spec
+    containers = [container.name for container in (*pod.init_containers, *pod.containers)]
     for number, rule in enumerate(policy.rules):
         where = f"{path}.rules[{number}]"
         if rule.action == "FailIndex" and job.backoff_limit_per_index is None:

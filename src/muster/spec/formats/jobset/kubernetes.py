@@ -130,6 +130,43 @@ class Probe(
     failure_threshold: int = 3
 
 
+class SeccompProfile(Struct, frozen=True, kw_only=True):
+    """Which system calls are allowed: `Unconfined`, `RuntimeDefault` or `Localhost`."""
+
+    type: str = ""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """Names without CAP_."""
+
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class SecurityContext(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Of a container. What is not given is the pod's."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    capabilities: Capabilities = Capabilities()
+    privileged: bool = False
+    read_only_root_filesystem: bool = False
+    allow_privilege_escalation: bool = True
+    seccomp_profile: SeccompProfile | None = None
+
+
+class PodSecurityContext(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Of all containers of a pod."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    fs_group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    seccomp_profile: SeccompProfile | None = None
+
+
 class ContainerPort(Struct, frozen=True, kw_only=True, rename="camel"):
     """A port and its name."""
 
@@ -197,7 +234,8 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
-    #: Read only to recognize sidecars and in-place restart.
+    security_context: SecurityContext = SecurityContext()
+    #: `Always`: an init container that is a sidecar.
     restart_policy: str = ""
     #: Read only to recognize in-place restart.
     restart_policy_rules: Any = None
@@ -333,6 +371,7 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     termination_grace_period_seconds: int = 30
     service_account_name: str = "default"
     host_aliases: tuple[HostAlias, ...] = ()
+    security_context: PodSecurityContext = PodSecurityContext()
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True):

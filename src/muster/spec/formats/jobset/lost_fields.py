@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from muster.spec.formats.jobset.job_arrays import pods_at_once
 from muster.spec.formats.jobset.kubernetes import Container, ObjectMeta, PodSpec
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
+from muster.spec.formats.jobset.restart_agent import is_agent
 from muster.spec.formats.notes import Notes
 
 _WHY = "is not in a spec, and is lost"
@@ -59,14 +60,19 @@ def _labels(meta: ObjectMeta) -> Iterator[str]:
 def _pod(group: str, pod: PodSpec) -> Iterator[tuple[str, str]]:
     if pod.service_account_name != "default":
         yield "serviceAccountName", _IN_VARIABLES
-    mounted = {mount.name for container in pod.containers for mount in container.volume_mounts}
+    every = (*pod.init_containers, *pod.containers)
+    mounted = {mount.name for container in every for mount in container.volume_mounts}
     for volume in pod.volumes:
         if volume.name not in mounted:
             yield f"volume {volume.name}, which no container mounts,", _WHY
         if volume.host_path is not None and volume.host_path.type:
             yield f"type {volume.host_path.type} of volume {volume.name}", _WHY
-    for container in pod.containers:
+    for container in pod.containers[:1]:
         yield from _container(group, container)
+    others = (one for one in every if one not in pod.containers[:1] and not is_agent(one))
+    for container in others:
+        for port in container.ports:
+            yield f"port {port.name or port.container_port} of {container.name}", _WHY
 
 
 def _container(group: str, container: Container) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,7 @@ _GROUP_FIELDS = {
     "retries": "template.spec.backoffLimit",
     "timeout": "template.spec.activeDeadlineSeconds",
     "hostname": "name",
+    "extra_containers": "template.spec.template.spec.initContainers",
 }
 #: The same for a group that is a single Job.
 _ARRAY_FIELDS = {
@@ -68,6 +69,7 @@ _ARRAY_FIELDS = {
 _CONTAINER_FIELDS = {
     **{name: name for name in ("command", "args", "env", "resources", "image")},
     "working_dir": "workingDir",
+    "container": "securityContext",
     "node_args": "args",
     "node_env": "env",
     "mounts": "volumeMounts",

@@ -42,26 +42,12 @@ def is_agent(container: Container) -> bool:
 def main_container(
     pod: PodSpec, path: str, problems: list[Problem], *, single: bool
 ) -> Main | None:
-    """The only container besides the agent. Adds a problem for every other one. single: whether
-    the Job is not a JobSet's."""
-    another = "a separate Job" if single else "a separate replicated Job"
+    """The first container, which is that of the program. single: whether the Job is not a
+    JobSet's."""
     agents = [c for c in pod.init_containers if is_agent(c)]
-    for number, container in enumerate(pod.init_containers):
-        if container not in agents:
-            hint = "do its work first in the command"
-            if not single:
-                hint += ", or in a replicated Job that this one dependsOn"
-            text = f"Muster does not run init containers, and {container.name} is one"
-            if container.restart_policy == "Always":
-                text = f"Muster does not run sidecars, and {container.name} is one"
-                hint = f"start it in the command, or make it {another}"
-            problems.append(Problem(f"{path}.initContainers[{number}]", text, hint))
     if not pod.containers:
         problems.append(Problem(f"{path}.containers", "is empty", "give it a container"))
         return None
-    for number, container in enumerate(pod.containers[1:], 1):
-        text = f"Muster runs one container of a pod, and {container.name} is another"
-        problems.append(Problem(f"{path}.containers[{number}]", text, f"make it {another}"))
     main, where = pod.containers[0], f"{path}.containers[0]"
     if is_agent(main) and not main.command:
         return Main(_worker(main, where, problems), where, agent=True)

@@ -76,7 +76,6 @@ NOTED: Mapping[Model, Mapping[str, str]] = {
                 "hostPID",
                 "hostUsers",
                 "shareProcessNamespace",
-                "securityContext",
             ),
             _ENGINE,
         ),
@@ -88,12 +87,27 @@ NOTED: Mapping[Model, Mapping[str, str]] = {
     },
     k8s.Container: {
         "imagePullPolicy": _IMAGE,
-        "securityContext": _ENGINE,
         **dict.fromkeys(("stdin", "stdinOnce", "tty"), "is not used: programs have no terminal"),
         **dict.fromkeys(
             ("terminationMessagePath", "terminationMessagePolicy", "resizePolicy"), _CLUSTER
         ),
     },
+    k8s.SecurityContext: dict.fromkeys(
+        ("seLinuxOptions", "windowsOptions", "appArmorProfile", "procMount"), _ENGINE
+    ),
+    k8s.PodSecurityContext: dict.fromkeys(
+        (
+            "seLinuxOptions",
+            "seLinuxChangePolicy",
+            "windowsOptions",
+            "appArmorProfile",
+            "sysctls",
+            "fsGroupChangePolicy",
+            "supplementalGroupsPolicy",
+        ),
+        _ENGINE,
+    ),
+    k8s.SeccompProfile: {"localhostProfile": _ENGINE},
     k8s.Probe: {"terminationGracePeriodSeconds": "of a probe is not used: the pod's applies"},
     k8s.ContainerPort: dict.fromkeys(
         ("hostPort", "hostIP"), "is not used: each node has its own address"

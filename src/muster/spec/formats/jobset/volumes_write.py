@@ -11,7 +11,7 @@ from muster.spec.formats.jobset.environment_write import WHOLE_FIELDS
 from muster.spec.formats.jobset.name_rules import kubernetes_label
 from muster.spec.formats.jobset.volumes_read import INCARNATION, KEPT, NODE, OWN_TMP, RUN
 from muster.spec.formats.notes import Loss
-from muster.spec.models import NodeGroup
+from muster.spec.models import ExtraContainer, NodeGroup
 from muster.spec.placeholders import fill, pieces, placeholders
 
 _EXPORT = re.compile(r"nfs://([^/]+)(/.*)|([^/:]+):(/.*)")
@@ -29,7 +29,9 @@ class Volumes:
         self._jobset, self._objects = jobset, objects
         self._claims: dict[str, str] = {}
         self.losses: list[Loss] = []
-        for mount in (mount for group in groups for mount in group.mounts):
+        every: list[NodeGroup | ExtraContainer] = [*groups]
+        every += (one for group in groups for one in group.extra_containers)
+        for mount in (mount for one in every for mount in one.mounts):
             name = None if mount.source is None else self._claim_template(mount.source)
             if name is not None and mount.source is not None and mount.source not in self._claims:
                 self._claims[mount.source] = _free(name, self._claims.values())

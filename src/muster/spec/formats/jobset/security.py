@@ -1,0 +1,84 @@
+"""Read security contexts as `Container` of a spec, and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from muster.spec.formats.jobset.kubernetes import (
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+)
+from muster.spec.formats.notes import Loss
+from muster.spec.models import Container
+
+_DEFAULT = Container()
+#: What a security context says.
+_WRITTEN = frozenset(
+    (
+        *("user", "groups", "non_root", "cap_add", "cap_drop", "privileged"),
+        *("read_only", "no_new_privileges", "seccomp"),
+    )
+)
+
+
+def container_of(pod: PodSecurityContext, own: SecurityContext) -> Container | None:
+    """How a container is made by its context and its pod's; None: as without any. Kubernetes: the
+    container's has precedence."""
+    user = pod.run_as_user if own.run_as_user is None else own.run_as_user
+    group = pod.run_as_group if own.run_as_group is None else own.run_as_group
+    non_root = pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
+    profile = own.seccomp_profile or pod.seccomp_profile or SeccompProfile()
+    groups = [*pod.supplemental_groups, *(() if pod.fs_group is None else (pod.fs_group,))]
+    made = Container(
+        user=_user(user, group),
+        groups=tuple(dict.fromkeys(groups)),
+        non_root=bool(non_root),
+        cap_add=tuple(map(_without_prefix, own.capabilities.add)),
+        cap_drop=tuple(map(_without_prefix, own.capabilities.drop)),
+        privileged=own.privileged,
+        read_only=own.read_only_root_filesystem,
+        no_new_privileges=not own.allow_privilege_escalation,
+        seccomp="unconfined" if profile.type == "Unconfined" else "default",
+    )
+    return None if made == _DEFAULT else made
+
+
+def _user(user: int | None, group: int | None) -> str | None:
+    if user is None and group is None:
+        return None
+    # Kubernetes: a group needs a user, if only the image's, which is root unless it says otherwise
+    return f"{user or 0}" if group is None else f"{user or 0}:{group}"
+
+
+def _without_prefix(name: str) -> str:
+    return name.upper().removeprefix("CAP_")
+
+
+def write_security(container: Container | None, path: str) -> tuple[dict[str, Any], list[Loss]]:
+    """The security context of a container, and what it cannot express. Groups are the pod's."""
+    given = container or _DEFAULT
+    losses = list(_losses(given, path))
+    user, _, group = (given.user or "").partition(":")
+    made: dict[str, Any] = {
+        "runAsUser": int(user) if user.isdigit() else None,
+        "runAsGroup": int(group) if group.isdigit() and user.isdigit() else None,
+        "runAsNonRoot": given.non_root or None,
+        "privileged": given.privileged or None,
+        "readOnlyRootFilesystem": given.read_only or None,
+        "allowPrivilegeEscalation": False if given.no_new_privileges else None,
+        "seccompProfile": {"type": "Unconfined"} if given.seccomp == "unconfined" else None,
+    }
+    both = {"add": list(given.cap_add), "drop": list(given.cap_drop)}
+    made["capabilities"] = {name: names for name, names in both.items() if names} or None
+    return {name: value for name, value in made.items() if value is not None}, losses
+
+
+def _losses(given: Container, path: str) -> Iterator[Loss]:
+    user = (given.user or "").split(":")
+    if given.user is not None and not all(part.isdigit() for part in user):
+        yield Loss(f"{path}.user", "is left out: Kubernetes requires a number")
+    for name in Container.__struct_fields__:
+        if name not in _WRITTEN and getattr(given, name) != getattr(_DEFAULT, name):
+            yield Loss(f"{path}.{name}", "a JobSet has no such setting")
