@@ -70,15 +70,19 @@ def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSes
 @pytest.mark.parametrize(
     ("program", "other", "code", "message"),
     [
-        ("touch /work/x", "while ! test -e /work/x; do sleep 0.05; done", 0, ""),
+        pytest.param(
+            *("touch /work/x", "while ! test -e /work/x; do sleep 0.05; done", 0, ""),
+            marks=pytest.mark.slow,
+        ),
         ("sleep 1000", "echo bad; exit 4", 4, "container other exited with 4: bad"),
-        (
+        pytest.param(
             "touch /work/x",
             "while ! test -e /work/x; do sleep 0.05; done; exit 5",
             5,
             "container other exited with 5",
+            marks=pytest.mark.slow,
         ),
-        ("exit 6", "sleep 1000", 6, ""),
+        pytest.param("exit 6", "sleep 1000", 6, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_node_succeeds_when_all_its_programs_have(
@@ -92,6 +96,7 @@ def test_a_node_succeeds_when_all_its_programs_have(
     one.close()
 
 
+@pytest.mark.slow
 def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -111,7 +116,7 @@ def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(
     one.close()
 
 
-@pytest.mark.parametrize("stage", ["init", "running"])
+@pytest.mark.parametrize("stage", ["init", pytest.param("running", marks=pytest.mark.slow)])
 def test_a_later_supervisor_finds_them_again(
     run: MakeSession, podman: PodmanService, stage: str
 ) -> None:
@@ -135,6 +140,7 @@ def test_a_later_supervisor_finds_them_again(
     one.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: PodmanService) -> None:
     extra = (container("wait", "init", "sleep 1000"),)
     one = run("true", mounts=(WORK,), extra_containers=extra)
@@ -146,6 +152,7 @@ def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: Podm
     assert not list_extra(podman.daemon, one.plan.run_id)
 
 
+@pytest.mark.slow
 def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSession) -> None:
     waits = "while ! test -e /work/go; do sleep 0.05; done; exit 7"
     extra = (container("other", "main", waits), container("side", "sidecar", "sleep 1000"))
@@ -161,6 +168,7 @@ def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSes
     one.close()
 
 
+@pytest.mark.slow
 def test_the_engine_is_away_while_an_init_container_ends(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -177,6 +185,7 @@ def test_the_engine_is_away_while_an_init_container_ends(
     one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("supervised", [True, False])
 def test_they_end_with_the_container_of_their_node(
     run: MakeSession, podman: PodmanService, supervised: bool
@@ -196,6 +205,7 @@ def test_they_end_with_the_container_of_their_node(
     assert not list_extra(podman.daemon, one.plan.run_id)
 
 
+@pytest.mark.slow
 def test_an_image_that_is_missing_and_a_program_that_is(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -310,6 +320,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 def test_replicas_of_an_array_take_turns_with_their_containers(
     podman: PodmanService, own_home: Path, tmp_path: Path
 ) -> None:

@@ -251,8 +251,6 @@ class Pod:
 
     def _note_end(self, one: _Container, code: int) -> None:
         one.runs, one.code, one.is_up, one.due = False, code, False, 0.0
-        if one.follower is not None:
-            one.follower.join(_OUTPUT_TIMEOUT)
         if one.plan.role == "sidecar" and self._kill_at is None:
             pause = 0.0 if not one.restarts else _FIRST_PAUSE * 2 ** min(one.restarts - 1, 10)
             one.restarts += 1
@@ -418,6 +416,9 @@ class Pod:
 
     def _tell_ended(self, start: CompanionStart) -> None:
         self._has_ended = True
+        for one in self._all:  # Podman tells the end of an output half a second late
+            if not one.runs and one.follower is not None:
+                one.follower.join(_OUTPUT_TIMEOUT)
         self._post(lambda: self._owner.companions_ended(self._slot, start.number))
 
     def _tell_failed(self, start: CompanionStart, report: ExitReport) -> None:
