@@ -108,7 +108,7 @@ def test_a_run_may_override_everything_that_does_not_define_the_job() -> None:
     only_here = {"max_restarts", "run_name", "node_groups"}
     assert set(names(JobSpec)) - set(names(RunOverrides)) == set(OF_THE_JOB)
     assert set(names(RunOverrides)) - set(names(JobSpec)) == only_here - {"node_groups"}
-    kept = {"name", "job_metadata", "pod_metadata"}
+    kept = {"name", "extra_containers", "job_metadata", "pod_metadata"}
     assert set(names(NodeGroup)) - set(names(GroupOverrides)) == kept
 
 

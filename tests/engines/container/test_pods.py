@@ -11,6 +11,7 @@ import pytest
 
 from engines.container.conftest import MakeSession
 from muster.engines.container.containers import list_extra
+from muster.engines.container.pod_output import OutputFiles
 from muster.plan.model import ExtraContainerPlan, MountPlan
 from support.command import muster
 from support.faults import until
@@ -97,23 +98,43 @@ def test_a_node_succeeds_when_all_its_programs_have(
 
 
 @pytest.mark.slow
-def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(
-    run: MakeSession, podman: PodmanService
-) -> None:
-    again = "echo up >> /kept/log; test $(wc -l < /kept/log) -ge 2 || exit 1; sleep 1000"
-    kept = MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT")
-    side = ExtraContainerPlan("side", "sidecar", IMAGE, ("sh", "-c", again), mounts=(kept,))
-    wait = """
-        while test "$(cat /kept/log 2>/dev/null | wc -l)" != 2; do sleep 0.05; done
-        cat /kept/log; exit 1
+def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(run: MakeSession) -> None:
+    script = """
+        echo up >> /kept/log; test $(wc -l < /kept/log) -ge 2 || exit 1
+        while :; do if test -e /kept/ask; then echo here; rm /kept/ask; fi; sleep 0.05; done
     """
-    one = run(wait, keep=True, mounts=(kept,), extra_containers=(side,), grace_period=0.5)
+    kept = MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT")
+    side = ExtraContainerPlan("side", "sidecar", IMAGE, ("sh", "-c", script), mounts=(kept,))
+    program = """
+        while test "$(cat /kept/log 2>/dev/null | wc -l)" != 2; do sleep 0.05; done
+        touch /kept/ask; while test -e /kept/ask; do sleep 0.05; done
+        cat /kept/log; sleep 0.5; exit 1
+    """
+    one = run(program, keep=True, mounts=(kept,), extra_containers=(side,), grace_period=0.5)
     for attempt in (0, 1):
         one.start(0, incarnation=attempt, attempt=attempt)
         assert one.ended(0, incarnation=attempt)[0]["exit_code"] == 1
-        assert one.output(0, attempt=attempt) == "up\nup\n"
+        assert lines(one, attempt) == ["[side] here", "up", "up"]
     one.release(0, incarnation=1)
     one.close()
+
+
+def test_output_does_not_follow_links_of_programs(tmp_path: Path) -> None:
+    node, secret = tmp_path / "node", tmp_path / "secret"
+    (node / "logs").mkdir(parents=True)
+    secret.mkdir()
+    (secret / "out").touch()
+    (node / "logs/0").symlink_to(secret)
+    (node / "out").symlink_to(secret / "out")
+    os.mkfifo(node / "fifo")
+    for path in ("logs/0/out", "out", "fifo"):
+        with pytest.raises(OSError, match=path.rpartition("/")[2] if "/" not in path else "0"):
+            OutputFiles(str(node), path, path).open(1)
+    assert OutputFiles(str(node), "/dev/null", "/dev/null").open(2) is None
+    (node / "file").touch()
+    descriptor = OutputFiles(str(node), "x", "file").open(2)
+    assert descriptor is not None
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize("stage", ["init", pytest.param("running", marks=pytest.mark.slow)])
@@ -128,7 +149,7 @@ def test_a_later_supervisor_finds_them_again(
     program = "cat /work/init; while ! test -e /work/go; do sleep 0.05; done"
     one = run(program, mounts=(WORK,), extra_containers=extra, grace_period=0.5)
     one.start(0)
-    folder = one.folder / "containers/0/scratch/incarnation/work"
+    folder = one.folder / "containers/0-own/scratch/incarnation/work"
     if stage == "init":
         until((folder / "init").exists, "the init container runs")
     else:
@@ -162,7 +183,7 @@ def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSes
     journal = one.folder / "containers/0/node/journal"
     until(lambda: '"ended"' in journal.read_text(), "the program has ended")
     one = one.replaced()
-    (one.folder / "containers/0/scratch/incarnation/work/go").touch()
+    (one.folder / "containers/0-own/scratch/incarnation/work/go").touch()
     ended = one.ended_after_all(0)[0]
     assert (ended["exit_code"], ended["message"]) == (7, "container other exited with 7")
     one.close()
@@ -176,7 +197,7 @@ def test_the_engine_is_away_while_an_init_container_ends(
     extra = (container("wait", "init", waits),)
     one = run("true", mounts=(WORK,), extra_containers=extra)
     one.start(0)
-    folder = one.folder / "containers/0/scratch/incarnation/work"
+    folder = one.folder / "containers/0-own/scratch/incarnation/work"
     until((folder / "init").exists, "the init container runs")
     podman.stop()
     (folder / "go").touch()

@@ -20,7 +20,7 @@ from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.pod_bodies import extra_body, extra_name
-from muster.engines.container.pod_output import Follower
+from muster.engines.container.pod_output import Follower, OutputFiles
 from muster.engines.container.pod_probes import succeeds
 from muster.engines.container.record import Image
 from muster.engines.launch import emptied_mounts, given_files
@@ -196,6 +196,8 @@ class Pod:
             if is_next and one.plan.role != "sidecar":
                 one.id, one.runs, one.code = "", False, None
             one.is_told, one.due = False, 0.0
+            if one.follower is not None:
+                one.follower.files = self._files(start)
         if not any(one.id for one in self._all if one.plan.role != "sidecar"):
             self._empty()
         self._write_files(start)
@@ -226,7 +228,9 @@ class Pod:
             if volumes.source_at_path(mount, self._plan, self._slot, self._machine)
         ]
         for mount in emptied_mounts(there):
-            empty_folder(volumes.source_at_path(mount, self._plan, self._slot, self._machine))
+            place = self._plan, self._slot, self._machine
+            part = volumes.source_at_path(mount, *place)
+            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)))
 
     def _write_files(self, start: CompanionStart) -> None:
         """Raises OSError."""
@@ -342,16 +346,15 @@ class Pod:
         self._look()  # it may have ended before its end was watched
 
     def _follow(self, one: _Container, start: CompanionStart) -> None:
-        home, run_id = self._machine.home, self._plan.run_id
-        folder = bodies.server_folder(home, run_id, self._slot)
-        out, err = (
-            path.replace(bodies.SERVER_FOLDER, str(folder), 1)
-            if path.startswith(f"{bodies.SERVER_FOLDER}/")
-            else path
-            for path in start.outputs
-        )
-        state = bodies.slot_folder(home, run_id, self._slot) / f"lines-{one.plan.name}"
-        one.follower = Follower(self._daemon, one.id, one.plan.name, (out, err), state)
+        own = volumes.own_folder(self._machine.home, self._plan.run_id, self._slot)
+        state = own / f"lines-{one.plan.name}"
+        one.follower = Follower(self._daemon, one.id, one.plan.name, self._files(start), state)
+
+    def _files(self, start: CompanionStart) -> OutputFiles:
+        """Where output goes."""
+        folder = bodies.server_folder(self._machine.home, self._plan.run_id, self._slot)
+        out, err = (path.removeprefix(f"{bodies.SERVER_FOLDER}/") for path in start.outputs)
+        return OutputFiles(str(folder), out, err)
 
     def _of(self, *roles: str) -> list[_Container]:
         return [one for one in self._all if one.plan.role in roles]
