@@ -301,3 +301,8 @@ def test_other_containers_share_the_network_and_what_they_mount(
     ]
     assert json.loads(shown[[*shown][2]])["Cmd"] == ["${rank}"]
     assert "Entrypoint" not in json.loads(shown[[*shown][3]])
+
+
+def test_what_is_mounted_in_a_mount() -> None:
+    targets = ("/data", "/data/a/b", "/data/c", "/database", "/other")
+    assert volumes.nested("/data", [{"Target": target} for target in targets]) == {"a", "c"}

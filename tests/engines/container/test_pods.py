@@ -12,7 +12,7 @@ import pytest
 from engines.container.conftest import MakeSession
 from muster.engines.container.containers import list_extra
 from muster.engines.container.pod_output import OutputFiles
-from muster.plan.model import ExtraContainerPlan, MountPlan
+from muster.plan.model import ContainerPlan, ExtraContainerPlan, MountPlan
 from support.command import muster
 from support.faults import until
 from support.podman_service import IMAGE, PodmanService, add_engine
@@ -55,7 +55,10 @@ def test_init_containers_and_sidecars_are_up_before_the_program(
 def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSession) -> None:
     script = "echo no disk; sleep 0.3; test $MUSTER_ATTEMPT = 1 || exit 3; touch /work/ok"
     extra = (container("check", "init", script),)
-    one = run("test -e /work/ok && echo ran", keep=True, mounts=(WORK,), extra_containers=extra)
+    inside = MountPlan("scratch:node/in", "scratch", "/work/in", "MUSTER_MOUNT_IN")
+    program = "test -e /work/ok && touch /work/in/x && ls /work/in"
+    more = {"mounts": (WORK, inside), "container": ContainerPlan(user="1234")}
+    one = run(program, keep=True, extra_containers=extra, **more)
     one.start(0)
     ended = one.ended(0)[0]
     assert (ended["exit_code"], ended["reason"]) == (3, "exit")
@@ -63,7 +66,7 @@ def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSes
     assert lines(one) == ["[check] no disk"]
     one.start(0, incarnation=1, attempt=1)
     assert one.ended(0, incarnation=1)[0]["exit_code"] == 0
-    assert lines(one, 1) == ["[check] no disk", "ran"]
+    assert lines(one, 1) == ["[check] no disk", "x"]
     one.release(0, incarnation=1)
     one.close()
 
@@ -270,6 +273,7 @@ spec:
               image: localhost/base:1
               restartPolicy: Always
               command: [sh, -c, 'trap exit TERM; echo proxy $JOB_COMPLETION_INDEX; sleep 9 & wait']
+            securityContext: {runAsUser: 1234}
             containers:
             - name: w
               image: localhost/base:1
@@ -305,6 +309,7 @@ def test_a_jobset_with_all_kinds_of_containers(
     assert [text.count(one) for one in ("13", "[check] checked", "[proxy] proxy 0", "proxy 1")] == [
         *(2, 2, 1, 1)
     ], found
+    assert "restart" not in done.stderr
     assert podman.is_empty()
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr

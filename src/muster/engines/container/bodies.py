@@ -131,7 +131,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "StopTimeout": 1,
         "HostConfig": {
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
-            "Mounts": _mounts(plan, slot, machine),
+            "Mounts": node_binds(plan, slot, machine),
             "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
             "Ulimits": ulimits_of(container),
             **security_of(container),
@@ -242,7 +242,8 @@ def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
     return ""
 
 
-def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+def node_binds(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+    """All that the container of a node has of this machine."""
     from muster.engines.container import volumes
 
     node: NodePlan = plan.nodes[slot]

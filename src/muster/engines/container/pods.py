@@ -9,6 +9,7 @@ the container of the node.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -19,7 +20,7 @@ from typing import Any, Literal
 from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
-from muster.engines.container.pod_bodies import extra_body, extra_name
+from muster.engines.container.pod_bodies import extra_binds, extra_body, extra_name
 from muster.engines.container.pod_output import Follower, OutputFiles
 from muster.engines.container.pod_probes import succeeds
 from muster.engines.container.record import Image
@@ -219,18 +220,24 @@ class Pod:
     def _empty(self) -> None:
         """Empty the folders that are the incarnation's: nothing has run in it yet. Raises
         OSError."""
-        mounts = [*self._group.mounts]
-        for one in self._group.extra_containers:
-            mounts += one.mounts
-        there = [
-            mount
-            for mount in mounts
-            if volumes.source_at_path(mount, self._plan, self._slot, self._machine)
-        ]
+        place = self._plan, self._slot, self._machine
+        extra = self._group.extra_containers
+        containers_of = [(self._group.mounts, bodies.node_binds(*place))]
+        for one in extra:
+            binds = extra_binds(self._plan, self._slot, one, self._machine)
+            containers_of.append((one.mounts, binds))
+        every = [mount for mounts, _ in containers_of for mount in mounts]
+        there = [mount for mount in every if volumes.source_at_path(mount, *place)]
         for mount in emptied_mounts(there):
-            place = self._plan, self._slot, self._machine
             part = volumes.source_at_path(mount, *place)
-            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)))
+            kept = {
+                name
+                for _, binds in containers_of
+                for bind in binds
+                if bind["Source"] == part
+                for name in volumes.nested(bind["Target"], binds)
+            }
+            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)), kept)
 
     def _write_files(self, start: CompanionStart) -> None:
         """Raises OSError."""
@@ -238,7 +245,13 @@ class Pod:
 
         folder = str(volumes.files_folder(self._plan.run_id, self._slot))
         for one in self._group.extra_containers:
-            write(given_files(folder, one.mounts, start.facts))
+            files = given_files(folder, one.mounts, start.facts)
+            write(files)
+            # one that only its owner may read is for the container's user, as in that of the node
+            user, _, group = (one.container.user or "").partition(":")
+            if os.geteuid() == 0 and user.isdigit():
+                for file in files:
+                    os.chown(file.path, int(user), int(group) if group.isdigit() else -1)
 
     # --- steps
 

@@ -13,8 +13,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from muster.engines.container.bodies import FILES, SCRATCH, Machine, slot_folder, source_of
 from muster.node.files import remove_tree
@@ -161,6 +162,14 @@ def _make_part(part: str, whole: str, *, is_file: bool) -> None:
     if is_file:
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         os.chmod(real, 0o666)
+
+
+def nested(path: str, binds: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names in a mounted folder below which others are mounted. To remove these here would
+    unmount them in a container that runs."""
+    start = f"{path.rstrip('/')}/"
+    targets = (str(bind["Target"]) for bind in binds)
+    return {target[len(start) :].split("/")[0] for target in targets if target.startswith(start)}
 
 
 def check_inside(part: str, whole: str) -> str:
