@@ -3,6 +3,9 @@
 The Slurm cluster and the Podman are those of the tests, on this machine. Of Slurm: four nodes
 beside `srun`, 200 short jobs beside 200 times `sbatch`, and 200 nodes. Of containers: four nodes
 beside four `podman run` at once. `python bench/engines.py slurm`, or `container`, for one of them.
+
+submitit is measured on the same cluster if the environment PEERS has it: pip install submitit.
+TorchX needs `sacct`, whose database this cluster lacks.
 """
 
 from __future__ import annotations
@@ -25,6 +28,15 @@ from support import podman_service, slurm_cluster
 PYTHON = sys.executable
 HELLO = ["--", PYTHON, "-c", "pass"]
 NODES, JOBS, AT_ONCE, MANY = 4, 200, 32, 200
+#: A Python environment; by default the one that runs this.
+PEERS = Path(os.environ.get("PEERS", sys.prefix)) / "bin"
+SUBMITIT = """
+import subprocess, sys, tempfile, submitit
+with tempfile.TemporaryDirectory() as folder:
+    executor = submitit.SlurmExecutor(folder=folder)
+    executor.update_parameters(nodes=int(sys.argv[1]), ntasks_per_node=1, time=5)
+    executor.submit(subprocess.check_call, sys.argv[2:]).results()
+"""
 
 
 def run(engine: str, *words: str) -> list[str]:
@@ -43,6 +55,7 @@ def slurm() -> None:
                     "srun": timed(["srun", f"-N{NODES}", PYTHON, "-c", "pass"]),
                     "sbatch --wait": timed(_batch(f"srun -N{NODES} {PYTHON} -c pass")),
                     "muster run": timed(run("slurm", "--nodes", str(NODES), *HELLO)),
+                    **_submitit(),
                 },
             )
             submit = f"for i in $(seq {JOBS}); do sbatch -Q -o /dev/null --wrap true; done"
@@ -63,6 +76,16 @@ def slurm() -> None:
             print(f"\nSlurm, {MANY} nodes: {time.perf_counter() - start:.1f}s")
         finally:
             cluster.stop()
+
+
+def _submitit() -> dict[str, Measure]:
+    """submitit, if it is installed."""
+    python = str(PEERS / "python")
+    if subprocess.run(
+        [python, "-c", "import submitit"], capture_output=True, check=False
+    ).returncode:
+        return {}
+    return {"submitit": timed([python, "-c", SUBMITIT, str(NODES), PYTHON, "-c", "pass"])}
 
 
 def _batch(command: str) -> list[str]:

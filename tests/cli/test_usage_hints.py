@@ -39,7 +39,10 @@ def refused(*words: str) -> str:
         ("run hostname", "(a command comes after --: `muster run -- hostname`)"),
         ("run nosuch", "(check the path; a command comes after --: `muster run -- nosuch`)"),
         ("run no/such", "such not found (check the path)"),
-        ("run docker://python:3", "TARGET: docker://python:3 not found (images are not run: name"),
+        (
+            "run docker://python:3",
+            "TARGET: docker://python:3 not found (for an image, write a job file",
+        ),
         ("run s3://b/train.py", "s3://b/train.py not found (only git repositories and local paths"),
         ("run url.yaml", "are read: mount it (mounts: [{source: s3://b/c.py}]), or copy it"),
         ("run relative.yaml", "path; on a command line, write `muster run . -- python train.py`)"),

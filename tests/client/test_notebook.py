@@ -71,7 +71,7 @@ def test_a_cell_that_waits_shows_the_progress(tmp_path: Path, widgets: bool) -> 
     assert result["output_type"] == "execute_result" and "<table>" in result["data"]["text/html"]
     seen = found["shown"][0]["text"]
     assert "; 2/2 [" in seen and "three" in seen
-    assert seen.index("<i>one</i>") < seen.index("three"), "it was shown while the run went on"
+    assert seen.index("<i>one</i>") < seen.index("three"), "it was shown while the run continued"
     assert [each["output_type"] for each in found["silent"]] == ["execute_result"]
     assert "<table>" in found["table"][0]["data"]["text/html"]
     assert found["thread"] == []

@@ -173,7 +173,7 @@ def test_one_process_at_a_time_records_steps_of_a_run(
             one.asleep_until = now + rng.uniform(0, 4 * TERM)
         if now < one.asleep_until:
             continue
-        if rng.random() < 0.5:  # else it goes on where it was stopped: it records first
+        if rng.random() < 0.5:  # else it continues where it was stopped: it records first
             found = one.keeper.step(now + one.skew)
             for lost in found.lost:
                 one.leases.pop(lost.run_id, None)

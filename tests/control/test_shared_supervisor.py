@@ -76,7 +76,7 @@ def test_each_run_has_its_own_end(client: Client) -> None:
 
 
 def test_the_supervisor_ends_with_its_last_run(client: Client) -> None:
-    """Also while the program that started them goes on: it is kept for a moment only."""
+    """Also while the program that started them continues: it is kept for a moment only."""
     runs = sleeping(client, *[{}] * 2)
     pid = supervisor(client, runs[0])
     for run in runs:

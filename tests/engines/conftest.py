@@ -26,15 +26,10 @@ from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 from muster.storage.home import Home
-from support import podman_service
-from support.plugins import install_processes, install_servers
+from support.installed_engines import install_engine
 from support.programs import Program
 from support.sessions import KINDS, SIMULATED, DrivenSession, Session, engine_of, make_plan
 from support.simulated_nodes import CAPABILITIES, SimulatedNodes
-from support.slurm_cluster import require_slurm, shared_cluster, use_cluster
-from support.ssh_hosts import add_engine, can_use_ssh, shared_sshd
-
-TESTS = Path(__file__).parents[1]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,31 +81,9 @@ def prepare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Prepare:
     """Prepares an engine, unless it lacks what the test is about. Returns the name of its kind."""
-    site = tmp_path / "site"
-
-    def install_engine(name: str) -> None:
-        if name == "processes":
-            install_processes(site)
-        elif name in ("servers", "dialed"):
-            install_servers(site)
-        elif name == "hosts":
-            if not can_use_ssh():
-                pytest.skip("OpenSSH is not installed")
-            add_engine(own_home, shared_sshd(), slots=16)
-        elif name == "container":
-            podman_service.skip_without_podman()
-            mounts = [*podman_service.machine_mounts(), str(tmp_path)]  # which programs write to
-            podman = podman_service.shared_podman()
-            podman_service.add_engine(own_home, podman, mounts=mounts)
-        elif name == "slurm":
-            require_slurm()
-            use_cluster(shared_cluster(), monkeypatch)
-        for path in (str(TESTS), str(site)) if site.exists() else ():
-            monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
-            monkeypatch.syspath_prepend(path)
 
     def one(name: str) -> str:
-        install_engine(name)
+        install_engine(name, own_home, tmp_path, monkeypatch)
         capabilities = CAPABILITIES.get(name) or (
             engine_named(engine_of(name), Home(own_home)).capabilities
         )

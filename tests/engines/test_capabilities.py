@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from muster.engines.base import Capabilities, Engine, Report, RunContext, Session
 from muster.engines.basic import BasicEngine
-from muster.engines.capabilities import PHRASES, require, spec_problems
+from muster.engines.capabilities import PHRASES, image_problems, require, spec_problems
 from muster.engines.local.engine import LocalEngine
 from muster.engines.loop import RunLoop
 from muster.engines.registry import engine_named
@@ -22,6 +23,7 @@ from muster.spec.override_models import RunOverrides
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 from muster.storage.home import Home
+from support.sessions import make_plan
 
 
 class Bare(BasicEngine):
@@ -110,6 +112,17 @@ def test_everything_that_is_refused_is_listed() -> None:
         "failure.rules[0].action",
         "failure.rules[2].action",
     ]
+
+
+def test_an_image_s_own_program_is_for_engines_with_images() -> None:
+    spec, plan = resolved({"image": "a:1"}), make_plan("true")
+    group = replace(plan.groups[0], command=None, image="a:1")
+    plan = replace(plan, groups=(group,))
+    (problem,) = image_problems(LocalEngine(), spec, plan)
+    assert problem.path == "node_groups[workers].command"
+    assert "only image a:1 knows what runs, and engine local has no images" in problem.message
+    assert "--engine container" in problem.hint
+    assert not [*image_problems(LocalEngine(), replace(spec, artifact="."), plan)]
 
 
 def test_any_engine_can_run_a_plain_spec() -> None:

@@ -232,7 +232,7 @@ def test_the_next_session_attaches_to_nodes_whose_controller_was_killed(
             event = one.event()
             found[event["rank"]].append(event["event"])
         for names in found.values():
-            assert "NodeReachable" in names and "NodeEnded" not in names, "the program goes on"
+            assert "NodeReachable" in names and "NodeEnded" not in names, "the program continues"
     one.start(0, 1)
     one.stop(0, 1)
     assert {end["exit_code"] for end in one.ended(0, 1).values()} == {0}

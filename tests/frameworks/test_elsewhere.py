@@ -1,80 +1,83 @@
-"""Each framework on nodes with servers, as on machines where Muster is not installed: its example,
-unchanged but for the engine."""
+"""Each framework on nodes with servers, on machines, in containers and on Slurm: its example,
+unchanged, with another `--engine`."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.command import json_of, muster, output_of
+from support.installed_engines import install_engine
 from support.mpi import needs_mpich
-from support.plugins import install
 
-TESTS = Path(__file__).parents[1]
-EXAMPLES = TESTS.parent / "examples"
-
-
-@pytest.fixture(autouse=True)
-def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the engine of `support.remote_engine`."""
-    site = tmp_path / "site"
-    install(
-        site,
-        "muster-servers",
-        "1",
-        {"muster.engines": {"servers": "support.remote_engine:Servers"}},
-    )
-    for path in (str(TESTS), str(site)):
-        monkeypatch.setenv("PYTHONPATH", path, prepend=os.pathsep)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: The first has no programs of an infrastructure to wait for, and stands for what all share.
+ENGINES = ["servers", "hosts", "container", "slurm"]
+#: What is run in each test run. The others take longer, and are alike.
+QUICK = [
+    ("servers", "preprocess"),
+    ("servers", "recovery"),
+    ("container", "pytorch-digits"),
+    ("container", "mpi"),
+    ("slurm", "pytorch-digits"),
+    ("slurm", "ray"),
+]
 
 
-def needs(package: str, name: str, *expected: str, slow: bool = True) -> object:
-    """An example, with parts of its output, if a package is installed."""
-    missing = find_spec(package) is None
-    marks = [pytest.mark.skipif(missing, reason=f"{package} is not installed")]
-    if name == "mpi":
-        marks.append(needs_mpich)
-    if slow:
-        marks.append(pytest.mark.slow)
-    return pytest.param(name, expected, marks=marks, id=name)
+#: Example -> the package that it needs, and a part of its output.
+PACKAGES = {
+    "preprocess": ("os", ""),
+    "recovery": ("os", ""),
+    "notebook": ("nbclient", ""),
+    "pytorch-digits": ("torch", "test accuracy: 0.928"),
+    "pytorch-elastic": ("torch", "accuracy"),
+    "lightning": ("lightning", "accuracy"),
+    "accelerate": ("accelerate", "accuracy"),
+    "deepspeed": ("deepspeed", "accuracy"),
+    "jax": ("jax", "accuracy"),
+    "tensorflow": ("tensorflow", "accuracy"),
+    "tensorflow-ps": ("tensorflow", "accuracy"),
+    "mpi": ("mpi4py", "accuracy"),
+    "horovod": ("horovod", "accuracy"),
+    "ray": ("ray", "accuracy"),
+    "spark": ("pyspark", "accuracy"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        needs("os", "preprocess", slow=False),
-        needs("os", "recovery", slow=False),
-        needs("nbclient", "notebook"),
-        needs("torch", "pytorch-digits", "accuracy"),
-        needs("torch", "pytorch-elastic", "accuracy"),
-        needs("lightning", "lightning", "accuracy"),
-        needs("accelerate", "accelerate", "accuracy"),
-        needs("deepspeed", "deepspeed", "accuracy"),
-        needs("jax", "jax", "accuracy"),
-        needs("tensorflow", "tensorflow", "accuracy"),
-        needs("tensorflow", "tensorflow-ps", "accuracy"),
-        needs("mpi4py", "mpi", "accuracy"),
-        needs("horovod", "horovod", "accuracy"),
-        needs("ray", "ray", "accuracy"),
-        needs("pyspark", "spark", "accuracy"),
-    ],
-)
-def test_an_example(name: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+def examples() -> list[object]:
+    """Each example on each engine, with a part of its output, if its package is installed."""
+    found = []
+    for name, (package, expected) in PACKAGES.items():
+        for engine in ENGINES:
+            missing = find_spec(package) is None
+            marks = [pytest.mark.skipif(missing, reason=f"{package} is not installed")]
+            if name == "mpi":
+                marks.append(needs_mpich)
+            if (engine, name) not in QUICK:
+                marks.append(pytest.mark.slow)
+            found.append(pytest.param(engine, name, expected, marks=marks, id=f"{name}-{engine}"))
+    return found
+
+
+@pytest.mark.parametrize(("engine", "name", "expected"), examples())
+def test_an_example(
+    engine: str,
+    name: str,
+    expected: str,
+    tmp_path: Path,
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install_engine(engine, own_home, tmp_path, monkeypatch)
     shutil.copytree(EXAMPLES / name, tmp_path / name)
-    spec = tmp_path / name / "job.yaml"
-    fields = yaml.safe_load(spec.read_text()) | {"engine": "servers"}
-    spec.write_text(yaml.safe_dump(fields))
-    done = muster("run", str(spec), timeout=600)
+    done = muster("run", str(tmp_path / name / "job.yaml"), "--engine", engine, timeout=600)
     shown = output_of("logs", "last")
     details = json_of("runs", "show", "last", "--json")["details"]
     assert done.returncode == 0, f"{details}\n{shown}\n{done.stderr}"
-    for text in expected:
-        assert text in shown
+    assert expected in shown
 
 
 DASK = """
@@ -83,14 +86,18 @@ from distributed import Client
 
 with Client() as client:
     client.wait_for_workers(3)
-    places = client.run(lambda: (os.environ["OF_HOST"], os.environ["MUSTER_NODE_ID"]))
+    places = client.run(lambda: os.environ["MUSTER_NODE_ID"])
     print("sum", client.submit(sum, range(10)).result(), len(set(places.values())))
 """
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
-def test_dask(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "engine", [pytest.param("hosts", marks=pytest.mark.slow), "servers", "container", "slurm"]
+)
+def test_dask(engine: str, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the example: LightGBM tells nodes apart by their addresses."""
+    install_engine(engine, own_home, tmp_path, monkeypatch)
     (tmp_path / "train.py").write_text(DASK)
-    given = ("--engine", "servers", "--framework", "dask", "--nodes", "3")
+    given = ("--engine", engine, "--framework", "dask", "--nodes", "3")
     assert "sum 45 3" in output_of("run", *given, str(tmp_path / "train.py"))

@@ -14,7 +14,7 @@ from muster.lifecycle.policy import Action, Backoff, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, Reason
 from muster.spec import patterns
-from support.run_driver import policy, refs, running
+from support.run_driver import policy, refs, running, starting
 
 N = NodeState
 FAIL = Action.FAIL
@@ -181,6 +181,34 @@ def test_a_rule_that_restarts_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize("rules", [(), (Rule("r", Action.RESTART_RUN),)])
+def test_a_preempted_node_is_restarted_without_a_budget(rules: tuple[Rule, ...]) -> None:
+    run = running(policy((1, 2, None), rules=rules))
+    for attempt in (1, 2):
+        run.end(0, None, reason=Reason.PREEMPTED, message="it was preempted")
+        run.end_stopping().up(0, 1)
+        assert (run.status.state, run.status.attempt) == (RunState.IN_PROGRESS, attempt)
+    assert run.status.spent.run == 0
+
+
+def test_a_rule_for_preempted_nodes_counts_their_restarts() -> None:
+    named = Rule("r", Action.RESTART_RUN, reasons=(Reason.PREEMPTED,))
+    run = running(policy((1, 1, None), rules=(named,), max_restarts=1))
+    run.end(0, None, reason=Reason.PREEMPTED).up(0)
+    assert run.status.spent.run == 1
+    assert run.end(0, None, reason=Reason.PREEMPTED).status.state is RunState.FAILED
+
+
+def test_what_somebody_has_canceled_is_not_restarted() -> None:
+    run = running(policy((1, 2, None, {"retries": 3}), max_restarts=3))
+    run.end(0, None, reason=Reason.CANCELED, message="it was canceled").end_stopping()
+    assert run.status.state is RunState.FAILED
+    assert run.status.details.endswith("canceled from outside:\nit was canceled")
+    array = policy((3, 1, 0, {"parallelism": 2, "max_failed": 3, "retries": 3}))
+    run = starting(array).up(0, 1).end(0, None, reason=Reason.CANCELED)
+    assert run.status.nodes[0].state is N.FAILED and run.status.state is RunState.IN_PROGRESS
+
+
 def test_retries_come_before_rules() -> None:
     rules = (Rule("never", FAIL),)
     run = running(policy((1, 1, None, {"retries": 1}), rules=rules)).end(0, 1)
@@ -214,6 +242,15 @@ def test_a_rule_before_retries_that_has_no_restart_left_is_final() -> None:
     run = running(policy((1, 1, None, {"retries": 5}), rules=(rule,)))
     run.end(0, 1).up(0).end(0, 1)
     assert run.status.details.endswith("the only restart is used up (max_restarts of rule once)")
+
+
+def test_what_would_fail_again_is_neither_retried_nor_tolerated() -> None:
+    rules = (Rule("again", Action.RESTART_NODE, before_retries=True),)
+    run = running(policy((1, 2, 1, {"retries": 5}), rules=rules, max_restarts=5))
+    run.step(replace(run.ended(0, 1), reason=Reason.NOT_STARTED, final=True)).end_stopping()
+    assert run.status.state is RunState.FAILED
+    assert run.status.details.endswith("\nanother start would fail in the same way")
+    assert run.status.spent.run == 0
 
 
 def test_rules_come_before_tolerated_failures() -> None:

@@ -140,7 +140,7 @@ def test_a_token_in_a_file(
 def test_a_supervisor_that_takes_over_listens_elsewhere(
     serve: Serve, supervised: Supervised, loop: Loop, secrets: ContactSecrets, tmp_path: Path
 ) -> None:
-    """The server reads the address when it dials; and goes on to talk through its socket."""
+    """The server reads the address when it dials; and continues to talk through its socket."""
     address = tmp_path / "address"
     address.write_text(supervised.address + "\n")
     server = serve(str(address))

@@ -1,4 +1,4 @@
-"""What supervisors and agents say first, whom they refuse, and where they go on."""
+"""What supervisors and agents say first, whom they refuse, and where they continue."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_the_server_stays_when_the_connection_is_closed(tmp_path: Path) -> None:
     assert run("open", str(tmp_path / "n"))[0] == 0
     assert server_pid(tmp_path / "n") == pid
     code, _, errors = run("serve", str(tmp_path / "n"))
-    assert (code, errors) == (1, f"muster-node: a node server runs in {tmp_path}/n already\n")
+    assert (code, errors) == (75, f"muster-node: a node server runs in {tmp_path}/n already\n")
     kill(pid)
     assert run("open", str(tmp_path / "n"))[0] == 0
     new = server_pid(tmp_path / "n")

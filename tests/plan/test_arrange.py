@@ -145,8 +145,9 @@ def test_nodes_whose_failure_ends_all_are_replaced_only_if_lost() -> None:
         "nodes": 3,
         "failure": {"max_restarts": 1},
     }
-    lost, killed = arranged(**data).spec.failure.rules
-    assert {lost.action, killed.action} == {"restart_node"}
+    preempted, lost, killed = arranged(**data).spec.failure.rules
+    assert {preempted.action, lost.action, killed.action} == {"restart_node"}
+    assert (preempted.reasons, preempted.count) == (("preempted",), False)
     assert (lost.groups, killed.groups) == (("workers",), ("workers",))
     assert ("node_lost" in lost.reasons, "exit" in lost.reasons) == (True, False)
     assert "SIGKILL" in killed.signals

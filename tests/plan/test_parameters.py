@@ -82,7 +82,7 @@ def test_an_order_has_each_item_once(count: int, seed: int) -> None:
 
 
 def test_orders_are_the_same_everywhere_and_differ_by_seed() -> None:
-    """Runs that started with an earlier version go on with the same sets."""
+    """Runs that started with an earlier version continue with the same sets."""
     assert [shuffled(place, 10, 3) for place in range(10)] == [6, 1, 5, 2, 7, 0, 9, 8, 4, 3]
     assert [shuffled(place, 10, 4) for place in range(10)] != list(range(10))
     assert shuffled(10**6, 2**62, 1) < 2**62
@@ -111,7 +111,7 @@ def test_values_drawn_from_distributions() -> None:
 
 
 def test_values_are_drawn_alike_in_every_version_of_python() -> None:
-    """Runs that started with an earlier version go on with the same sets."""
+    """Runs that started with an earlier version continue with the same sets."""
     grid = {"a": "int(1,1000)", "b": "choice(x,y,z)", "c": "uniform(0,1)", "d": "0..999999"}
     parameters = parameters_of("g", Array(parameters=grid, sample=2, sample_seed=5))
     rng = random.Random("5/1")

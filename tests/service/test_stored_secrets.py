@@ -71,7 +71,7 @@ def plain_in(home: Home) -> list[str]:
     databases = [str(path) for path in home.root.glob("muster.db*")]
     argv = ["grep", "-rlF", "--devices=skip", "--exclude=*.out", SECRET, str(home.runs), *databases]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    # a file is replaced meanwhile: grep goes on, and has read what took its place
+    # a file is replaced meanwhile: grep continues, and has read what took its place
     others = [one for one in done.stderr.splitlines() if ".part: No such file" not in one]
     assert done.returncode in (0, 1) or not others, done.stderr
     return done.stdout.splitlines()

@@ -12,6 +12,7 @@ from muster.spec.oci_variables import (
     command_in,
     entrypoint_variable,
     image_in,
+    only_arguments,
     options_set_entrypoint,
     same_file,
     with_run_entrypoint,
@@ -108,10 +109,23 @@ def test_an_invalid_command_is_refused_at_its_place() -> None:
     assert check(JobSpec(env={"CONTAINER_CMD": "["}, command=("ls",))) == []
 
 
-def test_an_image_alone_does_not_set_a_command() -> None:
-    (found,) = check(JobSpec(env={"CONTAINER_CUSTOM_IMAGE": "x:1"}))
-    assert found.message == "nothing to run"
-    assert "CONTAINER_CMD" in found.hint
+def test_an_image_alone_runs_its_own_program() -> None:
+    spec = JobSpec(env={"CONTAINER_CUSTOM_IMAGE": "x:1"})
+    assert check(spec) == []
+    (group,) = resolved(spec).node_groups
+    assert (group.image, group.command) == ("x:1", None)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "cmd", "command", "expected"),
+    [("", "a b", ("a", "b"), True), ("a", "b", ("a", "b"), False), ("", "a", ("b",), False),
+     ("", "[", ("b",), False), ("", "", (), False)],
+)  # fmt: skip
+def test_a_cmd_alone_is_for_the_image_s_entrypoint(
+    entrypoint: str, cmd: str, command: tuple[str, ...], expected: bool
+) -> None:
+    env = {"CONTAINER_ENTRYPOINT": entrypoint, "CONTAINER_CMD": cmd}
+    assert only_arguments(env, command) is expected
 
 
 def test_the_variable_that_sets_the_entry_point() -> None:

@@ -165,20 +165,20 @@ BAD = {
     ),
     "nothing to run": (
         "nodes: 2\n",
-        ["job.yaml:1: nothing to run (give an artifact or a command)"],
+        ["job.yaml:1: nothing to run (give an artifact, a command or an image)"],
     ),
     "nothing to run in a group": (
         "node_groups:\n  - {name: a, command: x}\n  - {name: b}\n",
         [
             "job.yaml:3: node_groups[1]: nothing to run in group b "
-            "(give it a command, or the job an artifact)"
+            "(give it a command or an image, or the job an artifact)"
         ],
     ),
     "entry point without code": (
         "entrypoint: a.py\n",
         [
             "job.yaml:1: entrypoint: requires an artifact (give an artifact, or git)",
-            "job.yaml:1: nothing to run (give an artifact or a command)",
+            "job.yaml:1: nothing to run (give an artifact, a command or an image)",
         ],
     ),
     "probe": (

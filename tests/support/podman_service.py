@@ -17,9 +17,11 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -27,6 +29,7 @@ from muster.engines import profiles
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.storage.home import Home
 from support.faults import until
+from support.ssh_hosts import free_port
 
 #: What this machine's root has no right to exceed, as Podman raises limits otherwise.
 CONF = """\
@@ -60,7 +63,7 @@ def why_not() -> str:
 def skip_without_podman() -> None:
     """Skip the test, or fail it where all has to be there."""
     if why := why_not():
-        if os.environ.get("CI"):
+        if os.environ.get("REQUIRE_PROGRAMS"):
             pytest.fail(why)
         pytest.skip(why)
 
@@ -75,14 +78,18 @@ class PodmanService:
         (folder / "containers.conf").write_text(CONF.format(folder=folder, net=net))
         storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\n'
         (folder / "storage.conf").write_text(f'{storage}runroot = "{folder}/run"\n')
+        #: Where tests may have a registry without TLS.
+        self.registry = "127.0.0.1", free_port()
+        location = '[[registry]]\nlocation = "{}:{}"\ninsecure = true\n'
+        (folder / "registries.conf").write_text(location.format(*self.registry))
         self.process: subprocess.Popen[bytes] | None = None
         # its mounts are its own: others compare those of the machine before and after
         private = ["unshare", "--mount", "--propagation=private", "sleep", "infinity"]
         self._mounts = subprocess.Popen(private, stdin=subprocess.DEVNULL)
         until(self._has_own_mounts, "Podman has a mount namespace")
         self.start()
-        self._add_image(IMAGE)
-        self._add_image(USERS_IMAGE, f"USER {USER}")
+        self.add_image(IMAGE)
+        self.add_image(USERS_IMAGE, f"USER {USER}")
 
     @property
     def socket(self) -> Path:
@@ -108,7 +115,13 @@ class PodmanService:
     def environ(self) -> dict[str, str]:
         conf = str(self.folder / "containers.conf")
         storage = str(self.folder / "storage.conf")
-        return {**os.environ, "CONTAINERS_CONF": conf, "CONTAINERS_STORAGE_CONF": storage}
+        registries = str(self.folder / "registries.conf")
+        return {
+            **os.environ,
+            "CONTAINERS_CONF": conf,
+            "CONTAINERS_STORAGE_CONF": storage,
+            "CONTAINERS_REGISTRIES_CONF": registries,
+        }
 
     def podman(self, *words: str) -> str:
         """What a command of Podman prints."""
@@ -135,7 +148,7 @@ class PodmanService:
         return False
 
     def stop(self) -> None:
-        """End the service. Its containers go on."""
+        """End the service. Its containers keep running."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(60)
@@ -151,14 +164,17 @@ class PodmanService:
                 listener.accept()[0].close()
         self.socket.unlink()
 
-    def _add_image(self, name: str, *changes: str) -> None:
+    def add_image(self, name: str, *changes: str, files: Sequence[str] = ()) -> None:
+        """Add an image without programs, or with nothing but these files of this machine. changes:
+        lines as of a Dockerfile."""
         connection = http.client.HTTPConnection("localhost", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.socket))
         path = f"/v4.0.0/libpod/images/import?reference={name}"
         for change in ("ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", *changes):
-            path += f"&changes={change.replace(' ', '%20')}"
-        connection.request("POST", path, layer(), {"Content-Type": "application/x-tar"})
+            path += f"&changes={quote(change)}"
+        content = layer_of(files) if files else layer()
+        connection.request("POST", path, content, {"Content-Type": "application/x-tar"})
         response = connection.getresponse()
         text = response.read()
         assert response.status == 200, text
@@ -217,6 +233,15 @@ def layer() -> bytes:
                 entry = tarfile.TarInfo(path.strip("/"))
                 entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
                 archive.addfile(entry)
+    return packed.getvalue()
+
+
+def layer_of(files: Sequence[str]) -> bytes:
+    """The files of an image: these of this machine."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as archive:
+        for path in files:
+            archive.add(path, path.lstrip("/"))
     return packed.getvalue()
 
 

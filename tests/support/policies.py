@@ -25,6 +25,8 @@ CODES = (1, 2, 143)
 REASONS = (
     Reason.EXIT,
     Reason.NODE_LOST,
+    Reason.PREEMPTED,
+    Reason.CANCELED,
     Reason.OUTPUT_LOST,
     Reason.HANG,
     Reason.UNHEALTHY,

@@ -57,7 +57,7 @@ def main(kind: str, folder: str, plan: str, keep: str, alive: str, turn: str) ->
 
 
 def _fork() -> None:
-    """Go on in a child, whose pid is printed first. The parent ends when it does, as it does."""
+    """Continue in a child, whose pid is printed first. The parent ends when it does, as it does."""
     printed, printing = os.pipe()
     child = os.fork()
     if child:

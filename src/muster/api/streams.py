@@ -87,7 +87,7 @@ class Pause(Struct, frozen=True, tag=True):
 
 
 class Notice(Struct, frozen=True, tag=True):
-    """A warning of something that may keep a run from going on."""
+    """A warning of something that may keep a run from continuing."""
 
     #: `not_answering`: its supervisor is stopped or hangs. `low_space`: the disk is full.
     kind: Literal["not_answering", "low_space"]

@@ -137,7 +137,7 @@ def hosts(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
 @click.option(
     "--python",
     metavar="PATH",
-    help="The Python of images that serves nodes and runs `python` jobs. Default: python3.",
+    help="The Python of images that runs `python` jobs. Default: python3.",
 )
 @click.option(
     "--pull",

@@ -192,6 +192,8 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
     with as_flags("copy"):
         place = place_of_command(options["target"], copy=options["copy"])
+    if (image := options.get("image")) is not None:  # its own program, which has its own place
+        place = {"image": image}
     names = ("name", "display_name", "framework", "entrypoint", "conda", "engine", "network")
     return {
         **{name: options[name] for name in names},

@@ -57,7 +57,7 @@ def rerun(
 
     Starts a new run of the same job with the same settings but for the options given, and follows
     it as `muster run` does. A program that keeps its checkpoints in a mount, such as a volume or a
-    URL, goes on from there. The words after -- replace the arguments of the program.
+    URL, continues from there. The words after -- replace the arguments of the program.
 
     \b
     muster rerun train-3

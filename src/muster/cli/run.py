@@ -57,6 +57,13 @@ if TYPE_CHECKING:
 )
 @large_array_option
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
+@click.option(
+    "--build",
+    metavar="FOLDER",
+    shell_complete=values.files,
+    help="Run in the image that is built from this folder, by its Containerfile or Dockerfile, or "
+    "from its requirements.txt, unless it is there. Default engine then: container.",
+)
 @click.option("--dry-run", is_flag=True, help="Check everything and print the plan; start nothing.")
 @json_option("Print the run as JSON; its output goes to stderr.", short=False)
 @click.pass_context
@@ -79,12 +86,15 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run train.py --array lr=0.1,0.01 --array seed=0..99 --parallelism 4
     muster run job.yaml --env-file .env --tag team=vision --dry-run
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
+    muster run train.py --build . --nodes 2
 
     Ctrl-C detaches (exit code 130): the run continues. A second Ctrl-C within 5 seconds cancels it
     (3). Without a terminal, SIGINT only detaches. SIGTERM (143) and SIGHUP (129, sent when
     the terminal closes) also only detach. In a batch job or under `timeout`, end the run with
     `muster cancel RUN`.
     """
+    if (folder := options.pop("build")) is not None:
+        _use_image_of(folder, ctx.meta["after"], options)
     if options["dry_run"]:
         from muster.cli.explain import explain_runs
 
@@ -101,6 +111,21 @@ def run(ctx: click.Context, /, **options: Any) -> None:
         reads_input=str(options["target"]).startswith("-") or "-" in options["arrays"],
     )
     ctx.exit(code)
+
+
+def _use_image_of(folder: str, after: list[str] | None, options: dict[str, Any]) -> None:
+    """Build an image, unless this is a dry run, and have the run use it."""
+    from functools import partial
+    from pathlib import Path
+
+    from muster.service.image_build import build_image
+
+    options["engine"] = options["engine"] or "container"
+    say = partial(echo, err=True)
+    image = build_image(options["engine"], Path(folder), say, only_name=options["dry_run"])
+    if options["target"] is None and not after:
+        options["image"] = image  # whose own program runs
+    options["sets"] = [*options["sets"], f"image={image}"]
 
 
 def client_with_launcher() -> Client:
@@ -148,7 +173,7 @@ def start_and_follow(
 
 
 #: Options that only `muster run` has, and those that other commands accept without effect.
-_OF_RUN = ("no_wait", "detach", "dry_run", "as_json", "output")
+_OF_RUN = ("build", "no_wait", "detach", "dry_run", "as_json", "output")
 _WITHOUT_EFFECT = ("suspend", "run_name", "tags", "new")
 
 

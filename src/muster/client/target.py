@@ -59,6 +59,9 @@ def parse_target(
     if isinstance(command, str):
         command = _words(command)
     if target is None:
+        if not command and "image" in given:
+            name = job_name_from(given["image"].rpartition("/")[2].partition(":")[0])
+            return parse_spec({"name": name, **given})
         if not command:
             raise InvalidInput(
                 Problem(
@@ -202,7 +205,7 @@ def _other_address(target: str) -> str:
     """A hint for an address that is not that of a repository."""
     scheme = target.partition("://")[0]
     if scheme in ("docker", "oci-archive", "docker-archive", "containers-storage"):
-        return "images are not run: name a script or a folder, or give a command after --"
+        return "for an image, write a job file: `image: NAME`, run with --engine container"
     return f"only git repositories and local paths are read; to mount it, add --mount {target}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.control import run_lock
-from muster.errors import MusterError, StoreFull
+from muster.errors import EngineError, MusterError, StoreFull
 from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
 from muster.storage.home import Home
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class NotDeleted(MusterError):  # noqa: N818
-    """Some files of a run cannot be deleted. Its record stays, so that it can be deleted again."""
+    """Some files or nodes of a run cannot be removed. Its record stays, so that it can be deleted
+    again."""
 
 
 def expire(store: Store, home: Home) -> None:
@@ -37,8 +38,17 @@ def expire(store: Store, home: Home) -> None:
 def delete_run(store: Store, home: Home, run_id: str) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
     that, the run can be deleted again. Raises NotDeleted, StoreError."""
+    from muster.engines.registry import find_engine
+
     with suppress(StoreFull):  # deleting frees space
         store.runs.check_writable(run_id)
+    run = store.runs.summary(run_id)
+    engine = find_engine(run.engine, home)
+    if engine is not None and engine.left_behind(run_id):
+        try:
+            engine.clean_up(run_id)
+        except EngineError as left:
+            raise NotDeleted(f"{run.name} is not deleted: {left}") from None
     path = home.run_dir(run_id).lock
     supervisor = run_lock.last_holder(path) if run_lock.is_held(path) else None
     error = remove_folder(home, run_id)
@@ -47,8 +57,7 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
         wait_for_process(supervisor, run_lock.EXIT_TIMEOUT)
         error = remove_folder(home, run_id)
     if error:
-        name = store.runs.summary(run_id).name
-        raise NotDeleted(f"{name} is not deleted: {describe(error)}")
+        raise NotDeleted(f"{run.name} is not deleted: {describe(error)}")
     store.runs.delete(run_id)
 
 

@@ -30,7 +30,7 @@ _SOON = 600.0
 
 NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
-SUPERVISOR_REPLACED = "its supervisor has ended; another one takes over, and its nodes go on"
+SUPERVISOR_REPLACED = "its supervisor has ended; another one takes over, and its nodes keep running"
 SUPERVISOR_STARTED_LATE = "the run was accepted, but its supervisor never started; another one does"
 LOST_REPEATEDLY = (
     f"the run lost {MAX_LOST_SUPERVISORS + 1} supervisors within {_SOON / 60:g} minutes; "
@@ -213,10 +213,10 @@ def _continue(
     try:
         record_lost(store, home, own, why)
         run = store.runs.get(own.run_id)
-        goes_on = not RunState(run.state).at_rest
-        if goes_on and liveness < 0:
+        in_progress = not RunState(run.state).at_rest
+        if in_progress and liveness < 0:
             _end_unattended(store, home, own, run.engine)
-        elif goes_on:
+        elif in_progress:
             submission = stored_submission.read(home, own.run_id)
             if submission is None:
                 text = f"the run's environment cannot be read from {folder.environ} any more"
@@ -316,8 +316,8 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
 
 
 def _record_replaced(store: Store, home: Home, own: Lease, why: str) -> None:
-    """Record that a run whose nodes go on gets another supervisor; or end it, if it has lost too
-    many. Raises as `record_lost`, and EngineError."""
+    """Record that a run whose nodes keep running gets another supervisor; or end it, if it has
+    lost too many. Raises as `record_lost`, and EngineError."""
     from muster.control.clock import SteadyClock
     from muster.control.controller import Record
     from muster.control.ledger import StoreLedger

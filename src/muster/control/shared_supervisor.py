@@ -155,7 +155,7 @@ class _HandedRuns:
             self._runs.remove(run)
             try:
                 run.conclude()
-            except Exception:  # noqa: BLE001  the run is recovered, and the others go on
+            except Exception:  # noqa: BLE001  the run is recovered, and the others continue
                 print_traceback()
             run.release()
             self._answer(_ENDED)

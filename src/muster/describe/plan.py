@@ -184,7 +184,7 @@ def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText, written: int)
     words = shown.command(group.role.launcher, hidden_words([*command, *group.args, *own]))
     processes = plan.processes_of(group.first_rank)
     times = f", {processes} processes on each node" if processes > 1 else ""
-    yield f"  runs {words}{times}"
+    yield f"  runs {_of_image(plan, group)}{words}{times}"
     if written:
         differing = shlex.join(hidden_words(group.node_args[:written]))
         yield f"  arguments that differ on each node: {differing}"
@@ -193,6 +193,15 @@ def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText, written: int)
 
         is_script = script_index(command) is not None
         yield f"  {'shell command' if is_script else 'started directly, without a shell'}"
+
+
+def _of_image(plan: RunPlan, group: GroupPlan) -> str:
+    """The part of a command that only the image knows."""
+    if not plan.runs_image(group):
+        return ""
+    has_arguments = group.command or group.args or group.node_args
+    of = f"of image {group.image}"
+    return f"the ENTRYPOINT {of} with " if has_arguments else f"the ENTRYPOINT and CMD {of}"
 
 
 def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:

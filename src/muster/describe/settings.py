@@ -37,9 +37,15 @@ def value_text(path: str, value: Any) -> str:
 
         sizes = ("memory", "disk")
         value = {k: format_size(v) if k in sizes else v for k, v in value.items() if v}
-    elif isinstance(value, dict):
-        value = {key: inner for key, inner in value.items() if inner is not None}
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(_without_unset(value))
+
+
+def _without_unset(value: Any) -> Any:
+    """A value without fields that are not set."""
+    if isinstance(value, dict):
+        found = {key: _without_unset(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in found.items() if inner not in (None, {}, [])}
+    return [_without_unset(inner) for inner in value] if isinstance(value, list) else value
 
 
 def changes(job: JobSpec, overrides: RunOverrides) -> Iterator[str]:

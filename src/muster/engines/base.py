@@ -85,6 +85,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     #: Run the replicas of a group a few at a time (`array`, `parallelism`). Each is a cluster of
     #: its own, and takes the slots of one that has ended (`RunPlan.nodes`).
     arrays: bool = False
+    #: Nodes are made from images (`image`), whose ENTRYPOINT and CMD run where a job has neither
+    #: code nor a command (`RunPlan.runs_image`).
+    images: bool = False
     #: Run other containers beside that of a node (`extra_containers`).
     extra_containers: bool = False
 
@@ -359,9 +362,9 @@ class DetachedSession(Session, Protocol):
 
     def leave(self) -> None:
         """Begin to free what the session holds in this process, and to end its conversations with
-        agents. Nodes, kept ones included, and their logs go on. Reports SessionClosed as the last
-        event, perhaps before this returns; what else it reports from now on may not be recorded,
-        and the next session has to report it.
+        agents. Nodes, kept ones included, and their logs continue. Reports SessionClosed as the
+        last event, perhaps before this returns; what else it reports from now on may not be
+        recorded, and the next session has to report it.
 
         May be repeated, and does nothing after `close`. No other call may follow.
         """
@@ -513,9 +516,15 @@ class Engine(Protocol):
         """Remove what a killed supervisor of this run left outside the run's folder.
 
         With `Capabilities.detached`, called only for runs that are at rest, or are about to be
-        recorded as failed because they cannot be driven. It ends all nodes that are left, and
-        returns when they have ended. Raises EngineError if that cannot be confirmed.
+        recorded as failed because they cannot be driven, or deleted (`left_behind`). It ends all
+        nodes that are left, and returns when they have ended. Raises EngineError if that cannot be
+        confirmed.
         """
+        ...
+
+    def left_behind(self, run_id: str) -> bool:
+        """Whether a session that has closed could not remove all that nodes of this run had outside
+        its folder: `clean_up` is called before the run is deleted."""
         ...
 
     def warm(self) -> None:

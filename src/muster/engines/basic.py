@@ -152,6 +152,10 @@ class BasicEngine(ABC):
     def clean_up(self, run_id: str) -> None:  # noqa: B027  nothing to do
         """See `Engine.clean_up`."""
 
+    def left_behind(self, run_id: str) -> bool:
+        """See `Engine.left_behind`."""
+        return False
+
     def warm(self) -> None:  # noqa: B027  nothing to do
         """See `Engine.warm`."""
 

@@ -12,6 +12,7 @@ from muster.spec.models import Resources
 
 if TYPE_CHECKING:
     from muster.engines.base import Capabilities, Engine
+    from muster.plan.model import RunPlan
     from muster.spec.models import JobSpec, NodeGroup
 
 #: The capabilities that can be requested of a run, by their names in `Capabilities`.
@@ -35,6 +36,7 @@ PHRASES = {
     "limits": "limit the resources of nodes",
     "gpus": "give nodes GPUs of their own",
     "arrays": "run the replicas of a group a few at a time",
+    "images": "run the programs of images",
     "extra_containers": "run other containers beside the program of a node",
 }
 
@@ -65,6 +67,20 @@ def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
             restarting.insert(0, "failure.action")
         for path in restarting:
             yield _problem(engine, path, "replace_node", "use restart_replica")
+
+
+def image_problems(engine: Engine, spec: JobSpec, plan: RunPlan) -> Iterator[Problem]:
+    """Programs of images, where the engine has none. spec: of the plan, whose code may be missing
+    for other problems."""
+    if engine.capabilities.images or spec.artifact is not None or spec.git is not None:
+        return
+    for group in plan.groups:
+        if group.role.program and group.command is None:
+            text = (
+                f"only image {group.image} knows what runs, and engine {engine.name} has no images"
+            )
+            hint = "use --engine container, or give the command, as from `docker inspect`"
+            yield Problem(f"node_groups[{group.name}].command", text, hint)
 
 
 def _group_problems(engine: Engine, group: NodeGroup) -> Iterator[Problem]:

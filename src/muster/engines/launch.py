@@ -125,6 +125,9 @@ class NodeStart(Struct, frozen=True):
     files: str | None = None
     #: The disk of its folder, for people, if that is not this machine's and has no limit.
     disk: str | None = None
+    #: An absolute path, where programs start if the job has neither code nor a working directory;
+    #: "": in an empty folder.
+    cwd: str = ""
 
 
 def launch_message(
@@ -135,7 +138,8 @@ def launch_message(
     facts = _facts(context, node, paths, start)
     values = _node_values(context, paths, start, facts)
     env, processes = _processes(facts, values, paths, error_files=start.error_files)
-    cwd = str(paths.work / moved(group.working_dir or "", start.values.mounted))
+    elsewhere = start.cwd if plan.artifact is None else ""
+    cwd = str(paths.work / moved(group.working_dir or elsewhere, start.values.mounted))
     # a service may run the program's modules, so it searches where the program would
     search_path = {"PYTHONPATH": os.pathsep.join(filter(None, [cwd, env.get("PYTHONPATH")]))}
     margin = min(group.services_timeout / _READY_REPORT_PART, _READY_REPORT_MARGIN)

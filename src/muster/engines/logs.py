@@ -77,8 +77,8 @@ class AttemptLogs:
             self._of_slot[plan.slot_of(node)].append(stream)
         self._folder = folder
 
-    def assign_outputs(self, node: NodePlan, *, goes_on: bool = False) -> NodeOutputs:
-        """Give one node the files of its slot, and return them. goes_on: whether it has them
+    def assign_outputs(self, node: NodePlan, *, continued: bool = False) -> NodeOutputs:
+        """Give one node the files of its slot, and return them. continued: whether it has them
         already, from an earlier session. Raises OSError."""
         if self._writer is None:
             discarded = ((os.devnull, os.devnull),) * self._plan.processes_of(node.rank)
@@ -86,7 +86,7 @@ class AttemptLogs:
         streams = self._of_slot[self._plan.slot_of(node)]
         shared = [stream.number for stream in streams if stream.shared]
         if shared:
-            own = self._writer.keep_owner if goes_on else self._writer.set_owner
+            own = self._writer.keep_owner if continued else self._writer.set_owner
             own(time.time_ns(), shared, node.rank)
         processes, ranks = _writers(self._plan, node.rank)
         return NodeOutputs(
@@ -171,7 +171,7 @@ class RunLogs:
         return True
 
     def reopen(self, attempt: int) -> None:
-        """Go on with the files of an attempt that an earlier session has opened, if it has."""
+        """Continue with the files of an attempt that an earlier session has opened, if it has."""
         if attempt not in self._open:
             self._open[attempt] = AttemptLogs(self._plan, self._run_dir.logs(attempt))
             self.newest = max(self.newest, attempt)
@@ -180,10 +180,12 @@ class RunLogs:
         """Count a node that is to start in an attempt."""
         self._nodes[attempt] += 1
 
-    def assign_outputs(self, attempt: int, node: NodePlan, *, goes_on: bool = False) -> NodeOutputs:
-        """Give a node the files of its slot in an attempt, and return them. goes_on: see
+    def assign_outputs(
+        self, attempt: int, node: NodePlan, *, continued: bool = False
+    ) -> NodeOutputs:
+        """Give a node the files of its slot in an attempt, and return them. continued: see
         `AttemptLogs.assign_outputs`. Raises OSError."""
-        return self._open[attempt].assign_outputs(node, goes_on=goes_on)
+        return self._open[attempt].assign_outputs(node, continued=continued)
 
     def remove_node(self, attempt: int, slot: int | None) -> bool:
         """Count a node as ended. slot: None if it was not started. Returns whether an earlier

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from msgspec.structs import replace
+
 from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.node.messages import ExitReport
@@ -23,9 +25,9 @@ def node_ended(ref: NodeRef, report: ExitReport) -> NodeEnded:
     )
 
 
-def not_started(ref: NodeRef, message: str) -> NodeEnded:
-    """The end of an incarnation for which no node could be started."""
-    return node_ended(ref, failed_to_start(message))
+def not_started(ref: NodeRef, message: str, *, final: bool = False) -> NodeEnded:
+    """The end of an incarnation for which no node could be started. final: see `NodeEnded`."""
+    return replace(node_ended(ref, failed_to_start(message)), final=final)
 
 
 def canceled_start(ref: NodeRef) -> NodeEnded:

@@ -15,6 +15,8 @@ from muster.lifecycle.status import Failure, Reason
 _NEVER_CONSEQUENCES = (
     Reason.OUT_OF_MEMORY,
     Reason.NODE_LOST,
+    Reason.PREEMPTED,
+    Reason.CANCELED,
     Reason.NOT_STARTED,
     Reason.OUTPUT_LOST,
 )

@@ -4,7 +4,7 @@ The processes of a node that cannot be reached may run or not: that alone fails 
 nothing. Until it can be reached again, two of its clocks stand still: that of its startup, which
 nobody would hear of, and that between the signals that end it. It gets these signals when there is
 contact again, and its grace period counts from then. The timeouts of a replica and of an attempt,
-and the maximum runtime, are budgets of time and go on.
+and the maximum runtime, are budgets of time and continue.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def find(transition: Transition, ranks: Iterable[int], changes: Changes) -> None
 
 
 def _found(node: NodeStatus, now: float) -> NodeStatus:
-    """The status of a node that can be reached again: its clocks go on."""
+    """The status of a node that can be reached again: its clocks continue."""
     assert node.unreachable_since is not None
     away = now - node.unreachable_since
     term_at, kill_at = (None if at is None else at + away for at in (node.term_at, node.kill_at))

@@ -74,6 +74,8 @@ class NodeEnded(Struct, frozen=True, gc=False):
     metrics: str = ""
     """What the program left as its results, as JSON; "" if nothing. Recorded with the node's end,
     and used by no rule."""
+    final: bool = False
+    """Whether each further start of the node would fail in the same way."""
 
 
 class NodeUnreachable(Struct, frozen=True, gc=False):

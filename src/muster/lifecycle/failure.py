@@ -3,13 +3,16 @@
 JobSet: failurePolicy. Rules are tried in order, each on all failures from the earliest on; the
 order of rules therefore takes precedence over the order of failures. If no rule matches, a failure
 that the group tolerates (OCI: minimumSuccessReplicas) ends only its replica; any other failure
-restarts the run while the budget lasts.
+restarts the run while the budget lasts. A node that was preempted is not counted then, and one that
+somebody has canceled is not restarted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from muster.lifecycle import budget, cause, counts, restart, stopping
 from muster.lifecycle.failure_details import describe
@@ -35,6 +38,9 @@ def apply(transition: Transition) -> None:
         ):
             # the run has succeeded already: later failures restart nothing
             _tolerate(transition, transition.new_failures[0])
+            continue
+        if final := next((one for one in transition.new_failures if one.final), None):
+            _give_up(transition, final, "another start would fail in the same way")
             continue
         rule, failure = choose(transition.policy, transition.new_failures, texts)
         if rule is not None and rule.action is Action.FAIL_REPLICA:
@@ -165,7 +171,24 @@ def choose(
         for failure in failures:
             if fits(rule, failure, texts):
                 return rule, failure
+    if group_failure is None:
+        for failure in failures:
+            if (default := _default_rule(policy, failure)) is not None:
+                return default, failure
     return None, failures[0]
+
+
+def _default_rule(policy: Policy, failure: Failure) -> Rule | None:
+    """The rule for a failure that no rule of the job matches, and that is not the program's."""
+    is_array = policy.group_of(failure.rank).is_array
+    match failure.reason:
+        case Reason.PREEMPTED:
+            return Rule("", policy.action, counted=False, before_retries=True)
+        case Reason.CANCELED:
+            action = Action.FAIL_REPLICA if is_array else Action.FAIL
+            return Rule("", action, before_retries=True)
+        case _:
+            return None
 
 
 def _is_about(rule: Rule, group_failure: GroupFailure | None) -> bool:
@@ -214,10 +237,14 @@ def _carry_out(
     replicas: Sequence[int] = (),
 ) -> None:
     """Carry out the action of a rule if the budgets allow it. note, names_failed: see `Stopping`,
-    for a run that fails. replicas: see `restart.scope`."""
-    name = f"rule {rule.name}" if rule.action is Action.FAIL else ""
-    if why := name or budget.exhausted(transition, rule, failure):
-        whole = f"{note}; {why}" if note else why
+    for a run that fails. replicas: see `restart.scope`. A restart after a preemption is counted
+    only by a rule that names this reason."""
+    if failure.reason is Reason.PREEMPTED and Reason.PREEMPTED not in rule.reasons:
+        rule = replace(rule, counted=False)
+    name = f"rule {rule.name}" if rule.action is Action.FAIL and rule.name else ""
+    why = name or budget.exhausted(transition, rule, failure)
+    if why or rule.action is Action.FAIL:
+        whole = "; ".join(text for text in (note, why) if text)
         _give_up(transition, failure, whole, names_failed=names_failed)
         return
     budget.spend(transition, rule, failure)

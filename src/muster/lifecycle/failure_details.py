@@ -48,6 +48,10 @@ def headline(failure: Failure, group: GroupPolicy | None = None) -> str:
             text = f"{where} could not be started"
         case Reason.NODE_LOST:
             text = f"{where} was lost"
+        case Reason.PREEMPTED:
+            text = f"{where} was preempted"
+        case Reason.CANCELED:
+            text = f"{where} was canceled from outside"
         case Reason.STARTUP_TIMEOUT:
             text = f"{where} did not become ready"
         case Reason.DEADLINE:

@@ -201,6 +201,7 @@ def _fail(transition: Transition, rank: int, node: NodeStatus, event: NodeEnded)
         exit_code=event.exit_code,
         signal=event.signal,
         raised_at=event.raised_at,
+        final=event.final,
     )
     if not (transition.stopping or node.leaving):
         transition.add_failure(failure)

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     NOT_STARTED = "not_started"  # the engine could not start it
     OUT_OF_MEMORY = "out_of_memory"  # the kernel killed a process at the node's memory limit
     NODE_LOST = "node_lost"  # the node disappeared without an exit report
+    PREEMPTED = "preempted"  # its infrastructure gave its host to others
+    CANCELED = "canceled"  # somebody canceled it in its infrastructure
     STARTUP_TIMEOUT = "startup_timeout"  # it did not become ready in time
     DEADLINE = "deadline"  # its replica, or the attempt, exceeded its time limit
     HANG = "hang"  # it wrote no output for longer than `hang_timeout`
@@ -153,6 +155,8 @@ class Failure(Struct, frozen=True):
     incarnation: int = 0
     raised_at: float | None = None
     """When the program raised the error, if it left a note (torchelastic error files)."""
+    final: bool = False
+    """Whether each further start of the node would fail in the same way: nothing is restarted."""
 
 
 class Stopping(Struct, frozen=True):

@@ -253,6 +253,7 @@ def failure_of(
         at=transition.now,
         incarnation=known.get("incarnation", transition.nodes[rank].incarnation),
         raised_at=known.get("raised_at"),
+        final=known.get("final", False),
     )
 
 

@@ -46,8 +46,13 @@ def _version(words: Sequence[str]) -> int:
 
 
 def _serve(words: Sequence[str]) -> int:
+    import gc
+
+    gc.disable()  # what is imported stays
     from muster.node.serve import serve_command  # the other commands need none of it
 
+    gc.freeze()  # so that agents, which are forked, share it
+    gc.enable()
     return serve_command(words, __version__)
 
 

@@ -5,7 +5,7 @@ What a stream is about:
     kind    "read"
     path    the file
     offset  where to begin, in bytes
-    follow  whether to go on as it grows, until the other end is done, and then to its present end
+    follow  whether to continue as it grows, until the other end is done; then to its present end
 
 The result has the `offset` at which it ends.
 """

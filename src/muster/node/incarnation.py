@@ -335,7 +335,7 @@ class Incarnation:
             self._fail(service.code, service.signal, "exit", str(service))
 
     def _check_hooks(self) -> None:
-        """Go on if a hook has ended, or could not be started."""
+        """Continue if a hook has ended, or could not be started."""
         hook = self._after_start
         if hook is not None and hook.pid is None:
             self._after_start = None

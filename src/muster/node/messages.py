@@ -352,6 +352,8 @@ class Ended(NamedTuple):
     #: From a node server: seconds of CPU time of all programs since the agent was started; None if
     #: that is not known.
     cpu: float | None = None
+    #: From a node server: whether what has started it had it end, so that this knows why.
+    terminated: bool = False
 
 
 class Idle(NamedTuple):

@@ -76,7 +76,7 @@ class Provisions:
         self.waiting, self._has_code = launch, has_code
 
     def step(self, streams: Streams | None) -> messages.Launch | None:
-        """Go on. streams: of the connection with the supervisor; None without one. Returns the
+        """Continue. streams: of the connection with the supervisor; None without one. Returns the
         launch once it has what it needs. Raises CannotProvide, after which it still waits."""
         launch = self.waiting
         if launch is None or self._other_fetch is not None:
@@ -94,7 +94,7 @@ class Provisions:
         return launch
 
     def reaped(self, pid: int) -> bool:
-        """A child process has ended. Returns whether it was one of these: then `step` goes on."""
+        """A child process has ended. Returns whether it was one of these: then `step` continues."""
         if pid == self._other_fetch:
             self._other_fetch = None
         elif self._installation is not None and pid == self._installation.pid:
@@ -130,7 +130,7 @@ class Provisions:
         return next((one for one in wanted if not self._archives.hold(one)), "")
 
     def _has_archives(self, launch: messages.Launch, streams: Streams | None) -> bool:
-        """Go on with the archives. Returns whether all are there. Raises CannotProvide."""
+        """Continue with the archives. Returns whether all are there. Raises CannotProvide."""
         wanted = ""
         try:
             while wanted := self._missing(launch, has_code=self._has_code):
@@ -142,7 +142,7 @@ class Provisions:
         return True
 
     def _has_fetched(self, sha256: str, streams: Streams | None) -> bool:
-        """Go on with an archive. Returns whether it is there. Raises OSError, CannotFetch."""
+        """Continue with an archive. Returns whether it is there. Raises OSError, CannotFetch."""
         if self._fetch is None:
             if self._archives.hold(sha256):
                 return True  # another server has fetched it

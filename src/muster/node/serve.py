@@ -29,7 +29,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from muster.node import processes, records, unix_sockets
 from muster.node.code import Archives
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 #: no standard input: the line with the settings, and the node's token. No process of the node has
 #: them in its environment.
 SETTINGS, TOKEN = "MUSTER_NODE_SETTINGS", "MUSTER_NODE_TOKEN"
+#: The exit code of a server whose folder another one serves (sysexits.h: EX_TEMPFAIL).
+SERVED = 75
 _SOCKET = "socket"
 #: Seconds that a server gets to start.
 _START_TIMEOUT = 60.0
@@ -112,13 +114,19 @@ class Settings(NamedTuple):
     amounts: Amounts = Amounts()
     #: Whether what runs the server limits it to these amounts, such as a container.
     contained: bool = False
+    #: What starts the Python that runs the server, if that is not a program by itself; "": it is.
+    executable: str = ""
+    #: Variables that programs of the node inherit, and the server itself does without.
+    environ: Mapping[str, str] = {}
 
 
 def serve(folder: str, settings: Settings) -> int:
-    """Serve in this process. Returns its exit code. Raises CannotServe, OSError."""
+    """Serve in this process. Returns its exit code: SERVED if another one serves. Raises
+    CannotServe, OSError."""
     lock = _lock(folder)
     if lock is None:
-        raise CannotServe("a node server runs in %s already" % folder)
+        sys.stderr.write("muster-node: a node server runs in %s already\n" % folder)
+        return SERVED
     return _serve(folder, settings, lambda: None)
 
 
@@ -282,6 +290,8 @@ def _serve(
     """Serve while this process holds the lock. ready: called when connections are accepted. held:
     descriptors that agents keep open."""
     os.chdir("/")
+    os.environ.update(settings.environ)
+    sys.executable = settings.executable or sys.executable
     processes.become_subreaper()
     overwrite_file(os.path.join(folder, _LOCK), b"%d" % os.getpid())
     dialer = _make_dialer(settings)

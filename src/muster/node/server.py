@@ -2,9 +2,9 @@
 
 It outlives supervisors and connections. A supervisor connects, or is dialed, and has the server
 start the node's agent, which starts the programs (`node.agent`). While nobody is connected, the
-programs go on. What the agent says is kept, in the conversation with the supervisor (`node.link`)
-and in the journal: another supervisor, or a server that takes over from one that was killed, is
-told of it.
+programs continue. What the agent says is kept, in the conversation with the supervisor
+(`node.link`) and in the journal: another supervisor, or a server that takes over from one that was
+killed, is told of it.
 
 There is at most one agent, and it has at most one incarnation of the node in progress. The end of
 one is told when none of its processes is left, however it ended. What commands in the node have
@@ -368,7 +368,7 @@ class NodeServer:
         self._begin_greeting(sock, {})
 
     def _dial(self, dialer: Dialer) -> None:
-        """Go on to dial the supervisor, unless there is contact, or may be soon."""
+        """Continue to dial the supervisor, unless there is contact, or may be soon."""
         wanted = self._connection is None and self._dialed not in self._greeting
         transport = dialer.step(wanted=wanted)
         if transport is not None:
@@ -397,7 +397,7 @@ class NodeServer:
         )
 
     def _greet(self, connection: Connection) -> None:
-        """Go on with a connection on which nobody is talked to yet, or which was refused."""
+        """Continue with a connection on which nobody is talked to yet, or which was refused."""
         refused = connection.hello is not None
         connection.step()
         if connection.ended or clock.now() >= self._greeting[connection]:
@@ -555,7 +555,9 @@ class NodeServer:
     def _say_ended(self, reason: str, text: str) -> None:
         """Say how the newest incarnation ended, if its agent has not."""
         report = ExitReport(None, 0, reason, text)
-        self._say(messages.Ended(self._journal.incarnation, report, kept=False))
+        terminated = self._was_terminated and reason == "node_lost"
+        ended = messages.Ended(self._journal.incarnation, report, kept=False, terminated=terminated)
+        self._say(ended)
 
     # --- the node
 
@@ -611,7 +613,7 @@ class NodeServer:
             self._say_ended("not_started", "cannot start an agent: %s" % error.strerror)
 
     def _provide(self) -> None:
-        """Go on with what a launch waits for."""
+        """Continue with what a launch waits for."""
         try:
             launch = self._provisions.step(self._streams)
         except CannotProvide as error:
@@ -724,9 +726,10 @@ class NodeServer:
             report = message.report
             if report.signal == signal.SIGKILL and self._was_oom_killed():
                 return message._replace(report=report._replace(reason="out_of_memory"))
-            if self._was_terminated and report.reason == "exit" and report.exit_code != 0:
+            if self._was_terminated and report.reason == "exit":
+                # also with exit code 0: it may have saved its work, and not completed it
                 lost = report._replace(reason="node_lost", message=_TERMINATED)
-                return message._replace(report=lost)
+                return message._replace(report=lost, terminated=True)
         return message
 
     def _was_oom_killed(self) -> bool:

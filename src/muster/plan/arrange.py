@@ -26,6 +26,8 @@ MAIN = "main"
 #: Rules that restart a single node while the others continue.
 REPLACEABLE = "replace-node"
 KILLED = "replace-killed-node"
+PREEMPTED = "replace-preempted-node"
+_REPLACING = (REPLACEABLE, KILLED, PREEMPTED)
 #: The same, under the names that earlier versions gave them: specs may have them.
 _FORMER_NAMES = ("others-go-on", "others-go-on-killed")
 #: Reasons for which a node is replaced, besides signals: its program did not fail by itself.
@@ -82,7 +84,7 @@ def arrange(spec: JobSpec) -> Arranged:
 def without_replacement(arranged: Arranged) -> Arranged:
     """Without the rules that `arrange` adds to replace single nodes, for engines that cannot."""
     failure = arranged.spec.failure
-    rules = tuple(rule for rule in failure.rules if rule.name not in (REPLACEABLE, KILLED))
+    rules = tuple(rule for rule in failure.rules if rule.name not in _REPLACING)
     spec = replace(arranged.spec, failure=replace(failure, rules=rules))
     return replace(arranged, spec=spec)
 
@@ -205,9 +207,9 @@ def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator
                     text = why.format(framework=spec.framework)
                     yield Problem(f"{path}.{name}", text, "leave it out")
         elif group.command is None and spec.artifact is None and spec.git is None:
-            if has_command(group.env):
-                continue  # it cannot be read, which another problem reports
-            hint = "give it a command, or the job an artifact"
+            if group.image is not None or has_command(group.env):
+                continue  # the image's own runs; or it cannot be read, which is reported
+            hint = "give it a command or an image, or the job an artifact"
             yield Problem(path, f"nothing to run in group {group.name}", hint)
 
 
@@ -258,7 +260,7 @@ def _with_success(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
 
 
 def _with_replacement(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
-    known = any(rule.name in (REPLACEABLE, KILLED, *_FORMER_NAMES) for rule in spec.failure.rules)
+    known = any(rule.name in (*_REPLACING, *_FORMER_NAMES) for rule in spec.failure.rules)
     if spec.failure.action is not None or not spec.failure.max_restarts or known:
         return spec
     names = {group.name: _role(roles, group.name) for group in spec.node_groups}
@@ -268,6 +270,7 @@ def _with_replacement(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
     rule = partial(FailureRule, action="restart_node")
     rules = [rule(name=REPLACEABLE, groups=always)] if always else []
     if lost:
+        rules.append(rule(name=PREEMPTED, groups=lost, reasons=("preempted",), count=False))
         rules.append(rule(name=REPLACEABLE, groups=lost, reasons=_LOST))
         rules.append(rule(name=KILLED, groups=lost, signals=_SIGNALS))
     return replace(spec, failure=replace(spec.failure, rules=(*spec.failure.rules, *rules)))

@@ -123,6 +123,8 @@ class EngineValues(Struct, frozen=True):
     mounted: Mapping[str, str] = {}
     #: Further variables of the engine.
     extra: Mapping[str, str] = {}
+    #: Whether what nodes inherit comes from their image: all of it is kept with `clean_env`.
+    of_image: bool = False
 
 
 class NodeValues(Struct, frozen=True):
@@ -186,13 +188,17 @@ def environments(
     """The variables of each process of a node's program."""
     group = plan.group(node.group)
     path = values.environ.get("PATH", os.defpath)
-    own = {"HOSTNAME": node.hostname, "PATH": os.pathsep.join([values.python_folder, path])}
+    own = {
+        "HOSTNAME": node.hostname,
+        "PATH": os.pathsep.join(filter(None, [values.python_folder, path])),
+    }
     # a variable that holds a path below a mount has to follow the mount
     env = {name: moved(text, values.engine.mounted) for name, text in group.env.items()}
     code = {} if values.code_parent is None else {"PYTHONPATH": values.code_parent}
     # into a file, Python buffers its output by blocks; people watch it line by line
     default = Layer(Origin.DEFAULT, {"PYTHONUNBUFFERED": "1"})
-    submitter = Layer(Origin.INHERITED, inherited(plan, values.environ))
+    given = values.environ if values.engine.of_image else inherited(plan, values.environ)
+    submitter = Layer(Origin.INHERITED, given)
     job = Layer(Origin.ENV, env)
     muster = Layer(Origin.MUSTER, node_environment(plan, node, values))
     engine = Layer(Origin.ENGINE, _engine_environment(plan, values), appended=code)

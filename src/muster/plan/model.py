@@ -459,6 +459,18 @@ class RunPlan(Struct, frozen=True, dict=True):
         code = self.artifact
         return self.entrypoint_of(group) or (None if code is None else code.file_name)
 
+    def runs_image(self, group: GroupPlan) -> bool:
+        """Whether what a group runs begins with its image's ENTRYPOINT. Its arguments replace the
+        image's CMD (Docker, Kubernetes); so does CONTAINER_CMD alone (OCI), which is the command
+        where there are no images."""
+        if not group.role.program or self.artifact is not None:
+            return False
+        if group.command is None:
+            return True
+        from muster.spec.oci_variables import only_arguments
+
+        return group.image is not None and only_arguments(group.env, group.command)
+
     def runs_notebook(self, group: GroupPlan) -> bool:
         """Whether a group executes a notebook."""
         file = self.file_of(group) if group.role.program and group.command is None else None

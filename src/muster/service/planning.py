@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.capabilities import spec_problems
+from muster.engines.capabilities import image_problems, spec_problems
 from muster.engines.registry import check, engine_named, unavailable
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import (
@@ -170,6 +170,7 @@ def plan_on_machine(
     plan = replace(plan, environment=environment)
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
+        problems += image_problems(engine, spec, plan)
         problems += check(engine, plan, home.root, plan.policy.replicas_at_once)
     return plan, problems
 

@@ -108,8 +108,8 @@ class Container(Struct, frozen=True, kw_only=True):
     """When the image is pulled, at the start of a run: missing (if it is not on the machine),
     always or never. Default: the engine's."""
     python: Text | None = None
-    """The Python of the image that serves the node, and runs `python` jobs: a path, or a name on
-    PATH. Default: the engine's."""
+    """The Python of the image that runs `python` jobs: a path, or a name on PATH. Default: the
+    engine's."""
     user: Text | None = None
     """The user of the node's processes: a name in the image or a number, and :GROUP. Default: the
     image's."""
@@ -417,7 +417,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     slurm: Inherited[Slurm | None] = None
     """What the nodes need of Slurm. Default: the job's; a group's replaces all of it."""
     image: Inherited[Text | None] = None
-    """Container image, for engines that use one."""
+    """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
+    run; `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
@@ -552,7 +553,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     slurm: Inherited[Slurm | None] = None
     """What the nodes of every group need of Slurm."""
     image: Inherited[Text | None] = None
-    """Container image, for engines that use one."""
+    """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
+    run; `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()

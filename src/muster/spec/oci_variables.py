@@ -34,6 +34,17 @@ def command_in(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(word for name in _WORDS for word in _words(env.get(name, "")))
 
 
+def only_arguments(env: Mapping[str, str], command: tuple[str, ...]) -> bool:
+    """Whether a command comes from CONTAINER_CMD alone: an image's ENTRYPOINT gets it (OCI)."""
+    given = env.get(_WORDS[1], "")
+    if not given.strip() or env.get(_WORDS[0], "").strip():
+        return False
+    try:
+        return tuple(_words(given)) == command
+    except Refused:
+        return False
+
+
 def has_command(env: Mapping[str, str]) -> bool:
     """Whether the variables describe a command, valid or not."""
     return any(env.get(name, "").strip() for name in _WORDS)

@@ -89,6 +89,8 @@ ReasonName = Literal[
     "exit",
     "out_of_memory",
     "node_lost",
+    "preempted",
+    "canceled",
     "startup_timeout",
     "deadline",
     "hang",
@@ -157,7 +159,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
 
     action: ActionName
     """What to do. fail: the run fails. fail_replica: the replica fails without retries, and the
-    others go on if max_failed or min_success allow it."""
+    others continue if max_failed or min_success allow it."""
     name: RuleName | None = None
     """Name in messages. Default: rule-1, rule-2, ..."""
     groups: tuple[Text, ...] = ()
@@ -167,7 +169,9 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     signals: tuple[SignalName, ...] = ()
     """One of these signals killed it."""
     reasons: tuple[ReasonName, ...] = ()
-    """It failed for one of these reasons."""
+    """It failed for one of these reasons. preempted, canceled: in its infrastructure, such as in
+    Slurm. Without a rule, a preempted node restarts as by action, with max_restarts left or not,
+    and a canceled one does not restart."""
     messages: tuple[Pattern, ...] = ()
     """One of these regular expressions is found in the last lines of its stderr or in Muster's
     description of the failure. The syntax is RE2's, as in JobSet: no lookaround, no
@@ -176,7 +180,8 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     """Text in which messages are searched instead: what another system would report, with
     ${exit_code}, ${rank}, ${group}, ${replica} and ${index} of the failed node."""
     count: bool = True
-    """Count its restarts towards max_restarts of the run and of the group."""
+    """Count its restarts towards max_restarts of the run and of the group. Those of preempted nodes
+    are counted only by a rule with the reason preempted."""
     max_restarts: Natural | None = None
     """Maximum restarts by this rule; after them the run fails. Default: no limit per rule."""
     before_retries: bool = False
@@ -215,7 +220,8 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How nodes save a checkpoint before the run is suspended or reaches its maximum runtime."""
+    """How nodes save a checkpoint before the run is suspended or reaches its maximum runtime, or a
+    job of Slurm its time limit."""
 
     signal: SignalName = "SIGUSR1"
     """Signal that is sent to them."""

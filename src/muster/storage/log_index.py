@@ -203,7 +203,7 @@ class LogWriter:
         self._append(now_ns, {}, owners)
 
     def keep_owner(self, now_ns: int, numbers: Iterable[int], rank: int) -> None:
-        """A node goes on that wrote these shared streams when an earlier writer was killed: what
+        """A node continues that wrote these shared streams when an earlier writer was killed: what
         was collected of it then is collected again, to the same place. Raises OSError."""
         others = []
         for number in numbers:

@@ -22,7 +22,18 @@ from muster.storage.home import Home
 
 GIB = 1 << 30
 HOME = Home(Path("/home/ana/.muster"))
-MACHINE = Machine(HOME, ContainerSettings(), Path("/program"), 8, 16 * GIB, 0, 0, rootless=False)
+MACHINE = Machine(
+    home=HOME,
+    settings=ContainerSettings(),
+    program=Path("/program"),
+    python=Path("/python"),
+    start=["/muster/python/libraries/ld.so", "/muster/python/bin/python3"],
+    cpus=8,
+    memory=16 * GIB,
+    uid=0,
+    gid=0,
+    rootless=False,
+)
 IMAGE = Image("sha256:1")
 
 PlanOf = Callable[..., RunPlan]
@@ -48,11 +59,21 @@ def test_a_node_is_found_by_labels_and_told_without_secrets(plan_of: PlanOf) -> 
     body = container_body(plan_of(nodes=2), 1, IMAGE, MACHINE)
     assert body["Labels"] == {"muster.run": "r1", "muster.slot": "1"}
     assert body["Image"] == "sha256:1"
+    assert body["Entrypoint"][:2] == MACHINE.start
     assert body["Entrypoint"][-2:] == ["serve", "/muster/slot/node"]
     (variable,) = body["Env"]
     name, _, text = variable.partition("=")
     assert (name, json.loads(text)["rank"]) == (SETTINGS, 1)
-    assert set(json.loads(text)) == {"run_id", "rank", "amounts", "contained"}
+    more = {"contained", "executable", "environ"}
+    assert set(json.loads(text)) == {"run_id", "rank", "amounts", *more}
+
+
+def test_what_an_image_preloads_is_for_its_own_programs(plan_of: PlanOf) -> None:
+    image = Image("sha256:1", preload="/lib/jemalloc.so")
+    settings, preload = container_body(plan_of(), 0, image, MACHINE)["Env"]
+    assert preload == "LD_PRELOAD="
+    environ = json.loads(settings.partition("=")[2])["environ"]
+    assert environ == {"LD_PRELOAD": "/lib/jemalloc.so"}
 
 
 def test_further_names(plan_of: PlanOf) -> None:
@@ -170,6 +191,7 @@ def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
     found = binds(plan, machine)
     assert found == {
         "/muster/program": ("/program", True),
+        "/muster/python": ("/python", True),
         "/muster/slot": ("/home/ana/.muster/runs/r1/containers/0", False),
         "/mnt/data": ("/data", True),
         "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
@@ -229,7 +251,8 @@ def test_a_job_says_how_containers_are_made(plan_of: PlanOf) -> None:
     )
     body = container_body(plan, 0, IMAGE, MACHINE)
     assert body["User"] == "1234"
-    assert body["Entrypoint"][0] == "/opt/python"
+    assert bodies.python_of(plan.groups[0], ContainerSettings()) == "/opt/python"
+    assert bodies.python_of(plan.groups[1], ContainerSettings()) == "python3"
     assert body["HostConfig"]["ShmSize"] == GIB
     assert body["HostConfig"]["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
     assert container_body(plan, 1, IMAGE, MACHINE)["User"] == ""
@@ -244,6 +267,18 @@ def test_other_engines_say_that_they_make_no_containers(plan_of: PlanOf, own_hom
         "group workers: image other is not used by the local engine",
         "group workers: container is not used by the local engine",
     ]
+
+
+def test_programs_start_in_the_image_where_the_job_has_no_folder(plan_of: PlanOf) -> None:
+    image = replace(IMAGE, working_dir="/app")
+    plan = plan_of(nodes=1, command=["true"])
+    assert container_body(plan, 0, image, MACHINE)["WorkingDir"] == "/app"
+    there = with_group(plan, working_dir="/srv")
+    assert "/srv" in binds(there)
+    assert container_body(there, 0, image, MACHINE)["WorkingDir"] == "/"
+    absent = replace(MACHINE, absent=["/srv"])
+    assert "/srv" not in binds(there, absent)
+    assert container_body(there, 0, image, absent)["WorkingDir"] == "/srv"
 
 
 def test_other_containers_share_the_network_and_what_they_mount(

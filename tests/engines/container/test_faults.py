@@ -14,18 +14,21 @@ from typing import Any
 import pytest
 
 from engines.container.conftest import MakeSession
+from muster.client import api
+from muster.client.client import Client
 from muster.engines import profiles
 from muster.engines.base import RunContext
+from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon
 from muster.engines.container.sockets import NoSocket, find_socket
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
-from muster.errors import EngineError
+from muster.errors import EngineError, MusterError
 from muster.plan.model import MountPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from support import podman_service
 from support.faults import until
-from support.podman_service import PodmanService
+from support.podman_service import IMAGE, PodmanService
 from support.sessions import Session, make_plan
 
 PlanOf = Callable[..., RunPlan]
@@ -134,11 +137,6 @@ def test_an_image_that_is_not_to_be_pulled(
     assert "image localhost/none:1 is not on this machine, and pull is `never`" in refused(run)
 
 
-def test_an_image_without_python(run: MakeSession, podman: PodmanService, own_home: Path) -> None:
-    podman_service.add_engine(own_home, podman, python="python3", mounts=[])
-    assert "its image has no python3: nodes need Python 3.9 or newer" in refused(run)
-
-
 def test_an_image_for_another_processor(
     run: MakeSession, podman: PodmanService, own_home: Path
 ) -> None:
@@ -150,9 +148,9 @@ def test_an_image_for_another_processor(
 
 
 def test_a_server_that_cannot_start_is_quoted(
-    run: MakeSession, podman: PodmanService, own_home: Path
+    run: MakeSession, podman: PodmanService, own_home: Path, tmp_path: Path
 ) -> None:
-    podman_service.add_engine(own_home, podman, python="/bin/false")
+    podman_service.add_engine(own_home, podman, mounts=[f"{tmp_path}:{bodies.PROGRAM}"])
     assert "its node server has not started: its container exited with 1" in refused(run)
 
 
@@ -208,8 +206,8 @@ def test_a_container_that_is_removed_ends_its_node_which_can_be_started_again(
 @pytest.mark.parametrize(
     ("memory", "text"),
     [
-        (None, "its container was killed (137);"),
-        (256 << 20, "killed (137), as when it uses more memory than its limit of 256MiB;"),
+        (None, "its container was killed (137)"),
+        (256 << 20, "killed (137), as when it uses more memory than its limit of 256MiB"),
     ],
 )
 def test_a_server_that_is_killed_ends_its_node(
@@ -273,11 +271,32 @@ def test_what_a_lost_node_has_written_is_kept(
     podman.podman(verb, *options, f"muster-{one.plan.run_id}-0")
     one.replaced()
     message = one.ended_after_all(0)[0]["message"]
-    folder = Path(message.rpartition(" are in ")[2])
-    assert folder.parent == one.folder / "lost"
-    assert (folder / "outputs/rank-0/own").read_text() == "own\n"
-    assert "last" in (folder / "logs/0/workers-0.out").read_text()
+    outputs = Path(message.rpartition(" are in ")[2])
+    assert outputs.parent.parent == one.folder / "lost"
+    assert (outputs / "rank-0/own").read_text() == "own\n"
+    assert (one.folder / "logs/0/workers-0.out").read_text() == "up\nlast\n"
     assert one.close() == 0
+    assert [path.name for path in outputs.parent.iterdir()] == ["outputs"]
+
+
+def test_the_logs_of_a_node_that_is_lost_while_its_supervisor_lags_are_complete(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    one = run("echo up; until [ -e $MUSTER_OUTPUTS/go ]; do sleep 0.01; done; seq 100000; sleep 99")
+    one.start(0)
+    one.ready(0)
+    one.process.send_signal(signal.SIGSTOP)
+    (outputs,) = one.host_folder(0).glob("*/outputs")
+    (outputs / "rank-0/go").touch()
+    log = next(outputs.parent.parent.glob("logs/0/workers-0.out"))
+    until(lambda: log.read_bytes().endswith(b"\n100000\n"), "the node has written")
+    podman.podman("kill", f"muster-{one.plan.run_id}-0")
+    one.process.send_signal(signal.SIGCONT)
+    one.ended_after_all(0)
+    text = (one.folder / "logs/0/workers-0.out").read_text()
+    assert text.split() == ["up", *map(str, range(1, 100001))]
+    assert one.close() == 0
+    assert not (one.folder / "lost").exists() or not list((one.folder / "lost").rglob("*.out"))
 
 
 def next_of(one: Session, kind: str, rank: int) -> dict[str, Any]:
@@ -450,6 +469,24 @@ def test_containers_are_removed_when_an_engine_answers_again(
     podman.refuse(8)
     podman.start()
     assert one.process.wait(60) == 0
+
+
+def test_what_is_left_of_a_run_is_removed_with_the_run(
+    podman: PodmanService, own_home: Path, client: Client
+) -> None:
+    podman_service.add_engine(own_home, podman)
+    one = api.run(command="true", engine="container").wait(60)
+    (own_home / "runs" / one.id / "containers").mkdir()  # as where it could not be removed
+    label = f"muster.run={one.id}"
+    podman.podman("create", "--label", label, "--label", "muster.slot=0", IMAGE, "true")
+    podman_service.add_engine(own_home, podman, socket=str(own_home / "absent"))
+    with pytest.raises(MusterError, match="is not deleted: its containers could not be removed"):
+        one.delete()
+    assert client.run(one.id).state == "SUCCEEDED"
+    podman_service.add_engine(own_home, podman)
+    one.delete()
+    assert podman.containers(one.id) == []
+    assert client.runs() == []
 
 
 def test_that_nothing_is_left_has_to_be_confirmed(

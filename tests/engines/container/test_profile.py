@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from muster.engines.container.credentials import auth_header, credentials, registry_of
-from muster.engines.container.profile import ContainerSettings, HostMount, read_settings
+from muster.engines.container.profile import ContainerSettings, HostMount, Registry, read_settings
 from muster.errors import InvalidInput
+
+LOGIN = {"host": "ghcr.io", "username": "ana"}
+KEY = {"password_env": "TOKEN"}
 
 
 def test_all_settings() -> None:
@@ -21,6 +24,7 @@ def test_all_settings() -> None:
         "python": "/opt/conda/bin/python",
         "pull": "always",
         "mounts": ["/data:ro", "/a:/mnt/a", "/b:/mnt/b:ro"],
+        "registry": LOGIN | KEY,
     }
     assert read_settings(table) == ContainerSettings(
         table["socket"],
@@ -32,6 +36,7 @@ def test_all_settings() -> None:
             HostMount("/a", "/mnt/a"),
             HostMount("/b", "/mnt/b", True),
         ),
+        Registry("ghcr.io", "ana", "TOKEN"),
     )
     assert read_settings({}) == ContainerSettings()
 
@@ -46,6 +51,12 @@ def test_all_settings() -> None:
         ({"python": "python3 -x"}, "python", "must be an interpreter"),
         ({"socket": "tcp://10.0.0.1:2375"}, "socket", "is not the path of a Unix socket"),
         ({"socket": 1}, "socket", "must be the path of a socket"),
+        ({"registry": "ghcr.io"}, "registry", "must be a table"),
+        ({"registry": {**LOGIN, "password": "x"}}, "registry.password", "do not belong"),
+        ({"registry": LOGIN}, "registry", "needs one of password_env and password_file"),
+        ({"registry": {**LOGIN, "pw": "x"} | KEY}, "registry.pw", "unknown setting"),
+        ({"registry": {"username": "a"} | KEY}, "registry", "has no host"),
+        ({"registry": {**LOGIN, "host": 1} | KEY}, "registry.host", "must be a text"),
         ({"mounts": "/a"}, "mounts", "must be a list"),
         ({"mounts": ["a"]}, "mounts[0]", "must be SOURCE[:TARGET][:ro]"),
         ({"mounts": ["/a", 1]}, "mounts[1]", "must be SOURCE[:TARGET][:ro]"),

@@ -22,7 +22,7 @@ MOUNTS = (
         files=FILES[:1],
         sub_path="app.conf",
     ),
-    MountPlan("scratch:node/work", "scratch", "/work", "MUSTER_MOUNT_WORK"),
+    MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT"),
     MountPlan("scratch:incarnation/tmp", "scratch", "/fresh", "MUSTER_MOUNT_FRESH"),
     MountPlan(
         *("scratch:incarnation/data", "scratch", "/srv/part", "MUSTER_MOUNT_PART"),
@@ -31,10 +31,10 @@ MOUNTS = (
 )
 SHOW = """
     cat /etc/app/app.conf /opt/one.conf; wc -c < /etc/app/keys/pass
-    echo $MUSTER_MOUNT_APP $MUSTER_MOUNT_WORK
+    echo $MUSTER_MOUNT_APP $MUSTER_MOUNT_KEPT
     touch /etc/app/x 2>/dev/null && echo writable
-    ls /fresh /srv/part /work; stat -c %a /fresh
-    touch /work/kept-$MUSTER_ATTEMPT /fresh/$MUSTER_ATTEMPT /srv/part/$MUSTER_ATTEMPT
+    ls /fresh /kept /srv/part; stat -c %a /fresh
+    touch /kept/kept-$MUSTER_ATTEMPT /fresh/$MUSTER_ATTEMPT /srv/part/$MUSTER_ATTEMPT
     exit 1
 """
 
@@ -47,8 +47,8 @@ def test_given_files_and_scratch_folders_are_at_their_paths(run: MakeSession, im
         assert one.ended(0, incarnation=attempt)[0]["exit_code"] == 1
         kept = "kept-0\n" if attempt else ""
         assert one.output(0, attempt=attempt) == (
-            f"attempt {attempt}\n" * 2 + "5\n/etc/app /work\n"
-            f"/fresh:\n\n/srv/part:\n\n/work:\n{kept}1777\n"
+            f"attempt {attempt}\n" * 2 + "5\n/etc/app /kept\n"
+            f"/fresh:\n\n/kept:\n{kept}\n/srv/part:\n1777\n"
         )
         folder = volumes.files_folder(one.plan.run_id, 0)
         assert [path for path in _files(folder) if path.stat().st_size] == []

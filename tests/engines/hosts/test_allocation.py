@@ -383,7 +383,7 @@ def test_any_machines_in_any_order(
             found = BUSY if kind == "busy" else FREE
             one.offer(rank, found, queues[one.machines[rank]])
     else:
-        pytest.fail("it goes on forever")
+        pytest.fail("it continues forever")
     usable = sorted(
         (
             (0 if kind_of[one.host] == "lacks" else 9 if one.gpus is None else one.gpus)

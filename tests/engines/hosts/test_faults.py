@@ -223,7 +223,7 @@ def test_a_full_disk(lab: Lab) -> None:
 
 
 def test_a_full_disk_of_the_supervisor(lab: Lab) -> None:
-    """Nodes go on, and so does the run when there is room."""
+    """Nodes continue, and so does the run when there is room."""
     home, kept = lab.home, lab.folder / "kept"
     lab.laptop.run("cp", "-r", str(home), str(kept))
     lab.laptop.run("mount", "-t", "tmpfs", "-o", "size=6m", "none", str(home))

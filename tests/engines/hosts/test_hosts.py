@@ -400,7 +400,7 @@ def test_files_stay_in_the_folder_with_which_the_run_started(world: World) -> No
 def test_servers_that_run_keep_the_isolation_timeout_with_which_they_started(
     world: World, then: float | None, now: float | None
 ) -> None:
-    """One that has none would go on beside the node that takes its place."""
+    """One that has none would continue beside the node that takes its place."""
     first = world.run([ONE], isolation_timeout=then)
     first.allocate()
     world.until(lambda: first.has_all)

@@ -17,7 +17,7 @@ from support.lab import Lab, laboratory, needs_lab
 pytestmark = needs_lab
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-#: Goes on where it was when it was stopped; ends once a file exists.
+#: Continues where it was when it was stopped; ends once a file exists.
 STEPS = (
     "cd $MUSTER_OUTPUTS; mkdir -p steps; ls steps; echo began; touch steps/$MUSTER_RESTART; "
     "[ $MUSTER_RESTART -lt {failures} ] && exit 3; until [ -e {flag} ]; do sleep 0.05; done"
@@ -72,6 +72,7 @@ def test_a_suspended_run_that_gets_another_machine(lab: Lab) -> None:
         assert list(machine.nodes.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_is_replaced_on_another_machine(lab: Lab) -> None:
     first, second = lab.machines
     lab.add_engine(hosts=[first.address, second.address], isolation_timeout="5s")
@@ -116,5 +117,5 @@ def test_an_example_resumes_from_checkpoints_in_its_outputs(lab: Lab) -> None:
     lab.add_engine(hosts=[one.address for one in reversed(lab.machines)])
     assert lab.muster("runs", "resume", "last")[0] == 0
     until(lambda: f"resumes from epoch-{saved}.pt" in lab.muster("logs", "last")[1], pause=0.2)
-    until(lambda: str(saved + 1) in epochs(), "it goes on", pause=0.2)
+    until(lambda: str(saved + 1) in epochs(), "it continues", pause=0.2)
     assert lab.muster("cancel", "last")[0] == 0

@@ -119,7 +119,7 @@ def test_what_cannot_be_installed(own_home: Path, job: Path) -> None:
 
 
 def slow(folder: Path) -> tuple[Path, Path]:
-    """Files of a package whose build has started, and that lets it go on; the job needs it."""
+    """Files of a package whose build has started, and that lets it continue; the job needs it."""
     started, go = folder / "started", folder / "go"
     slow_package(folder, "slow", started, go)
     (folder / "train.py").write_text("import slow; print('done')")

@@ -147,7 +147,7 @@ def _of_another_run(lab: Lab) -> str:
 def test_nodes_with_secrets_of_another_run(
     lab: Lab, change: Callable[[Lab, Infrastructure], None], why: str
 ) -> None:
-    """Nothing of the run reaches them. It goes on when its infrastructure starts the right ones."""
+    """Nothing of the run reaches them. It continues when the right ones are started."""
     wrong = infrastructure(lab)
     change(lab, wrong)
     wrong.write(lab.home)

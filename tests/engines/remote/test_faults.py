@@ -46,7 +46,7 @@ COUNT = "until [ -e {flag} ]; do i=$((i+1)); echo line $i; sleep 0.02; done; ech
 def test_contact_that_is_cut_in_both_directions_and_comes_back(
     session: MakeSession, own_home: Path, tmp_path: Path, number: int
 ) -> None:
-    """Programs go on. What happens meanwhile is reported later, and what is wanted is done then."""
+    """Programs continue. Later, what has happened is reported, and what is wanted is done."""
     one = session(COUNT.format(flag=tmp_path / "flag-$RANK"), nodes=2)
     one.start(0, 1)
     one.ready(0, 1)

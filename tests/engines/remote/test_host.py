@@ -230,7 +230,7 @@ def test_outputs_that_cannot_be_kept_fail_the_node(session: MakeSession) -> None
 def test_outputs_for_which_the_disk_here_has_no_room_fail_the_node(
     session: MakeSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The run goes on: its session does not end with the first file that cannot be written."""
+    """The run continues: its session does not end with the first file that cannot be written."""
     patch = tmp_path / "patch" / "sitecustomize.py"
     patch.parent.mkdir()
     patch.write_text(NO_SPACE)

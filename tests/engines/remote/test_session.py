@@ -147,8 +147,8 @@ def test_output_goes_on_where_a_killed_supervisor_has_stopped(
     prepare("servers")
     script = own_home / "lines.py"
     script.write_text(PRINT)
-    go_on = own_home / "go-on"
-    words = ("--engine", "servers", "--nodes", "2", "-d", str(script), "--", str(go_on))
+    flag = own_home / "go-on"
+    words = ("--engine", "servers", "--nodes", "2", "-d", str(script), "--", str(flag))
     muster("run", *words, code=0)
     run = json_of("runs", "show", "last", "--json")
     folder = own_home / "runs" / run["id"]
@@ -163,7 +163,7 @@ def test_output_goes_on_where_a_killed_supervisor_has_stopped(
         assert pid is not None
         kill(pid)
         muster("status", "last", code=0)  # starts another one
-    go_on.touch()
+    flag.touch()
     muster("wait", "last", code=0)
     expected = "".join(f"line {number}\n" for number in range(300))
     assert [file.read_text() for file in files] == [expected] * 2
@@ -590,7 +590,7 @@ def test_a_node_that_breaks_the_rules_cannot_be_reached(
     value: object,
     text: str,
 ) -> None:
-    """That is said of the node; the run goes on, and can end."""
+    """That is said of the node; the run continues, and can end."""
 
     def wrong(data: Any) -> Message:
         return decode({**data, field: value} if data["type"] == kind else data)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from muster.engines.slurm.client import (
     CannotRun,
     Job,
     client_environ,
     expand,
+    parse_details,
     parse_jobs,
     submit,
+    with_positions,
 )
 from muster.engines.slurm.reasons import (
     expected_start,
     how_it_ended,
     is_news,
     most_telling,
+    place_in_line,
+    why_it_ends,
     why_it_waits,
+    worst,
 )
 from muster.lifecycle.status import Reason
 
@@ -41,14 +48,15 @@ def test_lists_of_nodes(nodes: str, names: list[str]) -> None:
 
 def test_lines_of_squeue() -> None:
     text = (
-        "12|12+0|muster-r1.0|RUNNING|2026-01-02T03:04:05|n[1-2]|None\n"
-        "13|12+1|muster-r1.0|PENDING|N/A||Nodes required for job are DOWN, DRAINED|x\n"
+        "12|12+0|muster-r1.0|RUNNING|2026-01-02T03:04:05|2026-01-02T04:00:00|gpu|7|1000|n[1-2]|"
+        "None\n13|12+1|muster-r1.0|PENDING|N/A|N/A|gpu|7|1000||Nodes required for job are DOWN, "
+        "DRAINED|x\n"
         "nonsense\n"
     )
     first, second = parse_jobs(text)
-    assert first == Job(
-        12, 12, "muster-r1.0", "RUNNING", "2026-01-02T03:04:05", ("n1", "n2"), "None"
-    )
+    end = datetime.fromisoformat("2026-01-02T04:00:00").timestamp()
+    started = ("RUNNING", "2026-01-02T03:04:05", ("n1", "n2"), "None", end, "gpu", 7, "1000")
+    assert first == Job(12, 12, "muster-r1.0", *started)
     assert (second.id, second.leader, second.waits, second.start) == (13, 12, True, "")
     assert second.reason == "Nodes required for job are DOWN, DRAINED|x"
 
@@ -105,12 +113,50 @@ def test_what_has_not_changed_is_told_once(reason: str, start: str, news: bool) 
     assert is_news(None, told) and is_news(job(reason="Resources"), told)
 
 
+def test_how_many_jobs_come_before() -> None:
+    lines = (
+        "7|7|a|PENDING|N/A|N/A|gpu|50|1000||Priority",
+        "8|8+0|b|PENDING|N/A|N/A|gpu|60|2000||Resources",
+        "9|8+1|b|PENDING|N/A|N/A|gpu|60|2000||Resources",
+        "5|5|c|PENDING|N/A|N/A|gpu|50|2000||Priority",
+        "6|6|d|PENDING|N/A|N/A|gpu|70|2000||Dependency",
+        "4|4|e|PENDING|N/A|N/A|gpu|0|2000||JobHeldUser",
+        "3|3|f|PENDING|N/A|N/A|cpu|90|2000||Priority",
+        "2|2|g|RUNNING|N/A|N/A|gpu|90|2000|n1|None",
+        "10|10|h|PENDING|N/A|N/A|gpu|50|2000||Priority",
+    )
+    every = parse_jobs("\n".join(lines))
+    (own,) = with_positions(every[:1], every)
+    assert place_in_line(own) == ", 2 jobs of partition gpu before it"
+    assert with_positions(every[:1], every[:1])[0].ahead is None  # others may be hidden
+    assert is_news(every[0], own) and is_news(own, replace(own, ahead=1))
+    assert not is_news(own, own)
+    assert not is_news(replace(own, ahead=200), replace(own, ahead=190))
+
+
+def test_details_of_jobs() -> None:
+    line = (
+        "JobId=7 JobName=muster-r1.0 UserId=ana(1000) JobState=COMPLETED Reason=None "
+        "Dependency=(null) StartTime=2026-01-02T03:04:05 EndTime=2026-01-02T03:05:05 "
+        "PreemptTime={} NodeList=n[1-2] "
+    )
+    lost, other = parse_details("\n".join(map(line.format, ("2026-01-02T03:05:00", "None"))))
+    assert how_it_ended(7, lost) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
+    assert how_it_ended(7, other) == (Reason.NODE_LOST, "Slurm job 7 has ended")
+    assert worst([other, lost]) is lost and worst([]) is None
+    assert why_it_ends(7, [other]) is None
+    assert why_it_ends(7, [other, lost]) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
+    late = replace(other, state="COMPLETING", reason="TimeLimit")
+    assert why_it_ends(7, [late]) == (Reason.DEADLINE, "Slurm job 7 reached its time limit")
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "said"),
     [
         ("TIMEOUT", Reason.DEADLINE, "Slurm job 7 reached its time limit"),
         ("OUT_OF_MEMORY", Reason.OUT_OF_MEMORY, "Slurm job 7 exceeded its memory"),
-        ("PREEMPTED", Reason.NODE_LOST, "Slurm job 7 was preempted"),
+        ("PREEMPTED", Reason.PREEMPTED, "Slurm job 7 was preempted"),
+        ("CANCELLED", Reason.CANCELED, "Slurm job 7 was canceled in Slurm"),
         ("NODE_FAIL", Reason.NODE_LOST, "Slurm job 7 lost a node"),
         ("SOMETHING_NEW", Reason.NODE_LOST, "Slurm job 7 is SOMETHING_NEW"),
         (None, Reason.NODE_LOST, "Slurm does not know job 7 any more"),

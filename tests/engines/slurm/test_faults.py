@@ -23,15 +23,22 @@ from muster.engines.slurm.script import Component, batch_script
 from muster.storage.home import RunDir
 from support.command import muster
 from support.faults import until
-from support.slurm_cluster import SlurmCluster, needs_slurm, require_slurm, use_cluster
+from support.slurm_cluster import FAST, SlurmCluster, needs_slurm, require_slurm, use_cluster
 
 pytestmark = needs_slurm
+#: Jobs of the partition `low` are preempted by those of `high`, and get time to end.
+PREEMPTION = """\
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=low Nodes=ALL PriorityTier=1 GraceTime=20 State=UP
+PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF State=UP"""
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[SlurmCluster]:
     require_slurm()
-    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="slurm-")), nodes=4)
+    settings = f"{FAST}\n{PREEMPTION}"
+    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="slurm-")), nodes=4, settings=settings)
     yield cluster
     cluster.stop()
 
@@ -56,9 +63,11 @@ def cluster(
 class Counting:
     """A run whose nodes count until it is told to end."""
 
-    def __init__(self, home: Path, *words: str, nodes: int = 2) -> None:
+    def __init__(self, home: Path, *words: str, nodes: int = 2, script: str = "") -> None:
         self.flag = home / "flag"
-        script = f"n=0; until [ -e {self.flag} ]; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+        script = script or (
+            f"n=0; until [ -e {self.flag} ]; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+        )
         options = ("--engine", "slurm", "--nodes", str(nodes), *words)
         done = muster("run", "--detach", *options, "--", "sh", "-c", script, code=0)
         self.name = done.stderr.split()[0]
@@ -158,17 +167,35 @@ def test_a_job_that_is_canceled_in_slurm(cluster: SlurmCluster, own_home: Path) 
     run.until_lines()
     cluster.run("scancel", run.job(cluster))
     cause = run.until_state("FAILED")["cause"]
-    assert (cause["reason"], "canceled" in cause["message"]) == ("node_lost", True)
+    assert cause["reason"] == "canceled" and "was canceled in Slurm" in cause["message"]
 
 
-def test_a_restart_after_a_lost_job(cluster: SlurmCluster, own_home: Path) -> None:
+def test_a_job_that_was_canceled_does_not_come_back(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home, "--set", "failure.max_restarts=2")
     run.until_lines()
+    cluster.run("scancel", "--signal=KILL", run.job(cluster))
+    status = run.until_state("FAILED")
+    assert (status["cause"]["reason"], status["attempt"]) == ("canceled", 0)
+
+
+#: Counts until it is told to end, and does so with exit code 0, as if it had saved its work.
+COUNT = "while :; do n=$((n + 1)); echo line $n; sleep 0.1; done"
+POLITE = f"trap 'echo told; exit 0' TERM; {COUNT}"
+
+
+def test_a_run_that_was_preempted_gets_another_job(cluster: SlurmCluster, own_home: Path) -> None:
+    run = Counting(own_home, "--set", "slurm.partition=low", script=POLITE)
+    run.until_lines()
     first = run.job(cluster)
-    cluster.run("scancel", "--signal=KILL", first)
+    script = own_home / "other.sh"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    words = ("--parsable", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null")
+    other = cluster.run("sbatch", *words, str(script)).strip()
+    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.2)
+    cluster.run("scancel", other)
     run.until_lines(attempt=1)
     assert run.job(cluster) != first
-    assert run.end()["state"] == "SUCCEEDED"
+    muster("cancel", run.name)
 
 
 def test_a_node_that_is_down_is_replaced_by_a_spare_one(
@@ -271,7 +298,25 @@ def test_a_second_job_of_a_run_ends_at_once(cluster: SlurmCluster, own_home: Pat
 def test_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home, "--set", "slurm.time=1")
     cause = run.until_state("FAILED")["cause"]
-    assert (cause["reason"], "out of time" in cause["message"]) == ("node_lost", True)
+    assert cause["reason"] == "deadline" and "reached its time limit" in cause["message"]
+
+
+@pytest.mark.slow
+def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path) -> None:
+    save = "trap 'echo saved; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=20s", "failure.max_restarts=1")
+    words = [word for option in options for word in ("--set", option)]
+    run = Counting(own_home, *words, script=f"{save}{COUNT}")
+    run.until_lines()
+    first = run.job(cluster)
+    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.5)
+    cause = run.status()["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+    for rank in range(2):
+        assert "saved" in (run.folder / f"logs/0/workers-{rank}.out").read_text()
+    run.until_lines(attempt=1)
+    assert run.job(cluster) != first
+    muster("cancel", run.name)
 
 
 def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 
 from muster.engines.remote.contact import Arrivals
 from muster.engines.slurm.client import Job
-from muster.engines.slurm.hosts import SlurmHosts, _Slot
+from muster.engines.slurm.hosts import SlurmHosts
+from muster.engines.slurm.jobs import Jobs
+from muster.engines.slurm.nodes import Nodes, Slot
 from muster.engines.slurm.record import Allocation, Record
+from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
 
 
@@ -34,14 +37,17 @@ def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
     made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
     made.now = 100.0
-    made._loop = SimpleNamespace(now=lambda: made.now)
-    made._owner, made._closed, made._over, made._components = Owner(), False, False, {}
-    made._watcher = SimpleNamespace(forget=lambda *_: None)
-    made._folder, made._file, made._next = tmp_path, tmp_path / "record", 1
-    made._told, made._waiting, made._looked = {}, {}, set()
-    made._record, made._is_unwritten = Record(str(tmp_path)), False
-    made._allocations = {0: Allocation(0, (0, 1), 7)}
-    made._slots = {slot: _Slot(0, Arrivals()) for slot in (0, 1)}
+    made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
+    loop: Any = SimpleNamespace(now=lambda: made.now)
+    made._jobs = jobs = Jobs.__new__(Jobs)
+    jobs._watcher = SimpleNamespace(forget=lambda *_: None)  # type: ignore[assignment]
+    jobs._file, jobs._next, jobs._components = tmp_path / "record", 1, {}
+    jobs._record, jobs._is_unwritten, jobs._closed = Record(str(tmp_path)), False, False
+    jobs._allocations = {0: Allocation(0, (0, 1), 7)}
+    jobs._dropped = made._dropped
+    made._limits = limits = TimeLimits(loop, None, print, print)
+    made._nodes = Nodes(loop, made._owner, jobs, SimpleNamespace(), limits)  # type: ignore[arg-type]
+    made._nodes._slots = {slot: Slot(0, Arrivals()) for slot in (0, 1)}
     return made
 
 
@@ -54,21 +60,48 @@ def test_nodes_with_contact_are_not_gone(hosts: Any) -> None:
 
 
 def test_nodes_without_contact_are_gone_after_a_while(hosts: Any) -> None:
-    hosts._slots[1].lost_at = 99.0
+    hosts._nodes._slots[1].lost_at = 99.0
     hosts._seen(0, [])
     assert hosts._owner.told == []
     hosts.now = 110.0
     hosts._seen(0, [])
     assert hosts._owner.told == [(1, UNKNOWN)]
-    assert hosts._allocations[0].slots == (0,)
+    assert hosts._jobs._allocations[0].slots == (0,)
 
 
 def test_a_job_without_any_contact_is_gone(hosts: Any) -> None:
-    for slot in hosts._slots.values():
+    for slot in hosts._nodes._slots.values():
         slot.lost_at = 80.0
     hosts._seen(0, [])
     assert hosts._owner.told == [(0, UNKNOWN), (1, UNKNOWN)]
-    assert hosts._allocations == {}
+    assert hosts._jobs._allocations == {}
+
+
+def test_a_node_on_which_nothing_can_be_started(hosts: Any) -> None:
+    jobs, codes, canceled = hosts._jobs, [75, 1, 1, 1], list[int]()
+    hosts._nodes._folder.node_script = "node.sh"
+    jobs.start_server = lambda *args: args[-1](codes.pop(0))
+    jobs.cancel = lambda one: canceled.append(one.number)
+    jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"})}
+    running = [Job(7, 7, "muster-r1.0", "RUNNING", "", ("n1", "n2"), "None")]
+    slot = hosts._nodes._slots[1]
+    slot.lost_at = 100.0
+    hosts.now = 106.0
+    hosts._seen(0, running)
+    hosts.now = 500.0
+    hosts._seen(0, running)
+    assert (len(codes), canceled) == (3, [])  # a server runs there, and may dial again
+    slot.lost_at, slot.restarted_at = 500.0, None
+    for hosts.now in (506.0, 530.0, 540.0, 799.0):
+        hosts._seen(0, running)
+    assert (codes, canceled) == ([], [])
+    hosts.now = 801.0
+    for _ in range(2):
+        hosts._seen(0, running)
+    assert canceled == [0]
+    hosts._ended(jobs._allocations[0], [Job(7, 7, "muster-r1.0", "CANCELLED", "", (), "None")])
+    text = "nothing could be started on node n2 for 300 s, so Slurm job 7 was canceled"
+    assert hosts._owner.told == [(0, text), (1, text)]
 
 
 def waiting(reason: str, start: str = "", number: int = 7) -> Job:
@@ -76,7 +109,7 @@ def waiting(reason: str, start: str = "", number: int = 7) -> Job:
 
 
 def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
-    hosts._slots = {0: _Slot(0), 1: _Slot(0, Arrivals())}
+    hosts._nodes._slots = {0: Slot(0), 1: Slot(0, Arrivals())}
     hosts._seen(0, [waiting("None")])
     assert hosts._owner.told == []  # most start soon
     hosts._seen(0, [waiting("None")])
@@ -96,10 +129,10 @@ def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> Non
     """Slurm may have given the id to a job of others."""
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
     (tmp_path / "scancel").chmod(0o755)
-    hosts._plan = SimpleNamespace(run_id="r1")
-    hosts._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    hosts._steps = []
-    hosts._cancel(hosts._allocations[0])
-    (step,) = hosts._steps
+    hosts._jobs._plan = SimpleNamespace(run_id="r1")
+    hosts._jobs._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    hosts._jobs._commands = []
+    hosts._jobs.cancel(hosts._jobs._allocations[0])
+    (step,) = hosts._jobs._commands
     assert step.wait(timeout=60) == 0
     assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"

@@ -141,18 +141,6 @@ def test_secrets_are_not_in_what_slurm_keeps(
     muster("cancel", "quiet-1", code=0)
 
 
-@pytest.mark.slow
-def test_an_example(cluster: SlurmCluster, tmp_path: Path) -> None:
-    example = tmp_path / "digits"
-    shutil.copytree(ROOT / "examples" / "pytorch-digits", example)
-    outputs = []
-    for engine in ("local", "slurm"):
-        shutil.rmtree(example / "checkpoints", ignore_errors=True)
-        output = output_of("run", "--engine", engine, str(example / "job.yaml"))
-        outputs.append([line for line in output.splitlines() if "test accuracy" in line])
-    assert outputs[0] and outputs[0] == outputs[1]
-
-
 def test_what_is_shown_is_what_is_submitted(cluster: SlurmCluster, own_home: Path) -> None:
     options = ("--engine", "slurm", "--nodes", "2", "--set", "slurm.extra=[--hold]")
     shown = output_of("explain", "--name", "held", *options, "--", "true").partition(

@@ -33,7 +33,9 @@ def watcher(loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     script = tmp_path / "squeue"
     script.write_text(SQUEUE.format(folder=tmp_path))
     script.chmod(0o755)
-    (tmp_path / "jobs").write_text("1|1|a|PENDING|N/A||Resources\n2|2|b|RUNNING|N/A|n1|None\n")
+    (tmp_path / "jobs").write_text(
+        "1|1|a|PENDING|N/A|N/A|main|5|0||Resources\n2|2|b|RUNNING|N/A|N/A|main|5|0|n1|None\n"
+    )
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     return Watcher(loop, os.environ)
 
@@ -99,3 +101,18 @@ def test_a_job_of_another_name_is_not_known(watcher: Watcher, loop: EventLoop) -
     run_until(loop, lambda: own and other)
     assert not isinstance(own[0], CannotRun) and [job.id for job in own[0]] == [1]
     assert other[0] == []
+
+
+def test_the_place_in_the_queue_is_looked_up_for_jobs_that_wait(
+    watcher: Watcher, loop: EventLoop, tmp_path: Path
+) -> None:
+    with (tmp_path / "jobs").open("a") as file:
+        file.write("3|3|other|PENDING|N/A|N/A|main|9|1000||Priority\n")
+    owner, seen = watch(watcher, loop, 1)
+    run_until(loop, lambda: seen)
+    watcher.look_soon(owner, 1)
+    run_until(loop, lambda: len(seen) > 1)
+    assert not isinstance(seen[0], CannotRun) and not isinstance(seen[1], CannotRun)
+    assert [job.ahead for job in (*seen[0], *seen[1])] == [None, 1]
+    first, second = (tmp_path / "calls").read_text().splitlines()[:2]
+    assert "--jobs=1" in first and "--jobs" not in second

@@ -145,7 +145,7 @@ def test_all_problems_in_a_folder_are_reported(tmp_path: Path) -> None:
             f"{tmp_path.parent}/{tmp_path.name}/", ""
         ),
         "c.yaml:13: spec.replicatedJobs[0].template.spec.template.spec.containers[0].command: is "
-        "missing: Muster does not know the image's own command (write the program to run)",
+        "missing, and there is no image with a program of its own (write the program to run)",
         "c.yaml:14: spec.replicatedJobs[0].template.spec.template.spec.containers[0].comand: "
         'Muster does not read this field (did you mean "command"?)',
     ]

@@ -7,10 +7,12 @@ since 20.10, and Podman's service since 3.0 (Docker Engine API).
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
@@ -118,12 +120,13 @@ class Daemon(Struct, frozen=True):
         query: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        content: IO[bytes] | None = None,
     ) -> Stream:
-        """An answer that is lines of JSON. timeout: seconds between two lines; None: any. Raises
-        CannotReach, Refused."""
+        """An answer that is lines of JSON. timeout: seconds between two lines; None: any. content:
+        a file that is sent. Raises CannotReach, Refused."""
         connection = _Connection(self.path, timeout)
         try:
-            return Stream(connection, _ask(connection, method, words, query, None, headers))
+            return Stream(connection, _ask(connection, method, words, query, content, headers))
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise CannotReach(_why(error)) from None
@@ -194,8 +197,11 @@ def _ask(
     if query:
         path += "?" + urlencode({name: _in_query(value) for name, value in query.items()})
     sent = dict(headers or {})
-    data = None
-    if body is not None:
+    data: Any = None
+    if isinstance(body, io.IOBase):
+        data = body
+        sent["Content-Length"] = str(os.fstat(body.fileno()).st_size)
+    elif body is not None:
         data = json.dumps(body).encode()
         sent |= _JSON
     connection.request(method, path, data, sent)

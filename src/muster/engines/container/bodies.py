@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from muster.engines.container.gpus import Way, gpus_of, host_config
 from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.python import PYTHON, RUN_PYTHON
 from muster.engines.container.record import Image
 from muster.engines.remote.resources import amounts_of
 from muster.engines.remote.server_settings import server_settings
@@ -21,6 +23,8 @@ from muster.storage.home import Home
 from muster.storage.mount_sources import named_source, nfs_export
 
 RUN, SLOT = "muster.run", "muster.slot"
+#: What names of images begin with that were built here: no registry has them.
+BUILT = "localhost/muster/"
 #: Labels of the other containers of a slot: their name in the job, and the number of the
 #: incarnation for which one was made.
 NAME, INCARNATION = "muster.container", "muster.incarnation"
@@ -34,6 +38,8 @@ _NODE = "node"
 #: Where containers see that of their server.
 SERVER_FOLDER = f"{FOLDER}/{_NODE}"
 _NANO = 1_000_000_000
+#: Of Python: nothing of the environment, no packages, output at once, UTF-8 whatever the locale.
+_OPTIONS = ("-I", "-S", "-u", "-X", "utf8")
 
 
 class Machine(Struct, frozen=True):
@@ -41,8 +47,11 @@ class Machine(Struct, frozen=True):
 
     home: Home
     settings: ContainerSettings
-    #: The folder with the node program.
+    #: The folder with the node program, that with the Python which runs it, and how that is started
+    #: in a container.
     program: Path
+    python: Path
+    start: Sequence[str]
     cpus: int
     #: Bytes of memory.
     memory: int
@@ -53,6 +62,11 @@ class Machine(Struct, frozen=True):
     rootless: bool
     #: NFS export -> the directory with its files.
     exports: Mapping[str, str] = {}
+    #: Directories in which groups start and which this machine lacks: they are those of images.
+    absent: Collection[str] = ()
+    #: The numbers of its GPUs, and how the engine is asked for them.
+    gpus: Sequence[int] = ()
+    gpu_way: Way = "nvidia"
 
 
 def run_labels(run_id: str) -> dict[str, str]:
@@ -75,11 +89,18 @@ def image_of(group: GroupPlan, settings: ContainerSettings) -> str:
     return group.image or settings.image
 
 
+def python_of(group: GroupPlan, settings: ContainerSettings) -> str:
+    """The Python in the image of a group that runs `python` jobs: a path, or a name on PATH."""
+    return group.container.python or settings.python
+
+
 def images_of(plan: RunPlan, settings: ContainerSettings) -> dict[str, str]:
     """The images of a run, and when each is pulled (`ContainerSettings.pull`)."""
     found: dict[str, str] = {}
     for group in plan.groups:
-        found.setdefault(image_of(group, settings), group.container.pull or settings.pull)
+        name = image_of(group, settings)
+        pull = "never" if name.startswith(BUILT) else group.container.pull or settings.pull
+        found.setdefault(name, pull)
         for one in group.extra_containers:
             found.setdefault(one.image, one.container.pull or settings.pull)
     return found
@@ -114,18 +135,25 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
     """Of POST /containers/create."""
     node = plan.nodes[slot]
     group = plan.group_for(node)
-    settings = machine.settings
     container = group.container
     user, namespace = user_of(container.user or image.user, machine)
     limits = usable(group.resources, machine)
-    told = server_settings(plan, slot, amounts=limits._asdict(), contained=True)
+    # of another C library than the one that runs the server
+    preload = {"LD_PRELOAD": image.preload} if image.preload else {}
+    told = server_settings(
+        *(plan, slot),
+        amounts=limits._asdict(),
+        contained=True,
+        executable=RUN_PYTHON,
+        environ=preload,
+    )
     body: dict[str, Any] = {
         "Image": image.id,
         "User": user,
-        "Env": [f"{SETTINGS}={json.dumps(told)}"],
-        "Entrypoint": [container.python or settings.python, "-u", PROGRAM, "serve", SERVER_FOLDER],
+        "Env": [f"{SETTINGS}={json.dumps(told)}", *(f"{name}=" for name in preload)],
+        "Entrypoint": [*machine.start, *_OPTIONS, PROGRAM, "serve", SERVER_FOLDER],
         "Cmd": [],
-        "WorkingDir": "/",
+        "WorkingDir": _folder_of_image(plan, group, image, machine),
         "Labels": {**run_labels(plan.run_id), SLOT: str(slot)},
         # it is removed when its node has ended: there is nothing to wait for
         "StopTimeout": 1,
@@ -137,6 +165,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
             **security_of(container),
             "ExtraHosts": extra_hosts(plan),
             **limits_of(limits),
+            **host_config(machine.gpu_way, gpus_of(plan, slot, machine.gpus)),
         },
     }
     if namespace:
@@ -149,6 +178,14 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         endpoint = {"Aliases": [name for name in names if name]}
         body["NetworkingConfig"] = {"EndpointsConfig": {network_name(plan.run_id): endpoint}}
     return body
+
+
+def _folder_of_image(plan: RunPlan, group: GroupPlan, image: Image, machine: Machine) -> str:
+    """Where programs start, if that is in the image: the engine makes it unless it is there."""
+    if group.in_place is not None and group.in_place in machine.absent:
+        return group.in_place
+    starts_there = plan.artifact is None and group.working_dir is None
+    return (starts_there and image.working_dir) or "/"
 
 
 def ulimits_of(container: ContainerPlan) -> list[dict[str, Any]]:
@@ -249,9 +286,13 @@ def node_binds(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[s
     node: NodePlan = plan.nodes[slot]
     group = plan.group_for(node)
     folder = str(slot_folder(machine.home, plan.run_id, slot))
-    found = [_bind(str(machine.program), PROGRAM, read_only=True), _bind(folder, FOLDER)]
+    found = [
+        _bind(str(machine.program), PROGRAM, read_only=True),
+        _bind(str(machine.python), PYTHON, read_only=True),
+        _bind(folder, FOLDER),
+    ]
     found += profile_binds(machine)
-    if group.in_place is not None:
+    if group.in_place is not None and group.in_place not in machine.absent:
         found.append(_bind(group.in_place, group.in_place))
     writable = volumes.writable(group.mounts, plan, slot, machine)
     found += [_bind(source, target) for target, source in writable.items()]

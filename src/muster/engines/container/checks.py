@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from muster.engines.container import bodies, containers
 from muster.engines.container.profile import ContainerSettings
+from muster.engines.container.python import python_command
 from muster.engines.remote import plan_checks
+from muster.engines.reservations.demands import count_gpus, count_gpus_of, uses_gpus
 from muster.errors import Problem
 from muster.node import machine
 from muster.plan.model import MountPlan, RunPlan
@@ -27,9 +29,23 @@ def missing_mounts(engine: str, settings: ContainerSettings) -> list[Problem]:
     ]
 
 
-def problems(engine: str, plan: RunPlan, settings: ContainerSettings) -> list[Problem]:
-    """Why a plan cannot run in containers. engine: its name."""
+def problems(
+    engine: str, plan: RunPlan, settings: ContainerSettings, replicas: Mapping[str, int]
+) -> list[Problem]:
+    """Why a plan cannot run in containers. engine: its name. replicas: how many of each group."""
     found = missing_mounts(engine, settings)
+    if uses_gpus(plan):
+        available = len(machine.gpu_numbers())
+        needed = count_gpus_of(plan, replicas, available)
+        if needed > available:
+            text = f"all nodes together need {count_gpus(needed)}, this machine has"
+            hint = "leave gpus out to run on CPUs" if not available else "use fewer nodes or GPUs"
+            found.append(Problem("resources.gpus", f"{text} {available or 'none'}", hint))
+    try:
+        python_command()
+    except OSError as error:
+        text = f"engine {engine} cannot serve nodes with this Python: {error}"
+        found.append(Problem("engine", text, "run Muster with another one"))
     has = {"cpus": machine.count_cpus(), "memory": machine.count_memory()}
     for group in plan.groups:
         path = f"node_groups[{group.name}]"
@@ -51,6 +67,12 @@ def problems(engine: str, plan: RunPlan, settings: ContainerSettings) -> list[Pr
     return found
 
 
+def absent_folders(plan: RunPlan) -> list[str]:
+    """Directories in which groups start and which this machine lacks: they are those of images."""
+    folders = [group.in_place for group in plan.groups if group.in_place is not None]
+    return [folder for folder in folders if containers.is_missing(folder)]
+
+
 def notes(plan: RunPlan) -> list[str]:
     """See `Engine.notes`: of mounts that containers do not have at their paths."""
     groups = [
@@ -68,6 +90,13 @@ def explain(plan: RunPlan, settings: ContainerSettings) -> list[str]:
     found: Sequence[str] = [
         f"group {group.name}: each node is a container of {bodies.image_of(group, settings)}"
         for group in plan.groups
+    ]
+    found = [
+        *found,
+        *(
+            f"{folder} is that of the image: this machine has none"
+            for folder in absent_folders(plan)
+        ),
     ]
     if bodies.has_network(plan):
         return [*found, "the run has a network of its own, on which nodes find each other by name"]

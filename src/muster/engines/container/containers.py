@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
+from muster.engines.container.gpus import explained
 from muster.node import unix_sockets
 from muster.node.file_watch import Watcher
 from muster.node.files import remove_tree
@@ -188,10 +189,14 @@ def _create_once(daemon: Daemon, name: str, body: Mapping[str, Any], own: str) -
         except Refused as error:
             # Docker: 409; Podman 4: 500
             if error.status not in (409, 500) or number == _TRIES - 1:
-                raise CannotStart(f"its container cannot be created: {error}") from None
+                raise CannotStart(
+                    f"its container cannot be created: {explained(str(error))}"
+                ) from None
             found = _inspect(daemon, name)
             if found is None and "in use" not in str(error):
-                raise CannotStart(f"its container cannot be created: {error}") from None
+                raise CannotStart(
+                    f"its container cannot be created: {explained(str(error))}"
+                ) from None
             if found is not None and (found["Config"].get("Labels") or {}).get(_MADE) == own:
                 return str(found["Id"])
             if found is not None:
@@ -212,17 +217,8 @@ def _start_once(daemon: Daemon, made: str, body: Mapping[str, Any]) -> None:
     try:
         daemon.call("POST", ("containers", made, "start"), {})
     except Refused as error:
-        python = next(iter(body["Entrypoint"]), "")
-        text = str(error)
-        if bodies.NAME in body["Labels"]:
-            raise CannotStart(f"it cannot be started: {text}") from None
-        if "not found in $PATH" in text or f"{python}: no such file" in text:
-            text = (
-                f"its image has no {python}: nodes need Python 3.9 or newer in their image. If it "
-                "has another name or path there, give that as container.python"
-            )
-            raise CannotStart(text) from None
-        raise CannotStart(f"its container cannot be started: {text}") from None
+        which = "it" if bodies.NAME in body["Labels"] else "its container"
+        raise CannotStart(f"{which} cannot be started: {explained(str(error))}") from None
 
 
 def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
@@ -370,14 +366,14 @@ def remove_folder(folder: Path) -> None:
         remove_tree(str(folder))
 
 
-def keep_files(folders: Sequence[Path], target: Path) -> bool:
-    """Move what is in these folders to one that is made, before they are removed. Returns whether
-    there was anything. Raises OSError."""
-    found = [folder for folder in folders if folder.is_dir() and any(folder.iterdir())]
+def keep_files(folders: Sequence[Path], target: Path) -> set[str]:
+    """Move these folders to one that is made, before they are removed. Returns the names of those
+    in which there were files. Raises OSError."""
+    found = [folder for folder in folders if any(names for _, _, names in os.walk(folder))]
     for folder in found:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.rename(target / folder.name)
-    return bool(found)
+    return {folder.name for folder in found}
 
 
 def provide_source(path: Path) -> None:

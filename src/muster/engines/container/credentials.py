@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from muster.engines.container.profile import Registry
 from muster.node.files import read_regular
 
 #: How Docker's file calls Docker Hub, and its registry in names of images.
@@ -18,13 +19,40 @@ _HUB, _DOCKER_IO = "https://index.docker.io/v1/", "docker.io"
 _HELPER_TIMEOUT = 20.0
 
 
-def auth_header(image: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The header with the credentials for the registry of an image; empty if there are none."""
-    found = credentials(registry_of(image), environ)
+class NoPassword(Exception):  # noqa: N818
+    """The password of a profile's registry cannot be read. The text says why."""
+
+
+def auth_header(
+    image: str, environ: Mapping[str, str], registry: Registry | None = None
+) -> dict[str, str]:
+    """The header with the credentials for the registry of an image; empty if there are none.
+    registry: the profile's. Raises NoPassword."""
+    host = registry_of(image)
+    if registry is not None and registry.host == host:
+        found: tuple[str, str] | None = (registry.username, password_of(registry, environ))
+    else:
+        found = credentials(host, environ)
     if found is None:
         return {}
     text = json.dumps({"username": found[0], "password": found[1]}).encode()
     return {"X-Registry-Auth": base64.urlsafe_b64encode(text).decode()}
+
+
+def password_of(registry: Registry, environ: Mapping[str, str]) -> str:
+    """The password of a registry. Raises NoPassword."""
+    if registry.password_env:
+        if password := environ.get(registry.password_env):
+            return password
+        text = f"${registry.password_env}, the password of registry {registry.host}, is not set"
+        raise NoPassword(text)
+    path = os.path.expanduser(registry.password_file)
+    try:
+        return read_regular(Path(path)).decode().strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        text = f"{path}, with the password of registry {registry.host}, cannot be read: {why}"
+        raise NoPassword(text) from None
 
 
 def registry_of(image: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from muster.errors import EngineError, Problem
 if TYPE_CHECKING:
     from muster.engines.base import RunContext
     from muster.engines.container.bodies import Machine
+    from muster.engines.container.build import ImageSource
     from muster.engines.container.hosts import RunContainers
     from muster.engines.container.record import Record
     from muster.engines.findings import Finding
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True, extra_containers=True)
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, images=True, extra_containers=True)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -57,7 +58,7 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container.checks import problems
         from muster.engines.remote import plan_checks
 
-        found = problems(self.name, plan, self._settings)
+        found = problems(self.name, plan, self._settings, replicas)
         if problem := plan_checks.check_open_files(plan, replicas):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         return [*found, *plan_checks.problems(self.name, plan, own_names=True)]
@@ -88,7 +89,7 @@ class ContainerEngine(RemoteEngine):
         from muster.engines.container import bodies
         from muster.engines.container.record import Image
 
-        machine, found = self._machine(), dict[str, object]()
+        machine, found = self._machine(plan=plan), dict[str, object]()
         if bodies.has_network(plan):
             found["POST /networks/create"] = bodies.network_body(plan)
         for group in plan.groups:
@@ -120,6 +121,31 @@ class ContainerEngine(RemoteEngine):
 
         return check_images(plan, self._settings, os.environ)
 
+    def image_source(self, folder: Path) -> ImageSource:
+        """What the image of a folder is built from. Raises InvalidInput."""
+        from muster.engines.container.build import read_source
+
+        settings = self._settings
+        return read_source(folder, self._home.root, settings.image, settings.python)
+
+    def build(
+        self, source: ImageSource, environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        """Build an image, unless it is there. environ: the submitter's. say: gets lines on the
+        progress. Raises EngineError."""
+        from functools import partial
+
+        from muster.engines.container.api import Daemon
+        from muster.engines.container.build import build
+        from muster.engines.container.credentials import NoPassword, auth_header
+
+        try:
+            daemon = Daemon(find_socket(self._settings.socket, environ))
+            login = partial(auth_header, environ=environ, registry=self._settings.registry)
+            build(daemon, source, login, say)
+        except (NoSocket, NoPassword) as error:
+            raise EngineError(str(error)) from None
+
     def clean_up(self, run_id: str) -> None:
         """See `Engine.clean_up`."""
         from muster.engines.container.api import Daemon
@@ -133,6 +159,10 @@ class ContainerEngine(RemoteEngine):
             raise EngineError(f"its containers could not be removed: {error}") from None
         end_containers(Daemon(socket), run_id, folder)
 
+    def left_behind(self, run_id: str) -> bool:
+        """See `Engine.left_behind`."""
+        return self._home.run_dir(run_id).containers.exists()
+
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> RunContainers:
         """See `RemoteEngine.make_hosts`."""
         from muster.engines.container.api import Daemon
@@ -144,12 +174,13 @@ class ContainerEngine(RemoteEngine):
             if record is None:
                 socket = find_socket(self._settings.socket, context.environ)
                 rootless = is_rootless(socket)
-            else:  # its nodes go on, whether the engine answers now or later
+            else:  # its nodes continue, whether the engine answers now or later
                 socket, rootless = record.socket, record.rootless
             machine = self._machine(rootless=rootless, plan=context.plan)
         except (NoSocket, OSError) as error:
             raise EngineError(str(error)) from None
-        return RunContainers(context, Daemon(socket), machine, loop, owner)
+        images = {} if record is None else record.images
+        return RunContainers(context, Daemon(socket), machine, loop, owner, images)
 
     def _record(self, run_id: str) -> Record | None:
         """Of a run whose containers an earlier session has made. Raises OSError."""
@@ -161,19 +192,26 @@ class ContainerEngine(RemoteEngine):
     def _machine(self, *, rootless: bool = False, plan: RunPlan | None = None) -> Machine:
         """rootless: see `Machine`. plan: whose NFS exports are to be found. Raises OSError."""
         from muster.engines.container.bodies import Machine
+        from muster.engines.container.checks import absent_folders
         from muster.engines.container.program import program_folder
-        from muster.node.machine import count_cpus, count_memory
+        from muster.engines.container.python import python_command, python_folder
+        from muster.node.machine import count_cpus, count_memory, gpu_numbers
 
         machine = Machine(
             home=self._home,
             settings=self._settings,
             program=program_folder(self._home),
+            python=python_folder(self._home),
+            start=python_command(),
             cpus=count_cpus(),
             memory=count_memory(),
+            gpus=gpu_numbers(),
             uid=os.getuid(),
             gid=os.getgid(),
             rootless=rootless,
         )
+        if plan is not None:
+            machine = replace(machine, absent=absent_folders(plan))
         exports = {
             mount.source
             for group in (plan.groups if plan else ())

@@ -7,10 +7,14 @@ from collections.abc import Iterator, Mapping
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.checks import missing_mounts
+from muster.engines.container.credentials import NoPassword, password_of
+from muster.engines.container.gpus import is_podman, way_of
 from muster.engines.container.images import look_up
 from muster.engines.container.profile import ContainerSettings
 from muster.engines.container.sockets import NoSocket, find_socket, is_rootless
 from muster.engines.findings import Finding
+from muster.engines.reservations.demands import count_gpus
+from muster.node.machine import gpu_numbers
 from muster.plan.model import RunPlan
 
 
@@ -21,6 +25,11 @@ def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) 
         Finding("mounts", False, problem.message, problem.hint)
         for problem in missing_mounts(name, settings)
     ]
+    if settings.registry is not None:
+        try:
+            password_of(settings.registry, environ)
+        except NoPassword as error:
+            missing.append(Finding("registry", False, str(error)))
     try:
         daemon = Daemon(find_socket(settings.socket, environ))
         return [*_about(daemon), _image(daemon, settings.image, settings.pull), *missing]
@@ -31,8 +40,7 @@ def examine(name: str, settings: ContainerSettings, environ: Mapping[str, str]) 
 def _about(daemon: Daemon) -> Iterator[Finding]:
     """Raises CannotReach, Refused, OSError."""
     version, info = daemon.get("version"), daemon.get("info")
-    names = [part.get("Name", "") for part in version.get("Components") or ()]
-    name = "Podman" if any("Podman" in one for one in names) else "Docker"
+    name = "Podman" if is_podman(version) else "Docker"
     who = "as this user" if is_rootless(daemon.path) else "as root"
     yield Finding("engine", True, f"{name} {version['Version']} at {daemon.path}, which runs {who}")
     limits = {"CPUs": info.get("CpuCfsQuota"), "memory": info.get("MemoryLimit")}
@@ -43,6 +51,14 @@ def _about(daemon: Daemon) -> Iterator[Finding]:
         yield Finding("limits", False, text, "leave these `resources` out of jobs")
     else:
         yield Finding("limits", True, f"CPUs and memory of nodes ({cgroups})")
+    if numbers := gpu_numbers():
+        count, way = count_gpus(len(numbers)), way_of(version, info)
+        if way:
+            how = {"nvidia": "by NVIDIA's runtime"}.get(way, "as devices nvidia.com/gpu=NUMBER")
+            yield Finding("gpus", True, f"{count}, which nodes get {how}")
+        else:
+            hint = "install the NVIDIA Container Toolkit, and restart the engine"
+            yield Finding("gpus", False, f"{count}, which the engine cannot give to nodes", hint)
 
 
 def check_images(
@@ -62,6 +78,8 @@ def _image(daemon: Daemon, name: str, pull: str) -> Finding:
     found = look_up(daemon, name)
     if found is not None:
         return Finding("image", True, f"{name} is on this machine ({found['Id'][:19]})")
+    if name.startswith(bodies.BUILT):
+        return Finding("image", True, f"{name} is not on this machine: it will be built")
     if pull == "never":
         return Finding("image", False, f"{name} is not on this machine", f"pull it: {name}")
     return Finding("image", True, f"{name} is not on this machine: it will be pulled")

@@ -10,21 +10,26 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
+from muster.engines.container.credentials import auth_header
+from muster.engines.container.gpus import Way, way_of
 from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.pod_bodies import extra_name
 from muster.engines.container.pods import Pod
 from muster.engines.container.program import provide_program
+from muster.engines.container.python import provide_python
 from muster.engines.container.record import Image, Record, record_file
 from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
-from muster.engines.remote.code import RUN
-from muster.engines.remote.hosts import Host, HostsOwner, slots_in_use
+from muster.engines.remote.code import LOGS, RUN
+from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
+from muster.engines.reservations.demands import uses_gpus
 from muster.lifecycle.states import NodeState
 from muster.node import unix_sockets
 from muster.node.connection import Transport
@@ -40,8 +45,24 @@ class _Prepared(Struct, frozen=True):
     """What all containers of the run need is there."""
 
     images: Mapping[str, Image]
+    gpu_way: Way
     #: By slot.
     found: Mapping[int, containers.Found]
+
+
+class _NotPrepared(Struct, frozen=True):
+    """Why nothing can be made: a sentence."""
+
+    why: str
+    #: Whether it could not be made later either.
+    final: bool = False
+
+
+class _End(Struct, frozen=True):
+    """How a container has ended. why: a phrase. left: see `HostsOwner.gone`."""
+
+    why: str
+    left: Path | None = None
 
 
 class _Made(Struct, frozen=True):
@@ -49,12 +70,13 @@ class _Made(Struct, frozen=True):
 
     id: str
     why: str = ""
-    #: Whether one that an earlier session had made has ended.
-    has_ended: bool = False
+    #: Of one that an earlier session had made.
+    end: _End | None = None
 
 
 class RunContainers:
-    """See `engines.remote.hosts.Hosts`. machine: what containers are made from.
+    """See `engines.remote.hosts.Hosts`. machine: what containers are made from. images: those that
+    an earlier session has found, as in `Record`.
 
     Threads talk to the engine; what they return is taken in the loop's thread.
     """
@@ -66,6 +88,7 @@ class RunContainers:
         machine: Machine,
         loop: RunLoop,
         owner: HostsOwner,
+        images: Mapping[str, Image],
     ) -> None:
         self._context, self._plan = context, context.plan
         self._daemon, self._machine = daemon, machine
@@ -74,8 +97,9 @@ class RunContainers:
         #: Slots that an earlier session may have used, until they were looked for.
         self._in_use = set(slots_in_use(context))
         self._attaches = bool(context.alive) or context.turn > 1
-        self._prepared: _Prepared | str | None = None  # or why nothing can be made
+        self._prepared: _Prepared | _NotPrepared | None = None
         self._preparing = False
+        self._images = images
         self._waiting: set[int] = set()  # slots that wait for that
         self._told: tuple[list[int], str] | None = None  # slots that wait, and why, as it was said
         #: Slot -> the id of its container, which is placed; its name if the id is not known.
@@ -92,7 +116,6 @@ class RunContainers:
         self._leaves_some = False  # whether something could not be removed
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
-        self._images: Mapping[str, Image] = {}
         self._has_extra = any(group.extra_containers for group in context.plan.groups)
         self._pods: dict[int, Pod] = {}  # by slot, of those whose nodes have other containers
 
@@ -160,29 +183,29 @@ class RunContainers:
         # the name of a container that is being removed is still taken
         waiting = sorted(self._waiting - self._removing)
         self._waiting.difference_update(waiting)
-        if isinstance(self._prepared, str):
+        if isinstance(self._prepared, _NotPrepared):
             for slot in waiting:
-                self._owner.refused(slot, self._prepared)
+                self._owner.refused(slot, self._prepared.why, final=self._prepared.final)
             self._prepared = None  # it is tried again if a node is started again
             return
         for slot in waiting:
             self._make(slot, self._prepared)
 
-    def _prepare(self) -> _Prepared | str:
-        """In a thread. Returns why nothing can be made otherwise: a sentence."""
+    def _prepare(self) -> _Prepared | _NotPrepared:
+        """In a thread."""
         while True:
             try:
                 return self._prepare_once()
             except NoImage as error:
-                return str(error)
+                return _NotPrepared(str(error), error.final)
             except CannotReach as error:
                 text = f"the container engine at {self._daemon.path} cannot be reached: {error}"
                 if not self._attaches or not self._waiting or self._closed:
-                    return text
+                    return _NotPrepared(text)
                 self._loop.post(partial(self._wait_for_engine, text))
                 time.sleep(_PAUSE)
             except (Refused, OSError) as error:
-                return f"the container engine has refused: {error}"
+                return _NotPrepared(f"the container engine has refused: {error}")
 
     def _prepare_once(self) -> _Prepared:
         """Raises NoImage, CannotReach, Refused, OSError."""
@@ -190,15 +213,23 @@ class RunContainers:
         found = self._list() if self._attaches else {}
         record = read_record(record_file(self._run_dir), Record)
         if record is None:
+            way = self._gpu_way()
             images = self._find_images()
-            record = Record(self._daemon.path, self._machine.rootless, images)
+            record = Record(self._daemon.path, self._machine.rootless, images, way)
             self._run_dir.containers.mkdir(mode=0o700, exist_ok=True)
             write_record(record_file(self._run_dir), record)
         if bodies.has_network(plan):
             containers.create_network(self._daemon, bodies.network_body(plan))
         self._provide_sources()
         provide_program(self._context.home)
-        return _Prepared(record.images, found)
+        provide_python(self._context.home)
+        return _Prepared(record.images, record.gpu_way, found)
+
+    def _gpu_way(self) -> Way:
+        """Raises CannotReach, Refused."""
+        if not uses_gpus(self._plan):
+            return "nvidia"
+        return way_of(self._daemon.get("version"), self._daemon.get("info"))
 
     def _wait_for_engine(self, why: str) -> None:
         """The engine does not answer. Nodes of earlier sessions whose servers do need none."""
@@ -218,8 +249,9 @@ class RunContainers:
         """Raises NoImage, CannotReach, Refused."""
         settings, environ = self._machine.settings, self._context.environ
         wanted = bodies.images_of(self._plan, settings).items()
+        login = partial(auth_header, environ=environ, registry=settings.registry)
         return {
-            name: find_image(self._daemon, name, pull, environ, self._say) for name, pull in wanted
+            name: find_image(self._daemon, name, pull, login, self._say) for name, pull in wanted
         }
 
     def _say(self, why: str) -> None:
@@ -236,7 +268,7 @@ class RunContainers:
                     if source:
                         containers.provide_source(Path(source))
 
-    def _take_prepared(self, result: _Prepared | str) -> None:
+    def _take_prepared(self, result: _Prepared | _NotPrepared) -> None:
         self._preparing = False
         self._prepared = result
         if isinstance(result, _Prepared):
@@ -253,13 +285,13 @@ class RunContainers:
         found, was_in_use = self._found.pop(slot, None), slot in self._in_use
         self._in_use.discard(slot)
         if was_in_use and found is None and self._has_started(slot):
-            why = "its container was removed while nobody drove the run"
-            self._owner.gone(slot, f"{why}{self._keep_files(slot)}")
+            end = self._ended(slot, "its container was removed while nobody drove the run")
+            self._owner.gone(slot, end.why, left=end.left)
             return
         self._making.add(slot)
         group = self._plan.group_for(self._plan.nodes[slot])
         image = prepared.images[bodies.image_of(group, self._machine.settings)]
-        work = partial(self._create, slot, image)
+        work = partial(self._create, slot, image, prepared.gpu_way)
         if found is not None:
             work = partial(self._find, found, None if was_in_use else work)
         self._loop.in_thread(work, partial(self._take_made, slot))
@@ -277,11 +309,12 @@ class RunContainers:
             if not self._plan.group_of(ref.rank).is_array
         )
 
-    def _create(self, slot: int, image: Image) -> _Made:
+    def _create(self, slot: int, image: Image, gpu_way: Way) -> _Made:
         """In a thread."""
         plan, home = self._plan, self._context.home
         name = bodies.container_name(plan.run_id, slot)
-        body = bodies.container_body(plan, slot, image, self._machine)
+        machine = replace(self._machine, gpu_way=gpu_way)
+        body = bodies.container_body(plan, slot, image, machine)
         made = ""
         if why := bodies.why_root(plan.group_for(plan.nodes[slot]).container, body["User"]):
             return _Made("", why)
@@ -307,17 +340,16 @@ class RunContainers:
             why = ""
         if not why:
             return _Made(found.id)
-        if otherwise is None:
-            why += self._keep_files(found.slot)
+        end = self._ended(found.slot, why) if otherwise is None else None
         self._drop(found.slot, found.id)
-        return _Made("", why, has_ended=True) if otherwise is None else otherwise()
+        return _Made("", end=end) if otherwise is None else otherwise()
 
     def _take_made(self, slot: int, made: _Made) -> None:
         self._making.discard(slot)
         is_wanted = slot not in self._given_up
         self._given_up.discard(slot)
-        if made.has_ended:
-            self._owner.gone(slot, made.why)
+        if made.end is not None:
+            self._owner.gone(slot, made.end.why, left=made.end.left)
         elif made.why:
             if is_wanted:
                 self._owner.refused(slot, made.why)
@@ -342,8 +374,21 @@ class RunContainers:
             at_paths=volumes.at_paths(self._plan, slot, self._machine),
             files=bodies.FILES,
             companions=self._pods.get(slot),
+            image=self._host_image(slot),
+            python=bodies.python_of(
+                self._plan.group_for(self._plan.nodes[slot]), self._machine.settings
+            ),
         )
         self._owner.placed(slot, host)
+
+    def _host_image(self, slot: int) -> HostImage | None:
+        group = self._plan.group_for(self._plan.nodes[slot])
+        image = self._images.get(bodies.image_of(group, self._machine.settings))
+        if image is None:
+            return None
+        # Docker starts in / what has no directory
+        working_dir = image.working_dir or ("/" if self._plan.runs_image(group) else "")
+        return HostImage(image.entrypoint, image.command, working_dir)
 
     def _dial(self, slot: int) -> Transport:
         """Raises OSError."""
@@ -378,43 +423,43 @@ class RunContainers:
             return
         self._looking.add(slot)
         self._freeing()
-        self._loop.in_thread(
-            partial(self._why_ended, slot, made), partial(self._looked, slot, made)
-        )
+        self._loop.in_thread(partial(self._find_end, slot, made), partial(self._looked, slot, made))
 
-    def _why_ended(self, slot: int, made: str) -> str:
-        """In a thread. Returns why it has ended, and is removed; "" if it runs."""
+    def _find_end(self, slot: int, made: str) -> _End | None:
+        """In a thread. Returns how it has ended, and was removed; None if it runs."""
         try:
             why = containers.why_ended(self._daemon, made)
         except CannotReach:  # the watcher notices when it can be reached again
-            return ""
-        if why:
-            why += self._keep_files(slot)
-            self._drop(slot, made)
-        return why
+            return None
+        if not why:
+            return None
+        end = self._ended(slot, why)
+        self._drop(slot, made)
+        return end
 
-    def _keep_files(self, slot: int) -> str:
-        """In any thread: keep what a node has written whose server has not left: some of it may not
-        have been copied. Returns where it is, as the rest of a sentence; "": there is nothing."""
+    def _ended(self, slot: int, why: str) -> _End:
+        """In any thread: keep what a node has written whose server has not left, as some of it may
+        not have been copied. The text says where its outputs are."""
         node = bodies.server_folder(self._context.home, self._plan.run_id, slot)
         target = self._run_dir.path / "lost" / f"{slot}-{os.urandom(3).hex()}"
+        outputs = self._run_dir.outputs.name
         try:
-            kept = containers.keep_files(
-                [node / "logs", node / RUN / self._run_dir.outputs.name], target
-            )
+            kept = containers.keep_files([node / LOGS, node / RUN / outputs], target)
         except OSError as error:
-            return f"; its files could not be kept: {error}"
-        return f"; its logs and outputs, as it left them, are in {target}" if kept else ""
+            return _End(f"{why}; its files could not be kept: {error}")
+        if outputs in kept:
+            why += f"; its outputs, as it left them, are in {target / outputs}"
+        return _End(why, target if LOGS in kept else None)
 
-    def _looked(self, slot: int, made: str, why: str) -> None:
+    def _looked(self, slot: int, made: str, end: _End | None) -> None:
         self._looking.discard(slot)
         self._freeing()
-        if not why or self._made.get(slot) != made:
+        if end is None or self._made.get(slot) != made:
             return
-        is_leaving = slot in self._leaving
+        why = "its server does not run any more" if slot in self._leaving else end.why
         del self._made[slot]
         self._forget(slot)
-        self._owner.gone(slot, "its server does not run any more" if is_leaving else why)
+        self._owner.gone(slot, why, left=end.left)
         self._freeing()
 
     def _forget(self, slot: int) -> None:

@@ -3,39 +3,69 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.engines.container.api import CannotReach, Daemon, Refused
-from muster.engines.container.credentials import auth_header
+from muster.engines.container.credentials import NoPassword, registry_of
 from muster.engines.container.record import Image
 
 #: Seconds without a sign of a registry.
 _PULL_TIMEOUT = 300.0
 #: How the engine's Go calls this machine's processor.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+#: What engines say when a registry wants a login, or has refused for another reason that lasts.
+_LOGIN = re.compile(r"unauthorized|authentication required|denied|forbidden|\b40[13]\b", re.I)
+_FINAL = re.compile(
+    rf"{_LOGIN.pattern}|unknown|not found|does not exist|no matching manifest|\b404\b"
+    r"|no image found in|invalid reference|short-name|unsupported",
+    re.I,
+)
+#: What they say when the registry could not be reached, or is busy.
+_PASSING = re.compile(
+    r"dial tcp|no such host|connection refused|time-?out|reset by peer|\bEOF\b|i/o"
+    r"|toomanyrequests|\b(?:429|50\d)\b",
+    re.I,
+)
+
+
+#: The name of an image -> the header with the credentials for its registry. Raises NoPassword.
+Login = Callable[[str], Mapping[str, str]]
 
 
 class NoImage(Exception):  # noqa: N818
     """The text is a sentence for people."""
 
+    def __init__(self, text: str, *, final: bool) -> None:
+        super().__init__(text)
+        #: Whether it is not there later either.
+        self.final = final
+
 
 def find_image(
-    daemon: Daemon, name: str, pull: str, environ: Mapping[str, str], say: Callable[[str], None]
+    daemon: Daemon,
+    name: str,
+    pull: str,
+    login: Login,
+    say: Callable[[str], None],
 ) -> Image:
-    """The image with a name, which is pulled if that is the policy (`ContainerSettings.pull`). say:
-    gets a phrase about what is waited for. Raises NoImage, CannotReach."""
+    """The image with a name, which is pulled if that is the policy (`ContainerSettings.pull`).
+    login: makes the header for its registry, see `credentials.auth_header`. say: gets a phrase
+    about what is waited for. Raises NoImage, CannotReach."""
     found = None if pull == "always" else look_up(daemon, name)
     if found is None:
         if pull == "never":
-            raise NoImage(f"image {name} is not on this machine, and pull is `never`")
-        _pull(daemon, name, environ, say)
+            text = f"image {name} is not on this machine, and pull is `never`"
+            raise NoImage(text, final=True)
+        _pull(daemon, name, login, say)
         found = look_up(daemon, name)
         if found is None:
-            raise NoImage(f"image {name} was pulled, but is not on this machine")
+            raise NoImage(f"image {name} was pulled, but is not on this machine", final=True)
     own = _ARCHITECTURES.get(platform.machine(), platform.machine())
     if (made_for := found.get("Architecture") or own) != own:
-        raise NoImage(f"image {name} is for {made_for}, and this machine is {own}")
+        text = f"image {name} is for {made_for}, and this machine is {own}"
+        raise NoImage(text, final=True)
     return _image(found)
 
 
@@ -53,6 +83,7 @@ def look_up(daemon: Daemon, name: str) -> Mapping[str, Any] | None:
 
 def _image(found: Mapping[str, Any]) -> Image:
     config = found.get("Config") or {}
+    env = dict(one.partition("=")[::2] for one in config.get("Env") or ())
     return Image(
         str(found["Id"]),
         next(iter(found.get("RepoDigests") or ()), ""),
@@ -60,28 +91,30 @@ def _image(found: Mapping[str, Any]) -> Image:
         tuple(config.get("Entrypoint") or ()),
         tuple(config.get("Cmd") or ()),
         str(config.get("WorkingDir") or ""),
+        env.get("LD_PRELOAD", ""),
     )
 
 
-def _pull(
-    daemon: Daemon, name: str, environ: Mapping[str, str], say: Callable[[str], None]
-) -> None:
+def _pull(daemon: Daemon, name: str, login: Login, say: Callable[[str], None]) -> None:
     """Raises NoImage, CannotReach."""
     say(f"pulling {name}")
     query = {"fromImage": name}
     if ":" not in name.rpartition("/")[2] and "@" not in name:
         query["tag"] = "latest"  # without a tag, Docker pulls all of them
-    headers = auth_header(name, environ)
+    try:
+        headers = login(name)
+    except NoPassword as error:
+        raise NoImage(f"image {name} cannot be pulled: {error}", final=True) from None
     try:
         stream = daemon.stream("POST", ("images", "create"), query, headers, _PULL_TIMEOUT)
     except Refused as error:
-        raise NoImage(f"image {name} cannot be pulled: {error}") from None
+        raise _not_pulled(name, str(error)) from None
     layers: dict[str, tuple[int, int]] = {}
     told = -1
     try:
         for line in stream:
             if why := line.get("error") or (line.get("errorDetail") or {}).get("message"):
-                raise NoImage(f"image {name} cannot be pulled: {why}")
+                raise _not_pulled(name, str(why))
             done = line.get("progressDetail") or {}
             if done.get("total"):
                 layers[str(line.get("id"))] = int(done.get("current", 0)), int(done["total"])
@@ -94,6 +127,16 @@ def _pull(
                     told = percent // 10
                     say(f"pulling {name}, {percent} %")
     except CannotReach as error:
-        raise NoImage(f"image {name} cannot be pulled: {error}") from None
+        raise _not_pulled(name, str(error)) from None
     finally:
         stream.close()
+
+
+def _not_pulled(name: str, why: str) -> NoImage:
+    """why: the engine's words, which are those of the registry, or about the way there."""
+    final = bool(_FINAL.search(why)) and not _PASSING.search(why)
+    hint = ""
+    if final and _LOGIN.search(why):
+        hint = f" (log in to {registry_of(name)} with `docker login` or `podman login`, or set"
+        hint += " `registry` in the engine's profile)"
+    return NoImage(f"image {name} cannot be pulled: {why}{hint}", final=final)

@@ -28,6 +28,16 @@ class HostMount(Struct, frozen=True):
     read_only: bool = False
 
 
+class Registry(Struct, frozen=True):
+    """A login to a registry. The password is elsewhere: in a variable of the submitter's
+    environment, or in a file."""
+
+    host: str
+    username: str
+    password_env: str = ""
+    password_file: str = ""
+
+
 class ContainerSettings(Struct, frozen=True):
     """What an engine `container` is made of."""
 
@@ -35,15 +45,17 @@ class ContainerSettings(Struct, frozen=True):
     socket: str = ""
     #: Of nodes whose group names none.
     image: str = DEFAULT_IMAGE
-    #: The interpreter in images that serves nodes and runs `python` jobs: a path, or a name on
-    #: PATH.
+    #: The interpreter in images that runs `python` jobs: a path, or a name on PATH.
     python: str = "python3"
     #: When images are pulled: `missing`, `always` (at the start of each run) or `never`.
     pull: str = "missing"
     mounts: tuple[HostMount, ...] = ()
+    #: None: only the files of Docker and Podman have logins.
+    registry: Registry | None = None
 
 
-_KEYS = ("socket", "image", "python", "pull", "mounts")
+_KEYS = ("socket", "image", "python", "pull", "mounts", "registry")
+_REGISTRY = ("host", "username", "password_env", "password_file")
 
 
 def read_settings(table: Mapping[str, Any]) -> ContainerSettings:
@@ -54,6 +66,8 @@ def read_settings(table: Mapping[str, Any]) -> ContainerSettings:
         raise InvalidInput(*problems)
     given = {key: table[key] for key in _KEYS if key in table}
     given["mounts"] = tuple(read_mount(text) for text in table.get("mounts", ()))
+    if "registry" in given:
+        given["registry"] = Registry(**given["registry"])
     return ContainerSettings(**given)
 
 
@@ -85,6 +99,7 @@ def _problems(table: Mapping[str, Any]) -> Iterator[Problem]:
     pull = table.get("pull", "missing")
     if pull not in PULLS:
         yield Problem("pull", f"must be {', '.join(PULLS[:-1])} or {PULLS[-1]}, not {say(pull)}")
+    yield from _registry_problems(table.get("registry"))
     mounts = table.get("mounts", [])
     if not isinstance(mounts, list):
         yield Problem("mounts", "must be a list of directories", 'as in mounts = ["/data:ro"]')
@@ -97,6 +112,28 @@ def _problems(table: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 f"mounts[{number}]", f"must be SOURCE[:TARGET][:ro], not {say(text)}", hint
             )
+
+
+def _registry_problems(given: object) -> Iterator[Problem]:
+    if given is None:
+        return
+    example = 'as in {host = "ghcr.io", username = "ana", password_env = "GHCR_TOKEN"}'
+    if not isinstance(given, dict):
+        yield Problem("registry", "must be a table", example)
+        return
+    for key, value in given.items():
+        if key == "password":
+            hint = "name a variable in password_env, or a file in password_file"
+            yield Problem("registry.password", "passwords do not belong into profiles", hint)
+        elif key not in _REGISTRY:
+            yield Problem(f"registry.{key}", "unknown setting", f"there are {', '.join(_REGISTRY)}")
+        elif not isinstance(value, str) or not value.strip():
+            yield Problem(f"registry.{key}", f"must be a text, not {say(value)}", example)
+    missing = [key for key in ("host", "username") if key not in given]
+    if missing:
+        yield Problem("registry", f"has no {' and no '.join(missing)}", example)
+    if ("password_env" in given) == ("password_file" in given) and "password" not in given:
+        yield Problem("registry", "needs one of password_env and password_file", example)
 
 
 def _socket_problems(socket: object) -> Iterator[Problem]:

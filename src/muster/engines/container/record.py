@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from muster.engines.container.gpus import Way
 from muster.storage.home import RunDir
 
 
@@ -22,6 +23,8 @@ class Image(Struct, frozen=True):
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     working_dir: str = ""
+    #: LD_PRELOAD in its environment.
+    preload: str = ""
 
 
 class Record(Struct, frozen=True):
@@ -33,6 +36,8 @@ class Record(Struct, frozen=True):
     rootless: bool
     #: By the names that the job gives them.
     images: dict[str, Image]
+    #: How it is asked for GPUs.
+    gpu_way: Way = "nvidia"
 
 
 def record_file(folder: RunDir) -> Path:

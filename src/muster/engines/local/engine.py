@@ -195,6 +195,10 @@ class LocalEngine:
 
         remove_groups_of(run_id)
 
+    def left_behind(self, run_id: str) -> bool:
+        """See `Engine.left_behind`."""
+        return False
+
     def warm(self) -> None:
         """See `Engine.warm`."""
         import muster.engines.local.session
@@ -282,3 +286,9 @@ class LocalEngine:
         from muster.engines.local import entry  # few processes enter a node
 
         return entry.run(node, command, stdio)
+
+
+if TYPE_CHECKING:
+    from muster.engines.base import Engine
+
+    _checked: type[Engine] = LocalEngine

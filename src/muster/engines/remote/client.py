@@ -25,7 +25,7 @@ _GREETING_TIMEOUT = 30.0
 
 
 class Client:
-    """Makes the connection (see `remote.proxy`). The thread that has made it, or one that goes on
+    """Makes the connection (see `remote.proxy`). The thread that has made it, or one that continues
     in its place, runs the loop; the others only post to it. Raises EngineError if the supervisor
     does not answer.
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The part of a node server's folder that stands for the run's folder.
 RUN = "run"
+#: Its folder with the output of nodes: a folder for each attempt.
+LOGS = "logs"
 WORK = "work"
 #: What stands for paths on the host in a packed command. No path and no argument has a NUL.
 _PYTHON, _WORK, _NODE = "\0python", "\0work", "\0node"

@@ -147,7 +147,7 @@ class Contact:
         self._participant.notify()
 
     def close(self) -> None:
-        """End contact. The server goes on."""
+        """End contact. The server continues."""
         if self._arrivals is not None:
             self._arrivals.take = None
         self._hang_up()
@@ -230,8 +230,8 @@ class Contact:
         self._owner.reached(begins=begins)
 
     def _go_on(self, hello: AgentHello) -> tuple[Link, int]:
-        """The conversation to go on with, or another one that begins, and how many messages of it
-        the server has received. Raises Refusal."""
+        """The conversation to continue with, or another one that begins, and how many messages of
+        it the server has received. Raises Refusal."""
         if hello.process in self._former:
             raise Refusal("another server of this node has taken its place")
         try:

@@ -7,6 +7,7 @@ except in runs with arrays, whose nodes take turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -16,7 +17,23 @@ from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
 from muster.node.messages import ExitReport
+from muster.plan.model import GroupPlan
 from muster.plan.template import Facts
+
+
+class HostImage(Struct, frozen=True):
+    """What the image of a host says of programs in it."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    #: Where programs start whose group has neither code nor a directory; "": as on other hosts.
+    working_dir: str = ""
+
+    def program(self, group: GroupPlan) -> tuple[str, ...]:
+        """The command line, without `node_args`, of a group that runs it (`RunPlan.runs_image`);
+        empty if there is none."""
+        given = (*(group.command or ()), *group.args)
+        return (*self.entrypoint, *(given if given or group.node_args else self.command))
 
 
 class Companions(Protocol):
@@ -91,6 +108,13 @@ class Host(Struct, frozen=True):
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
+    #: None: it was made from none.
+    image: HostImage | None = None
+    #: Called when the server says that the infrastructure has had it end, with its node, or that a
+    #: node has ended that was told to save (`HostsOwner.expiring`). The engine
+    #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
+    #: is reported at once, as a lost node.
+    terminated: Callable[[], None] | None = None
 
 
 def slots_in_use(context: RunContext) -> frozenset[int]:
@@ -120,13 +144,28 @@ class HostsOwner(Protocol):
         """A slot has a host."""
         ...
 
-    def refused(self, slot: int, why: str) -> None:
-        """A slot gets no host. why: a sentence for people."""
+    def refused(self, slot: int, why: str, *, final: bool = False) -> None:
+        """A slot gets no host. why: a sentence for people. final: whether it would not get one
+        later either, whatever is tried: the run fails."""
         ...
 
-    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
+    def gone(
+        self,
+        slot: int,
+        why: str,
+        reason: Reason = Reason.NODE_LOST,
+        *,
+        left: Path | None = None,
+    ) -> None:
         """No process of a slot's node is left on its host, which it does not have any more. why:
-        for people."""
+        for people. left: a folder of this machine with what the server had in its folder, as far as
+        it was saved. What is missing of the logs is taken from there."""
+        ...
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """The infrastructure is about to end the nodes of these slots: have their programs save, as
+        before a suspension (`Policy.checkpoint`). However they end, `Host.terminated` is called
+        then, and the engine says why with `gone`."""
         ...
 
     def companions_started(self, slot: int, number: int) -> None:

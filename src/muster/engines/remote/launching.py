@@ -13,8 +13,8 @@ from muster.engines.base import RunContext
 from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
-from muster.engines.remote.code import RUN, WORK, CodeSource, CommandPaths, work_name
-from muster.engines.remote.hosts import CompanionStart
+from muster.engines.remote.code import LOGS, RUN, WORK, CodeSource, CommandPaths, work_name
+from muster.engines.remote.hosts import CompanionStart, HostImage
 from muster.engines.remote.mounts import RemoteMounts
 from muster.engines.remote.node import RemoteNode, Stage
 from muster.engines.remote.node_contact import NodeContact
@@ -281,11 +281,13 @@ class Launcher:
                 interface=_interface(node.facts),
                 gpus=node.facts.environ.get("CUDA_VISIBLE_DEVICES"),  # also with `clean_env`
                 mounted=mounts.mounted,
+                of_image=owner.host.image is not None,
             ),
             cpus=node.facts.cpus,
             memory=node.facts.memory,
             contained=False,
             disk=f"{folder} on {owner.host.name}",
+            cwd="" if owner.host.image is None else owner.host.image.working_dir,
             # what runs before the program may have left something for it there
             fresh=mounts.fresh if owner.host.companions is None else (),
             reuses_slot=not _is_its_own(node),
@@ -299,7 +301,8 @@ class Launcher:
         context = replace(self._context, python=python.path, environ=environ)
         launch = python.launch(launch_message(context, plan, paths, start))
         launch = launch._replace(incarnation=node.number)
-        command = self._command(group, CommandPaths(python.path, str(paths.work), python.package))
+        there = CommandPaths(python.path, str(paths.work), python.package)
+        command = self._command(group, there, owner.host.image)
         files = {
             str(paths.cluster_file): roster,
             hostfile_beside(str(paths.cluster_file)): hostfile,
@@ -312,7 +315,7 @@ class Launcher:
             f"{folder}/{RUN}/outputs",
             f"{folder}/cluster",
             str(paths.tls),
-            f"{folder}/logs/{attempt}",
+            f"{folder}/{LOGS}/{attempt}",
         ]
         packed = self._code.packed
         code = None if packed is None else messages.Code(packed.sha256, folder)
@@ -347,10 +350,15 @@ class Launcher:
         has_begun = has_ended or node.stage >= Stage.STARTING
         return CompanionStart(node.number, facts, outputs, has_begun, has_ended)
 
-    def _command(self, group: GroupPlan, paths: CommandPaths) -> list[str]:
-        """The program's command line; empty if the group runs services only."""
+    def _command(self, group: GroupPlan, paths: CommandPaths, image: HostImage | None) -> list[str]:
+        """The program's command line; empty if the group runs services only. Raises OSError if its
+        image has none."""
         if not group.role.program:
             return []
+        if image is not None and self._plan.runs_image(group):
+            if words := image.program(group):
+                return list(words)
+            raise OSError(f"image {group.image} has neither ENTRYPOINT nor CMD: give a command")
         packed = self._code.packed
         command = None if packed is None else packed.command(group.name, paths)
         return [*(command or group.command or ()), *group.args]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,9 +12,11 @@ from muster.engines.logs import NodeOutputs
 from muster.engines.remote.contact import Contact
 from muster.node.streams import Stream, Streams
 
+_BLOCK = 1 << 20
+
 
 class OutputFile:
-    """One file. path: where it is copied to; it goes on behind what is there already."""
+    """One file. path: where it is copied to; it continues behind what is there already."""
 
     def __init__(self, path: str, remote_path: str) -> None:
         #: Where it is on the host.
@@ -51,10 +54,7 @@ class OutputFile:
             return
         data = stream.take()
         contact.wake()  # to make room for more
-        while data:
-            written = os.write(self._descriptor, data)
-            self.size += written
-            data = data[written:]
+        self._append(data)
         if stream.result is not None:
             self.close()
         elif stream.canceled:
@@ -63,6 +63,21 @@ class OutputFile:
                 text = f"muster: {self.remote_path} is not copied any more: {stream.canceled}"
                 sys.stderr.write(f"{text}\n")
                 self.close()
+
+    def take_rest(self) -> None:
+        """Copy the rest at once: "the host" is this machine. Nothing if there is no such file.
+        Raises OSError."""
+        with contextlib.suppress(FileNotFoundError), open(self.remote_path, "rb") as file:
+            file.seek(self.size)
+            while data := file.read(_BLOCK):
+                self._append(data)
+        self.close()
+
+    def _append(self, data: bytes) -> None:
+        while data:
+            written = os.write(self._descriptor, data)
+            self.size += written
+            data = data[written:]
 
     def close(self) -> None:
         """Copy no more. May be repeated."""
@@ -102,6 +117,11 @@ class NodeOutput:
         """The node has ended."""
         for file in self._files:
             file.finish()
+
+    def take_rest(self) -> None:
+        """See `OutputFile.take_rest`."""
+        for file in self._files:
+            file.take_rest()
 
     def close(self) -> None:
         """Copy no more."""

@@ -58,7 +58,7 @@ class Proxy:
         try:
             self._listener = unix_sockets.listen(folder, SOCKET)
             self._participant.watch(self._listener.fileno())
-        except OSError as error:  # such as a file system without sockets: the run goes on
+        except OSError as error:  # such as a file system without sockets: the run continues
             sys.stderr.write(f"muster: nodes cannot be reached from other processes: {error}\n")
 
     def add(self, rank: int, contact: Contact) -> None:

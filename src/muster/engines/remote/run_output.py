@@ -12,7 +12,7 @@ from pathlib import Path
 from muster.engines.base import RunContext
 from muster.engines.end_order import EndOrder
 from muster.engines.logs import NodeOutputs, RunLogs
-from muster.engines.remote.code import RUN
+from muster.engines.remote.code import LOGS, RUN
 from muster.engines.remote.collection import (
     Collection,
     Receive,
@@ -29,6 +29,7 @@ from muster.engines.remote.outputs import SentOutputs
 from muster.lifecycle.events import EngineEvent, NodeEnded
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
+from muster.node.files import remove_tree
 from muster.node.tree_streams import version_at
 from muster.plan.model import NodePlan
 
@@ -87,8 +88,8 @@ class RunOutput:
         self.attempts[rank] = attempt
         self._logs.add_node(attempt)
 
-    def go_on(self, rank: int, attempt: int) -> None:
-        """Go on with the logs of a node of an earlier session."""
+    def continue_logs(self, rank: int, attempt: int) -> None:
+        """Continue with the logs of a node of an earlier session."""
         self._logs.reopen(attempt)
         self.add(rank, attempt)
         self._heard_attempt(rank)
@@ -100,21 +101,21 @@ class RunOutput:
             self._logs.finish_left_attempts()
 
     def attach(self, node: RemoteNode, launched: messages.Launched) -> None:
-        """Go on to copy the output of an incarnation that an earlier session has launched."""
+        """Continue to copy the output of an incarnation that an earlier session has launched."""
         current = node.running and launched.incarnation == node.number
         if current and node.facts is not None and node.slot not in self._outputs:
             if node.rank not in self.attempts:
-                self.go_on(node.rank, launched.attempt)
+                self.continue_logs(node.rank, launched.attempt)
             plan = self._plan.node(node.rank, node.slot)
-            self.connect(plan, launched.attempt, node.facts.folder, goes_on=True)
+            self.connect(plan, launched.attempt, node.facts.folder, continued=True)
 
     def connect(
-        self, plan: NodePlan, attempt: int, folder: str, *, goes_on: bool = False
+        self, plan: NodePlan, attempt: int, folder: str, *, continued: bool = False
     ) -> NodeOutputs:
-        """Have the output of a node copied. folder: its server's. goes_on: whether an earlier
+        """Have the output of a node copied. folder: its server's. continued: whether an earlier
         session has begun with that. Returns its files on the host. Raises OSError."""
-        local = self._logs.assign_outputs(attempt, plan, goes_on=goes_on)
-        remote = on_host(local, f"{folder}/logs/{attempt}")
+        local = self._logs.assign_outputs(attempt, plan, continued=continued)
+        remote = on_host(local, f"{folder}/{LOGS}/{attempt}")
         services = self._plan.group_for(plan).role.services
         own = [service.name for service in services if service.output == "own"]
         self._outputs[self._plan.slot_of(plan)] = NodeOutput(local, remote, own)
@@ -303,6 +304,24 @@ class RunOutput:
             collection.close()
             self._report_end(node, collection, why)
             self._finish_output(node, collection.attempt)
+
+    def take_rest(self, node: RemoteNode, logs: Path) -> None:
+        """Take what is missing of the output of a node from the files that its server has left,
+        which are on this machine. logs: with a folder for each attempt; it is removed."""
+        written = [int(path.name) for path in logs.iterdir() if path.name.isdigit()]
+        attempt = self.attempts.get(node.rank, max(written, default=-1))
+        try:
+            if attempt in written:
+                if node.rank not in self.attempts:  # of an earlier session
+                    self.continue_logs(node.rank, attempt)
+                plan = self._plan.node(node.rank, node.slot)
+                local = self._logs.assign_outputs(attempt, plan, continued=True)
+                output = NodeOutput(local, on_host(local, str(logs / str(attempt))))
+                output.take_rest()
+            remove_tree(str(logs))
+        except OSError as error:
+            text = f"muster: node {node.rank}: its last output was not copied"
+            sys.stderr.write(f"{text}, and stays in {logs}: {error}\n")
 
     def has_last(self, owner: NodeContact) -> bool:
         """Copy what was written to the outputs of a node since it has ended, by commands in it for

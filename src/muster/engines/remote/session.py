@@ -15,7 +15,7 @@ from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_ends import not_started
 from muster.engines.remote import companions
-from muster.engines.remote.code import CodeSource
+from muster.engines.remote.code import LOGS, CodeSource
 from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
 from muster.engines.remote.companions import NodeCompanions
 from muster.engines.remote.contact import SupervisorId
@@ -123,6 +123,7 @@ class RemoteSession:
         )
         self._companions = NodeCompanions(self._contacts, self._launcher.companion_start)
         self._closing = self._closed = False
+        self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
         self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
@@ -138,7 +139,7 @@ class RemoteSession:
                 self._next[rank] = ref.incarnation + 1
             self._by_rank[rank].lost("the new supervisor has no contact yet")
             if status.state is NodeState.QUEUED:  # `start` is not called again
-                self._output.go_on(rank, attempt)
+                self._output.continue_logs(rank, attempt)
                 if rank in self._unfound:
                     self._why_queued[rank] = ""
                 else:
@@ -393,25 +394,25 @@ class RemoteSession:
         self._has_new_deadlines = True
         self._note(node)
 
-    def refused(self, slot: int, why: str) -> None:
+    def refused(self, slot: int, why: str, *, final: bool = False) -> None:
         """See `HostsOwner`."""
         node = self._nodes[slot]
         self._has_no_host(slot)
         if node.running:
-            node.end(not_started(node.ref, why))
+            node.end(not_started(node.ref, why, final=final))
         self._note(node)
         if slot in self._slots:
             self._refused_at[slot] = self._loop.now()
-            self._refuse_waiting(why)
+            self._refuse_waiting(why, final=final)
 
-    def _refuse_waiting(self, why: str) -> None:
+    def _refuse_waiting(self, why: str, *, final: bool) -> None:
         """End the nodes of arrays that wait if no slot has a host, or may get one."""
         if any(slot in self._slots for slot in self._allocated):
             return
         self._refused_at.clear()
         for rank in self._slots.waiting:
             node = self._by_rank[rank]
-            node.end(not_started(node.ref, why))
+            node.end(not_started(node.ref, why, final=final))
             self._note(node)
 
     def _has_no_host(self, slot: int) -> None:
@@ -419,15 +420,25 @@ class RemoteSession:
         self._launcher.has_no_host(slot)
         self._heard_slot(slot)
 
-    def gone(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
+    def gone(
+        self,
+        slot: int,
+        why: str,
+        reason: Reason = Reason.NODE_LOST,
+        *,
+        left: Path | None = None,
+    ) -> None:
         """See `HostsOwner`."""
         owner = self._contacts.pop(slot, None)
         if owner is not None:
             self._end_contact(owner)
+        self._expiring.discard(slot)
         node = self._nodes[slot]
         self._companions.gone(slot)
         self._mounts.gone(slot)
         self._sent.gone(slot)
+        if left is not None:
+            self._output.take_rest(node, left / LOGS)
         self._output.give_up(node, why)
         node.gone(why, reason)
         self._has_no_host(slot)
@@ -482,6 +493,8 @@ class RemoteSession:
             if isinstance(message, messages.Launched) and message.node is not None:
                 self._meet(owner, message, NodeRef(*message.node))
             node = owner.node
+            if self._is_terminated(owner, message):
+                continue
             was_done, before = node.program_done, (node.stage, node.program_end is None)
             node.receive(message)
             if (node.stage, node.program_end is None) != before:
@@ -494,6 +507,28 @@ class RemoteSession:
             if node.program_done and not was_done:  # said again, it would hold failures back
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
+
+    def expiring(self, slots: Sequence[int]) -> None:
+        """See `HostsOwner`."""
+        checkpoint = self._policy.checkpoint
+        for slot in slots:
+            self._expiring.add(slot)
+            if checkpoint is not None:
+                self._nodes[slot].signal(checkpoint.signal)
+        self._note(*(self._nodes[slot] for slot in slots))
+
+    def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
+        """Whether the infrastructure has ended a node, and is asked why: its end follows."""
+        terminated = owner.host.terminated
+        if terminated is None or not isinstance(message, messages.Ended):
+            return False
+        if not message.terminated and owner.slot not in self._expiring:
+            return False
+        node = owner.node
+        if message.incarnation != node.number or node.to_end or not node.running:
+            return False
+        terminated()
+        return True
 
     def _note(self, *nodes: RemoteNode) -> None:
         """Something is new of these nodes: the next step is about them."""

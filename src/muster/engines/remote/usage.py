@@ -2,7 +2,7 @@
 
 Their servers are asked now and then (`node.query_streams`), and say what programs have used in all
 when a node ends. While a node cannot be reached, nothing is lost but peaks: its counters grow on.
-What was last heard of each node is kept in a file, from which another supervisor goes on.
+What was last heard of each node is kept in a file, from which another supervisor continues.
 """
 
 from __future__ import annotations

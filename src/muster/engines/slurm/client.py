@@ -9,14 +9,16 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 #: Seconds for a command.
 _TIMEOUT = 30.0
 #: The oldest release that is supported.
 OLDEST = (22, 5)
-_FORMAT = "%A|%i|%j|%T|%S|%N|%r"
+_FORMAT = "%A|%i|%j|%T|%S|%e|%P|%Q|%U|%N|%r"
 #: States in which a job has no processes any more.
 _OVER = frozenset(
     (
@@ -65,6 +67,19 @@ class Job(Struct, frozen=True):
     start: str
     nodes: tuple[str, ...]
     reason: str
+    #: When it reaches its time limit, or the end of its grace time, in epoch seconds; None: never,
+    #: or that is not known.
+    end: float | None = None
+    partition: str = ""
+    #: Higher ones come first.
+    priority: int = 0
+    #: The uid of its user.
+    user: str = ""
+    #: How many jobs of its partition come before it; None: not known.
+    ahead: int | None = None
+    #: Whether it was preempted, also if it has ended by itself before it had to. Only known of jobs
+    #: in `details_of`.
+    preempted: bool = False
 
     @property
     def over(self) -> bool:
@@ -95,8 +110,14 @@ def test_submission(script: str, environ: Mapping[str, str]) -> str:
     return done.stderr.strip().removeprefix("sbatch: ").partition("\n")[0] or "accepted"
 
 
-def jobs_with_ids(ids: Collection[int], environ: Mapping[str, str]) -> list[Job]:
-    """The components of these jobs that Slurm knows. Raises CannotRun."""
+def jobs_with_ids(
+    ids: Collection[int], environ: Mapping[str, str], *, queue: bool = False
+) -> list[Job]:
+    """The components of these jobs that Slurm knows. queue: find out how many come before those
+    that wait, which has squeue print all jobs. Raises CannotRun."""
+    if queue:
+        every = parse_jobs(_squeue(environ, "--states=all"))
+        return with_positions([job for job in every if job.leader in ids], every)
     listed = ",".join(map(str, sorted(ids)))
     try:
         return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"))
@@ -104,6 +125,60 @@ def jobs_with_ids(ids: Collection[int], environ: Mapping[str, str]) -> list[Job]
         if "Invalid job id" in str(error):
             return []
         raise
+
+
+def details_of(number: int, environ: Mapping[str, str]) -> list[Job]:
+    """The components of a job that Slurm knows, with what squeue does not say. Raises CannotRun."""
+    try:
+        return parse_details(run(("scontrol", "--oneliner", "show", "job", str(number)), environ))
+    except CannotRun as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+
+
+def parse_details(text: str) -> list[Job]:
+    """The jobs in the output of `scontrol --oneliner show job`."""
+    found = []
+    for line in text.splitlines():
+        facts = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+        if (number := facts.get("JobId", "")).isdigit():
+            found.append(
+                Job(
+                    int(number),
+                    int(facts.get("HetJobId") or number),
+                    facts.get("JobName", ""),
+                    facts.get("JobState", ""),
+                    facts.get("StartTime", ""),
+                    tuple(expand(facts.get("NodeList", ""))),
+                    facts.get("Reason", ""),
+                    preempted=facts.get("PreemptTime", "None") != "None",
+                )
+            )
+    return found
+
+
+#: Reasons for which a job waits that is no candidate for nodes now.
+_NOT_IN_LINE = ("Dependency", "BeginTime", "JobHeld", "JobArrayTaskLimit")
+
+
+def with_positions(own: Iterable[Job], every: Collection[Job]) -> list[Job]:
+    """Jobs, with how many come before each that waits for its turn, by priority and then by age.
+    every: all jobs that Slurm shows. If there are none of other users, it may hide them."""
+    if len({job.user for job in every}) < 2:
+        return [*own]
+    line = [j for j in every if j.waits and j.priority and not j.reason.startswith(_NOT_IN_LINE)]
+    return [replace(job, ahead=_ahead(job, line)) if job in line else job for job in own]
+
+
+def _ahead(job: Job, line: Iterable[Job]) -> int:
+    before = {
+        other.leader
+        for other in line
+        if other.partition == job.partition
+        and (-other.priority, other.leader) < (-job.priority, job.leader)
+    }
+    return len(before - {job.leader})
 
 
 def jobs_of_run(run_id: str, environ: Mapping[str, str]) -> list[Job]:
@@ -216,9 +291,11 @@ def parse_jobs(text: str) -> list[Job]:
     """The jobs in the output of squeue (`_FORMAT`)."""
     found = []
     for line in text.splitlines():
-        fields = line.split("|", 6)
-        if len(fields) == 7 and fields[0].isdigit():
-            number, shown, name, state, start, nodes, reason = fields
+        fields = line.split("|", 10)
+        if len(fields) == 11 and fields[0].isdigit():
+            number, shown, name, state, start, end, partition, priority, user, nodes, reason = (
+                fields
+            )
             leader = shown.partition("+")[0]
             found.append(
                 Job(
@@ -229,9 +306,21 @@ def parse_jobs(text: str) -> list[Job]:
                     "" if start in ("N/A", "Unknown") else start,
                     tuple(expand(nodes)),
                     reason,
+                    _seconds(end),
+                    partition,
+                    int(priority) if priority.isdigit() else 0,
+                    user,
                 )
             )
     return found
+
+
+def _seconds(moment: str) -> float | None:
+    """The epoch seconds of a time that Slurm has printed, a local one; None if it is none."""
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return None
 
 
 def expand(nodes: str) -> Iterator[str]:

@@ -83,7 +83,10 @@ class SlurmEngine(RemoteEngine):
         """See `Engine.explain`."""
         found = ["a node is replaced when Slurm says that it, or its job, is gone"]
         if plan.policy.max_runtime >= MAX_RUNTIME:
-            found.append("its job has the time limit of its partition, as max_runtime is not set")
+            text = "its job has the time limit of slurm.time or its partition"
+            if plan.policy.checkpoint is not None:
+                text += "; programs save before it"
+            found.append(text)
         return found
 
     def preview(self, plan: RunPlan) -> dict[str, str]:

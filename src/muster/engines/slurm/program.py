@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import compileall
-import io
 import os
 import shutil
 import stat
-import tempfile
-import zipfile
 from pathlib import Path
 
-from muster.engines.node_program import node_program, program_key
+from muster.engines.node_program import program_key
 from muster.engines.slurm.client import CannotRun
 from muster.engines.slurm.profile import SlurmProfile
 
@@ -33,6 +29,13 @@ def provide_program(folder: Path) -> Path:
     if path.is_dir():
         _check_own(path, path.lstat(), "remove it")
         return path
+    import compileall  # few runs are the first of their version
+    import io
+    import tempfile
+    import zipfile
+
+    from muster.engines.node_program import node_program
+
     unpacked = Path(tempfile.mkdtemp(prefix="part-", dir=folder))
     try:
         with zipfile.ZipFile(io.BytesIO(node_program())) as archive:

@@ -33,7 +33,7 @@ _WAITS = {
 #: Reasons for which a job waits until somebody does something.
 _LIMITS = ("QOS", "Assoc", "MaxCpu", "MaxNode", "MaxJobs", "MaxSubmit")
 
-#: Reasons that tell nothing of what the job asks for: the queue goes on by itself.
+#: Reasons that tell nothing of what the job asks for: the queue continues by itself.
 _PASSING = ("None", "Priority", "Resources")
 #: Seconds by which the time of a start has to move to be told again: it moves with every look.
 _NEWS = 90.0
@@ -65,9 +65,22 @@ def expected_start(job: Job) -> str:
     return f", start expected {start}" if job.start and job.waits else ""
 
 
+def place_in_line(job: Job) -> str:
+    """A phrase for people, with how many jobs come before one that waits; "" if that is not
+    known."""
+    if job.ahead is None:
+        return ""
+    many = "no job" if not job.ahead else "1 job" if job.ahead == 1 else f"{job.ahead} jobs"
+    return f", {many} of partition {job.partition} before it"
+
+
 def is_news(told: Job | None, job: Job) -> bool:
     """Whether to tell why a job waits. told: what was told last; None: nothing."""
     if told is None or why_it_waits(told) != why_it_waits(job):
+        return True
+    if job.ahead is not None and (
+        told.ahead is None or abs(told.ahead - job.ahead) > max(told.ahead, job.ahead) // 10
+    ):
         return True
     if not job.start or told.start == job.start:
         return False
@@ -104,7 +117,9 @@ _ENDS = {
     "TIMEOUT": "reached its time limit",
 }
 _REASONS = {
+    "CANCELLED": Reason.CANCELED,
     "DEADLINE": Reason.DEADLINE,
+    "PREEMPTED": Reason.PREEMPTED,
     "OUT_OF_MEMORY": Reason.OUT_OF_MEMORY,
     "TIMEOUT": Reason.DEADLINE,
 }
@@ -115,6 +130,24 @@ def how_it_ended(number: int, job: Job | None) -> tuple[Reason, str]:
     it any more."""
     if job is None:
         return Reason.NODE_LOST, f"Slurm does not know job {number} any more"
+    if job.preempted:  # it may have ended in its grace time
+        return Reason.PREEMPTED, f"Slurm job {number} was preempted"
     end = _ENDS.get(job.state, f"is {job.state}")
     more = f" ({job.reason})" if job.state == "FAILED" and job.reason != "None" else ""
     return _REASONS.get(job.state, Reason.NODE_LOST), f"Slurm job {number} {end}{more}"
+
+
+def why_it_ends(number: int, jobs: Iterable[Job]) -> tuple[Reason, str] | None:
+    """Why a job is ending whose processes were told to end: as `how_it_ended`. jobs: its
+    components, with details. None: that is not known before it has ended."""
+    for job in jobs:
+        if job.preempted:
+            return Reason.PREEMPTED, f"Slurm job {number} was preempted"
+        if _word(job) == "TimeLimit":
+            return Reason.DEADLINE, f"Slurm job {number} reached its time limit"
+    return None
+
+
+def worst(jobs: Iterable[Job]) -> Job | None:
+    """The component of a job that says most about its end; None if there is none."""
+    return max(jobs, key=lambda job: (job.preempted, job.state != "COMPLETED"), default=None)

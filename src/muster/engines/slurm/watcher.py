@@ -17,6 +17,8 @@ from muster.engines.slurm.client import CannotRun, Job, jobs_with_ids
 
 #: Seconds until the first look at a job, and the longest pause between two.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+#: Why jobs wait that only others are before.
+_IN_LINE = ("Priority", "Resources")
 #: Gets the components that Slurm knows of a job; or why it has not answered.
 Seen = Callable[[Sequence[Job] | CannotRun], object]
 
@@ -28,7 +30,10 @@ class _Watch(Struct, eq=False):
     seen: Seen
     pause: float
     due: float
-    last: Sequence[Job] | None = None
+    #: What Slurm has said last, but for what moves with every look; None: nothing.
+    last: Sequence[tuple[object, ...]] | None = None
+    #: Whether it waits for its turn, so that its place in the queue is of interest.
+    in_line: bool = False
 
 
 class Watcher:
@@ -74,7 +79,8 @@ class Watcher:
         """In a thread."""
         answer: Sequence[Job] | CannotRun
         try:
-            answer = jobs_with_ids({one.job for one in watches}, self._environ)
+            queue = any(one.in_line for one in watches)
+            answer = jobs_with_ids({one.job for one in watches}, self._environ, queue=queue)
         except CannotRun as error:
             answer = error
         self._loop.post(lambda: self._take(watches, answer))
@@ -90,7 +96,9 @@ class Watcher:
                     for job in answer
                     if job.leader == watch.job and watch.name in (None, job.name)
                 ]
-                changed, watch.last = own != watch.last, own
+                facts = [(job.id, job.state, job.nodes, job.reason) for job in own]
+                changed, watch.last = facts != watch.last, facts
+                watch.in_line = any(job.waits and job.reason in _IN_LINE for job in own)
             watch.pause = _FIRST_PAUSE if changed else min(2 * watch.pause, _LONGEST_PAUSE)
             watch.due = self._loop.now() + watch.pause * random.uniform(0.75, 1.25)
             if watch in self._watches.values():

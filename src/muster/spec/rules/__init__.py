@@ -58,7 +58,7 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (lost_programs, (*_PROGRAM, *_anywhere("working_dir", "image"))),
     (ignored_arguments, _anywhere("command", "args")),
     (probes_without_check, _anywhere("startup_probe", "liveness_probe")),
-    (missing_program, (*_PROGRAM, "framework", *_anywhere("env"))),
+    (missing_program, (*_PROGRAM, "framework", *_anywhere("env", "image"))),
     (bad_variables, _PROGRAM),
     (numbers, (*_SIZES, *_anywhere("min_success"))),
     (array_conflicts, (*_SIZES, *_anywhere(*_ARRAY), *_ARRAY_OF_GROUP)),

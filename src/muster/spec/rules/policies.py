@@ -16,7 +16,7 @@ from muster.spec.wording import Refused, suggestion
 
 #: Reasons without an exit code of the program: Muster stopped the node, or lost it.
 _WITHOUT_EXIT = (
-    *("not_started", "node_lost", "startup_timeout"),
+    *("not_started", "node_lost", "preempted", "canceled", "startup_timeout"),
     *("deadline", "hang", "unhealthy"),
 )
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")

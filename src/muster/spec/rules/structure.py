@@ -22,26 +22,24 @@ def probes_without_check(spec: JobSpec) -> Iterator[Problem]:
 
 
 def missing_program(spec: JobSpec) -> Iterator[Problem]:
-    if spec.artifact is not None or spec.git is not None or spec.command is not None:
+    if spec.artifact is not None or spec.git is not None or _has_program(spec):
         return
-    if has_command(spec.env):
-        return
-    if not any(group.command or has_command(group.env) for group in spec.node_groups):
-        yield Problem("", "nothing to run", _to_run(spec))
+    if not any(_has_program(group) for group in spec.node_groups):
+        yield Problem("", "nothing to run", "give an artifact, a command or an image")
         return
     if spec.framework != DEFAULT_FRAMEWORK:
         return  # the framework may know what some groups run
     for number, group in enumerate(spec.node_groups):
-        if group.command is None and not has_command(group.env):
+        if not _has_program(group):
             text = f"nothing to run in group {group.name}"
-            hint = "give it a command, or the job an artifact"
+            hint = "give it a command or an image, or the job an artifact"
             yield Problem(f"node_groups[{number}]", text, hint)
 
 
-def _to_run(spec: JobSpec) -> str:
-    if any(image_in(env) for env in (spec.env, *(group.env for group in spec.node_groups))):
-        return "images are not run here: give the command in CONTAINER_ENTRYPOINT and CONTAINER_CMD"
-    return "give an artifact or a command"
+def _has_program(level: JobSpec | NodeGroup) -> bool:
+    """Whether there is a command, or an image, which has a program of its own."""
+    given = level.command or level.image or has_command(level.env) or image_in(level.env)
+    return given is not None and bool(given)
 
 
 def _probes(spec: JobSpec) -> Iterator[tuple[str, Probe | None]]:

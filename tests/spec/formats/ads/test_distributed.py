@@ -98,7 +98,6 @@ def test_fields_without_effect_are_noted(folder: Path) -> None:
             "spec.runtime.spec.notebookPathURI",
             "not on this machine",
         ),
-        (job("container", image="a/b:1"), "spec.runtime.spec.cmd", "only the image knows"),
     ],
 )
 def test_unsupported_fields_are_refused_by_name(

@@ -14,6 +14,8 @@ LIMIT = (
     "exit",
     "out_of_memory",
     "node_lost",
+    "preempted",
+    "canceled",
     "startup_timeout",
     "hang",
     "unhealthy",
@@ -28,7 +30,17 @@ CODES = ("exit", "out_of_memory")
 REACHED = "Job has reached the specified backoff limit"
 
 
-NEITHER_CODES_NOR_LOST = ("startup_timeout", "hang", "unhealthy", "not_started", "output_lost")
+LOST = ("node_lost", "preempted")
+
+
+NEITHER_CODES_NOR_LOST = (
+    "canceled",
+    "startup_timeout",
+    "hang",
+    "unhealthy",
+    "not_started",
+    "output_lost",
+)
 
 
 #: A rule, the pod failure rules of the workers -> Muster's rules.
@@ -82,7 +94,7 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
                 action="fail",
                 name="r.pods.workers.lost",
                 groups=("workers",),
-                reasons=("node_lost",),
+                reasons=LOST,
             ),
         ],
     ),
@@ -161,7 +173,7 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
                 action="fail",
                 name="r.pods.workers.lost",
                 groups=("workers",),
-                reasons=("node_lost",),
+                reasons=LOST,
                 messages=("exit code 3",),
                 text="Pod default/demo-workers-${replica}-${index}-xxxxx has condition "
                 "DisruptionTarget matching FailJob rule at index 2",
@@ -213,7 +225,7 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
                 action="restart_node",
                 name="workers.ignored-lost",
                 groups=("workers",),
-                reasons=("node_lost",),
+                reasons=LOST,
                 count=False,
                 before_retries=True,
             ),
@@ -250,7 +262,7 @@ def at_once(action: str, name: str, **more: Any) -> tuple[FailureRule, FailureRu
     what: dict[str, Any] = {"groups": ("workers",), "before_retries": True, **more}
     return (
         FailureRule(action=action, name=name, reasons=CODES, exit_codes=(1, 2), **what),  # type: ignore[arg-type]
-        FailureRule(action=action, name=f"{name}.lost", reasons=("node_lost",), **what),  # type: ignore[arg-type]
+        FailureRule(action=action, name=f"{name}.lost", reasons=LOST, **what),  # type: ignore[arg-type]
     )
 
 

@@ -264,9 +264,9 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no spec": ({"spec": None}, ["spec: is missing"]),
     "no template": ({"spec.template": None}, ["spec.template: is missing"]),
     "no command": (
-        {f"{MAIN}.command": None},
+        {f"{MAIN}.command": None, f"{MAIN}.image": None},
         [
-            f"{MAIN}.command: is missing: Muster does not know the image's own command "
+            f"{MAIN}.command: is missing, and there is no image with a program of its own "
             "(write the program to run)"
         ],
     ),

@@ -97,9 +97,9 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ],
     ),
     "no command": (
-        {f"{MAIN}.command": None},
+        {f"{MAIN}.command": None, f"{MAIN}.image": None},
         [
-            f"{MAIN}.command: is missing: Muster does not know the image's own command "
+            f"{MAIN}.command: is missing, and there is no image with a program of its own "
             "(write the program to run)"
         ],
     ),

@@ -78,7 +78,10 @@ class ClusterReader:
         if self.spec.work_dir is not None:
             add("workDir", "is not needed: nodes find each other without it")
         if self.spec.image is not None:
-            add("image", "is not used: programs are those of this machine")
+            add(
+                "image",
+                "is for engines that have images; elsewhere, programs are those of the machine",
+            )
         if self.spec.main.replicas > 1:
             add("main.replicas", "is 1, as for ADS")
         if self.spec.certificate is not None:

@@ -172,19 +172,18 @@ class _Reader:
 
     def _container(self) -> dict[str, Any]:
         runtime = self._runtime
-        self._notes.add("image", "is not used: programs are those of this machine")
+        self._notes.add(
+            "image", "is for engines that have images; elsewhere, programs are those of the machine"
+        )
         words = self._words("entrypoint")
         # a shell takes its script as one word
         script = words[-1:] == ["-c"] and isinstance(runtime.cmd, str)
         words += [str(runtime.cmd)] if script else self._words("cmd")
         words = words or self._words("command")
-        if not (runtime.entrypoint or runtime.cmd or runtime.command):
-            text = "without entrypoint or cmd only the image knows what runs"
-            self._refuse("cmd", text, "write the image's own command")
         code = {}
         if runtime.script_path_uri is not None:
             code = {"artifact": self._path(runtime.script_path_uri, "scriptPathURI")}
-        return {"command": words, "image": runtime.image, **code}
+        return {"command": words or None, "image": runtime.image, **code}
 
     def _pytorch(self) -> dict[str, Any]:
         runtime = self._runtime

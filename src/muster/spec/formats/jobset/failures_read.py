@@ -11,7 +11,7 @@ matches other failures, and GROUP.at-once for failures that no rule matches.
 
 JobSet's rules are about Jobs. A Job that is read as an array (`job_arrays`) is a group of its own:
 a JobSet rule that restarts single Jobs restarts groups there (NAME.arrays). If its indexes have
-limits of their own, other indexes go on when one has failed, and rules apply when the group has
+limits of their own, other indexes continue when one has failed, and rules apply when the group has
 (NAME.indexes).
 """
 
@@ -74,7 +74,9 @@ LIMIT: tuple[ReasonName, ...] = tuple(r for r in get_args(ReasonName) if r != "d
 #: The reasons with a meaningful exit code. For others, Muster has ended the node itself.
 CODES: tuple[ReasonName, ...] = ("exit", "out_of_memory")
 #: Kubernetes: DisruptionTarget.
-LOST: tuple[ReasonName, ...] = ("node_lost",)
+LOST: tuple[ReasonName, ...] = ("node_lost", "preempted")
+#: Reasons that specs of earlier versions lack.
+NEW_REASONS: tuple[ReasonName, ...] = ("preempted", "canceled")
 ALL_CODES = tuple(range(1, 256))
 AT_ONCE_NAME = ".at-once."
 #: The rule for the run's own deadline. JobSet: the JobSet fails under any rules.

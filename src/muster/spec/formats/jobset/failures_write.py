@@ -25,6 +25,7 @@ from muster.spec.formats.jobset.failures_read import (
     INDEXES,
     LIMIT,
     LOST,
+    NEW_REASONS,
     STRATEGIES,
     WHOLE_DEADLINE,
 )
@@ -128,7 +129,7 @@ class WrittenFailures:
             return False
         if rule.exit_codes and rule.reasons == CODES:
             self._pods(name).append({"action": action, "onExitCodes": _codes(rule.exit_codes)})
-        elif rule.reasons == LOST:
+        elif _is_lost(rule):
             self._pods(name).append({"action": action, "onPodConditions": [_disruption()]})
         else:
             return False
@@ -204,7 +205,7 @@ class WrittenFailures:
             return ()
         if not rule.exit_codes and rule.reasons == DEADLINE:
             return ("DeadlineExceeded",)
-        if not rule.exit_codes and set(rule.reasons) == set(LIMIT):
+        if not rule.exit_codes and {*rule.reasons, *NEW_REASONS} == set(LIMIT):
             both = ("BackoffLimitExceeded", "PodFailurePolicy")
             return both if name == "pods.limit" else both[:1]
         if name.startswith("limit.") and len(rule.groups) == 1 and self._rest(rule, bundle):
@@ -243,14 +244,14 @@ class WrittenFailures:
         if rule.exit_codes and rule.reasons == CODES:
             self._fail_with_codes(rule.groups[0], {*ALL_CODES} - {*rule.exit_codes})
             return True
-        missing = set(LIMIT) - set(rule.reasons)
+        missing = set(LIMIT) - {*rule.reasons, *NEW_REASONS}
         if rule.exit_codes or not missing <= {*CODES, *LOST}:
             return False
         if missing >= set(CODES) and not any(
             other.exit_codes and other.groups == rule.groups for other in bundle
         ):
             self._fail_with_codes(rule.groups[0], {*ALL_CODES})
-        if missing >= set(LOST):
+        if "node_lost" in missing:
             self._fail_at_once(rule.groups[0], onPodConditions=[_disruption()])
         return True
 
@@ -279,7 +280,7 @@ class WrittenFailures:
         """Let the groups' Jobs fail at once for a rule's failures. False if they cannot."""
         if rule.exit_codes and rule.reasons in ((), CODES):
             what: dict[str, Any] = {"onExitCodes": _codes(rule.exit_codes)}
-        elif not rule.exit_codes and rule.reasons == LOST:
+        elif not rule.exit_codes and _is_lost(rule):
             what = {"onPodConditions": [_disruption()]}
         else:
             return False
@@ -319,6 +320,11 @@ def _suffix(rule: FailureRule) -> str:
         if f"{dot}{rest}.".startswith(f"{part}."):
             return f"{dot}{rest}".removeprefix(part).removeprefix(".")
     return rest
+
+
+def _is_lost(rule: FailureRule) -> bool:
+    """Whether a rule is about what Kubernetes calls a disruption."""
+    return "node_lost" in rule.reasons and set(rule.reasons) <= set(LOST)
 
 
 def _is_job_message(text: str) -> bool:

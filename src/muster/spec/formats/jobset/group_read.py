@@ -100,8 +100,8 @@ def _with_program(
     from msgspec.structs import replace
 
     container, path = main.container, main.path
-    if not container.command:
-        text = "is missing: Muster does not know the image's own command"
+    if not container.command and not container.image:
+        text = "is missing, and there is no image with a program of its own"
         problems.append(Problem(f"{path}.command", text, "write the program to run"))
     jobset, rj = shown.jobset, shown.rj
     env = environment(shown, container, path, problems, notes, objects)
@@ -123,7 +123,7 @@ def _with_program(
     after, before = f"{path}.lifecycle.postStart", f"{path}.lifecycle.preStop"
     return replace(
         group,
-        command=program.command,
+        command=program.command or None,
         args=program.args or None,
         working_dir=_working_dir(container.working_dir, f"{path}.workingDir", problems),
         node_args=program.node_args or None,

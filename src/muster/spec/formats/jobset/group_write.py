@@ -188,7 +188,7 @@ def _container(
         losses.append(Loss(f"{path}.image", "is missing, and Kubernetes requires one"))
     if group.command is not None:
         container["command"] = [escaped(word, names) for word in group.command]
-    else:
+    elif group.image is None or context.spec.artifact is not None or context.spec.git is not None:
         why = "is missing: the image must have the code and a command"
         losses.append(Loss(f"{path}.command", why))
     args = [*(escaped(word, names) for word in group.args or ()), *own.args]

@@ -2,8 +2,8 @@
 not the nodes of a replica.
 
 Kubernetes: a Job runs at most `parallelism` of its `completions` pods at a time; with limits for
-single indexes, some of these may fail while the others go on; with a successPolicy, some need not
-end. Muster's replicas of several nodes start, succeed and fail together.
+single indexes, some of these may fail while the others continue; with a successPolicy, some need
+not end. Muster's replicas of several nodes start, succeed and fail together.
 """
 
 from __future__ import annotations

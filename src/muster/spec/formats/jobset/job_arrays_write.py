@@ -22,7 +22,7 @@ def is_work_queue(group: NodeGroup) -> bool:
 
 
 def has_index_limits(group: NodeGroup) -> bool:
-    """Whether replicas have retries of their own, or may fail while others go on, and not only a
+    """Whether replicas have retries of their own, or may fail while others continue, and not only a
     limit for all together."""
     limit = MAX_INT32 if group.total_retries is None else group.total_retries
     return group.max_failed != 0 or group.retries != limit

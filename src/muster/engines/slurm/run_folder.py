@@ -1,0 +1,97 @@
+"""The folder of one run that nodes share: what its node servers are started with, and their logs.
+
+Slurm keeps the script and the environment of `sbatch` where administrators read them, so variables
+and tokens are here, in files that only their owner reads.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from muster.engines.base import RunContext
+from muster.engines.remote.dialing import Dialing
+from muster.engines.slurm import script
+from muster.engines.slurm.profile import SlurmProfile
+from muster.engines.slurm.program import remove_files
+from muster.node.files import replace_file
+from muster.node.host_programs import inherited
+
+#: srun says so on clusters that bind nothing.
+_NOISE = "lacks support for cpu binding"
+
+
+class RunFolder:
+    """A run's folder. Methods that write raise OSError."""
+
+    def __init__(self, path: Path, context: RunContext, profile: SlurmProfile) -> None:
+        self.path = path
+        self._context, self._profile = context, profile
+        #: Where the folders of node servers are.
+        self._nodes = str(profile.scratch or path.parent)
+
+    @property
+    def address_file(self) -> Path:
+        """Where nodes read whom to dial."""
+        return self.path / "address"
+
+    @property
+    def node_script(self) -> Path:
+        """What each task of a step runs, with the slots of all tasks as its arguments."""
+        return self.path / "node.sh"
+
+    @property
+    def python(self) -> str:
+        """The Python of nodes."""
+        return self._profile.python or self._context.python
+
+    def create(self) -> None:
+        """Create the folder."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write_scripts(self, program: Path) -> None:
+        """Write what is the same for all nodes. program: the node program, for nodes."""
+        nodes = f"{self._nodes}/{self._context.plan.run_id}"
+        text = script.node_script(str(self.path), self.python, str(program), nodes)
+        replace_file(self.node_script, text.encode(), 0o600)
+        environ = {} if self._context.plan.clean_env else inherited(self._context.environ)
+        text = script.environment_script(environ)
+        replace_file(self.path / "environment", text.encode(), 0o600)
+
+    def write_settings(self, slot: int, dialing: Dialing) -> None:
+        """Write what the server of a slot is started with."""
+        token = self.path / f"{slot}.token"
+        replace_file(token, dialing.token(slot).encode(), 0o600)
+        settings = dialing.settings(slot, self._nodes, str(token))
+        settings["amounts"] |= {"required": []}  # Slurm limits what its nodes have
+        text = json.dumps(settings).encode() + b"\n"
+        replace_file(self.path / f"{slot}.settings", text, 0o600)
+
+    def remove_settings(self, slot: int) -> None:
+        """Remove them: a server that starts later ends at once."""
+        for name in ("settings", "token"):
+            (self.path / f"{slot}.{name}").unlink(missing_ok=True)
+
+    def last_words(self, slot: int, allocation: int | None = None) -> str:
+        """What the server of a slot has written last or, if it has written nothing, the job of its
+        allocation; "" if nothing."""
+        found = last_line(self.path / f"{slot}.log")
+        if not found and allocation is not None:
+            found = last_line(self.path / f"job-{allocation}.log")
+        return found
+
+    def remove(self) -> None:
+        """Remove it, with what servers have left that were killed."""
+        remove_files(self.path)
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log, for people; "" if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    shown = [line.strip() for line in lines if line.strip() and _NOISE not in line]
+    return shown[-1].removeprefix("muster-node: ")[:300] if shown else ""
