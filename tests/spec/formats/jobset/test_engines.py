@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.engines.capabilities import spec_problems
+from muster.engines.capabilities import image_problems, spec_problems
 from muster.engines.registry import engine_named
 from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
@@ -18,6 +18,7 @@ PAGE = Path(__file__).parents[4] / "docs/reference/jobset.md"
 #: Row of the table -> what a replicated Job has.
 ROWS: dict[str, dict[str, Any]] = {
     "`image`": {},
+    "no `command`: the image's own": {"container": {"command": []}},
     "`initContainers`, several `containers`": {
         "pod": {"initContainers": [{"name": "i", "image": "busybox"}]}
     },
@@ -42,7 +43,8 @@ def test_the_table_of_engines(row: str, engine: str, own_home: Path) -> None:
     manifest = jobset([replicated("w", **ROWS[row])])
     made = engine_named(engine, Home(own_home))
     spec = resolve(read(manifest).spec, RunOverrides()).spec
-    if list(spec_problems(made, spec)):
+    problems = [*spec_problems(made, spec), *image_problems(made, spec, plan_of(manifest))]
+    if problems:
         found = "refused"
     else:
         words = {"`image`": "image busybox", "`securityContext`": "container is"}.get(row)
