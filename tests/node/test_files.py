@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.node.files import ensure_fifo, is_within, open_or_replace, try_remove_tree
+from muster.node.files import empty_folder, ensure_fifo, is_within, open_or_replace, try_remove_tree
 
 
 def link_to_file(path: Path) -> None:
@@ -100,3 +100,15 @@ def test_a_path_is_within_a_folder_where_its_links_lead(tmp_path: Path) -> None:
     assert is_within(str(tmp_path / "link" / "file"), str(tmp_path / "node"))
     assert not is_within(str(tmp_path / "node-2"), str(tmp_path / "node"))
     assert not is_within(str(tmp_path / "node"), str(tmp_path / "node"))
+
+
+def test_folders_in_which_others_are_mounted_stay(tmp_path: Path) -> None:
+    for name in ("kept/inside", "gone/inside"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "kept/file").touch()
+    empty_folder(str(tmp_path), {"kept"})
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "kept",
+        "kept/file",
+        "kept/inside",
+    ]

@@ -116,8 +116,9 @@ def _group(plan: RunPlan, group: GroupPlan, limits: str, memory: int) -> Iterato
             what = mount.sub_path if mount.files else f"{mount.sub_path} of {what}"
         yield f"  mounts {what} at {mount.path} (${mount.variable})"
     for one in group.extra_containers:
-        words = " ".join(hidden_words([*(one.command or ()), *(one.args or ())]))
-        yield f"  {one.role} container {one.name}: {one.image}" + (f", {words}" if words else "")
+        words = shlex.join(hidden_words([*(one.command or ()), *(one.args or ())]))
+        runs = f", runs {words}" if words else ""
+        yield f"  {one.role} container {one.name}: {one.image}{runs}"
     yield from _variables(plan, group, shown)
 
 

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Any, Callable, List
+from typing import Any, Callable, Container, List
 
 #: Errors of removing a mount point, or a folder that contains one.
 _MOUNT_POINT_ERRORS = (errno.EBUSY, errno.ENOTEMPTY)
@@ -163,15 +163,20 @@ def remove_entry(path: str) -> None:
             os.unlink(path)
 
 
-def empty_folder(folder: str) -> None:
-    """Remove the content of a folder, read-only folders included. Mount points stay."""
+def empty_folder(folder: str, keep: Container[str] = ()) -> None:
+    """Remove the content of a folder, read-only folders included. Mount points stay, as do folders
+    of other users without files, which may be mount points elsewhere. keep: names that stay."""
     with os.scandir(folder) as found:
-        entries = list(found)
+        entries = [entry for entry in found if entry.name not in keep]
     for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
+        if not entry.is_dir(follow_symlinks=False):
             os.unlink(entry.path)
+            continue
+        try:
+            remove_tree(entry.path)
+        except PermissionError:
+            if any(files for _, _, files in os.walk(entry.path)):
+                raise
 
 
 def _retry_or_ignore(_call: Any, path: str, exc_info: Any) -> None:

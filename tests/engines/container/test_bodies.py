@@ -103,12 +103,14 @@ def test_what_a_slot_has_is_at_its_path_and_given_files_are_in_memory(plan_of: P
     found = binds(plan)
     assert found["/etc/app"] == (f"{given}/MUSTER_MOUNT_APP", True)
     assert found["/etc/one.conf"] == (f"{given}/MUSTER_MOUNT_ONE_CONF/app.conf", True)
-    assert found["/work"] == (f"{slot}/scratch/node/work", False)
-    assert found["/muster/files"] == (given, False)
+    assert found["/work"] == (f"{slot}-own/scratch/node/work", False)
+    assert found["/muster/scratch/node/work"] == found["/work"]
+    assert found["/muster/files/MUSTER_MOUNT_APP"] == (f"{given}/MUSTER_MOUNT_APP", False)
+    assert found["/muster/slot"] == (slot, False)
     assert volumes.mounted(plan, 0, MACHINE) == {
         "files:/etc/app": "/muster/files/MUSTER_MOUNT_APP",
         "files:/etc/one.conf": "/muster/files/MUSTER_MOUNT_ONE_CONF",
-        "scratch:node/work": "/muster/slot/scratch/node/work",
+        "scratch:node/work": "/muster/scratch/node/work",
     }
     assert volumes.at_paths(plan, 0, MACHINE) == {"/etc/app", "/etc/one.conf", "/work"}
 
@@ -194,12 +196,16 @@ def test_mounts_are_at_their_paths(plan_of: PlanOf) -> None:
         "/mnt/data": ("/data", True),
         "/mnt/kept": ("/home/ana/.muster/volumes/kept", False),
         "/mnt/x": ("/home/ana/.muster/runs/r1/scratch/x", False),
-        "/mnt/y": ("/home/ana/.muster/runs/r1/containers/0/scratch/node/y", False),
+        "/mnt/y": ("/home/ana/.muster/runs/r1/containers/0-own/scratch/node/y", False),
+        "/muster/scratch/node/y": (
+            "/home/ana/.muster/runs/r1/containers/0-own/scratch/node/y",
+            False,
+        ),
         "/mnt/out": ("/net/out", False),
     }
     assert volumes.mounted(plan, 0, machine) == {
         **{one.source: one.path for one in mounts if one.path in found},
-        "scratch:node/y": "/muster/slot/scratch/node/y",
+        "scratch:node/y": "/muster/scratch/node/y",
     }
 
 
@@ -330,3 +336,8 @@ def test_other_containers_share_the_network_and_what_they_mount(
     ]
     assert json.loads(shown[[*shown][2]])["Cmd"] == ["${rank}"]
     assert "Entrypoint" not in json.loads(shown[[*shown][3]])
+
+
+def test_what_is_mounted_in_a_mount() -> None:
+    targets = ("/data", "/data/a/b", "/data/c", "/database", "/other")
+    assert volumes.nested("/data", [{"Target": target} for target in targets]) == {"a", "c"}

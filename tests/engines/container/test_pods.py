@@ -11,7 +11,8 @@ import pytest
 
 from engines.container.conftest import MakeSession
 from muster.engines.container.containers import list_extra
-from muster.plan.model import ExtraContainerPlan, MountPlan
+from muster.engines.container.pod_output import OutputFiles
+from muster.plan.model import ContainerPlan, ExtraContainerPlan, MountPlan
 from support.command import muster
 from support.faults import until
 from support.podman_service import IMAGE, PodmanService, add_engine
@@ -54,7 +55,10 @@ def test_init_containers_and_sidecars_are_up_before_the_program(
 def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSession) -> None:
     script = "echo no disk; sleep 0.3; test $MUSTER_ATTEMPT = 1 || exit 3; touch /work/ok"
     extra = (container("check", "init", script),)
-    one = run("test -e /work/ok && echo ran", keep=True, mounts=(WORK,), extra_containers=extra)
+    inside = MountPlan("scratch:node/in", "scratch", "/work/in", "MUSTER_MOUNT_IN")
+    program = "test -e /work/ok && touch /work/in/x && ls /work/in"
+    more = {"mounts": (WORK, inside), "container": ContainerPlan(user="1234")}
+    one = run(program, keep=True, extra_containers=extra, **more)
     one.start(0)
     ended = one.ended(0)[0]
     assert (ended["exit_code"], ended["reason"]) == (3, "exit")
@@ -62,7 +66,7 @@ def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSes
     assert lines(one) == ["[check] no disk"]
     one.start(0, incarnation=1, attempt=1)
     assert one.ended(0, incarnation=1)[0]["exit_code"] == 0
-    assert lines(one, 1) == ["[check] no disk", "ran"]
+    assert lines(one, 1) == ["[check] no disk", "x"]
     one.release(0, incarnation=1)
     one.close()
 
@@ -70,15 +74,19 @@ def test_an_init_container_that_fails_fails_the_node_and_runs_again(run: MakeSes
 @pytest.mark.parametrize(
     ("program", "other", "code", "message"),
     [
-        ("touch /work/x", "while ! test -e /work/x; do sleep 0.05; done", 0, ""),
+        pytest.param(
+            *("touch /work/x", "while ! test -e /work/x; do sleep 0.05; done", 0, ""),
+            marks=pytest.mark.slow,
+        ),
         ("sleep 1000", "echo bad; exit 4", 4, "container other exited with 4: bad"),
-        (
+        pytest.param(
             "touch /work/x",
             "while ! test -e /work/x; do sleep 0.05; done; exit 5",
             5,
             "container other exited with 5",
+            marks=pytest.mark.slow,
         ),
-        ("exit 6", "sleep 1000", 6, ""),
+        pytest.param("exit 6", "sleep 1000", 6, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_node_succeeds_when_all_its_programs_have(
@@ -92,26 +100,47 @@ def test_a_node_succeeds_when_all_its_programs_have(
     one.close()
 
 
-def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(
-    run: MakeSession, podman: PodmanService
-) -> None:
-    again = "echo up >> /kept/log; test $(wc -l < /kept/log) -ge 2 || exit 1; sleep 1000"
-    kept = MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT")
-    side = ExtraContainerPlan("side", "sidecar", IMAGE, ("sh", "-c", again), mounts=(kept,))
-    wait = """
-        while test "$(cat /kept/log 2>/dev/null | wc -l)" != 2; do sleep 0.05; done
-        cat /kept/log; exit 1
+@pytest.mark.slow
+def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(run: MakeSession) -> None:
+    script = """
+        echo up >> /kept/log; test $(wc -l < /kept/log) -ge 2 || exit 1
+        while :; do if test -e /kept/ask; then echo here; rm /kept/ask; fi; sleep 0.05; done
     """
-    one = run(wait, keep=True, mounts=(kept,), extra_containers=(side,), grace_period=0.5)
+    kept = MountPlan("scratch:node/kept", "scratch", "/kept", "MUSTER_MOUNT_KEPT")
+    side = ExtraContainerPlan("side", "sidecar", IMAGE, ("sh", "-c", script), mounts=(kept,))
+    program = """
+        while test "$(cat /kept/log 2>/dev/null | wc -l)" != 2; do sleep 0.05; done
+        touch /kept/ask; while test -e /kept/ask; do sleep 0.05; done
+        cat /kept/log; sleep 0.5; exit 1
+    """
+    one = run(program, keep=True, mounts=(kept,), extra_containers=(side,), grace_period=0.5)
     for attempt in (0, 1):
         one.start(0, incarnation=attempt, attempt=attempt)
         assert one.ended(0, incarnation=attempt)[0]["exit_code"] == 1
-        assert one.output(0, attempt=attempt) == "up\nup\n"
+        assert lines(one, attempt) == ["[side] here", "up", "up"]
     one.release(0, incarnation=1)
     one.close()
 
 
-@pytest.mark.parametrize("stage", ["init", "running"])
+def test_output_does_not_follow_links_of_programs(tmp_path: Path) -> None:
+    node, secret = tmp_path / "node", tmp_path / "secret"
+    (node / "logs").mkdir(parents=True)
+    secret.mkdir()
+    (secret / "out").touch()
+    (node / "logs/0").symlink_to(secret)
+    (node / "out").symlink_to(secret / "out")
+    os.mkfifo(node / "fifo")
+    for path in ("logs/0/out", "out", "fifo"):
+        with pytest.raises(OSError, match=path.rpartition("/")[2] if "/" not in path else "0"):
+            OutputFiles(str(node), path, path).open(1)
+    assert OutputFiles(str(node), "/dev/null", "/dev/null").open(2) is None
+    (node / "file").touch()
+    descriptor = OutputFiles(str(node), "x", "file").open(2)
+    assert descriptor is not None
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("stage", ["init", pytest.param("running", marks=pytest.mark.slow)])
 def test_a_later_supervisor_finds_them_again(
     run: MakeSession, podman: PodmanService, stage: str
 ) -> None:
@@ -123,7 +152,7 @@ def test_a_later_supervisor_finds_them_again(
     program = "cat /work/init; while ! test -e /work/go; do sleep 0.05; done"
     one = run(program, mounts=(WORK,), extra_containers=extra, grace_period=0.5)
     one.start(0)
-    folder = one.folder / "containers/0/scratch/incarnation/work"
+    folder = one.folder / "containers/0-own/scratch/incarnation/work"
     if stage == "init":
         until((folder / "init").exists, "the init container runs")
     else:
@@ -135,6 +164,7 @@ def test_a_later_supervisor_finds_them_again(
     one.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: PodmanService) -> None:
     extra = (container("wait", "init", "sleep 1000"),)
     one = run("true", mounts=(WORK,), extra_containers=extra)
@@ -146,6 +176,7 @@ def test_nothing_is_left_of_a_node_that_is_killed(run: MakeSession, podman: Podm
     assert not list_extra(podman.daemon, one.plan.run_id)
 
 
+@pytest.mark.slow
 def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSession) -> None:
     waits = "while ! test -e /work/go; do sleep 0.05; done; exit 7"
     extra = (container("other", "main", waits), container("side", "sidecar", "sleep 1000"))
@@ -155,12 +186,13 @@ def test_what_runs_with_a_program_that_has_succeeded_is_found_again(run: MakeSes
     journal = one.folder / "containers/0/node/journal"
     until(lambda: '"ended"' in journal.read_text(), "the program has ended")
     one = one.replaced()
-    (one.folder / "containers/0/scratch/incarnation/work/go").touch()
+    (one.folder / "containers/0-own/scratch/incarnation/work/go").touch()
     ended = one.ended_after_all(0)[0]
     assert (ended["exit_code"], ended["message"]) == (7, "container other exited with 7")
     one.close()
 
 
+@pytest.mark.slow
 def test_the_engine_is_away_while_an_init_container_ends(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -168,7 +200,7 @@ def test_the_engine_is_away_while_an_init_container_ends(
     extra = (container("wait", "init", waits),)
     one = run("true", mounts=(WORK,), extra_containers=extra)
     one.start(0)
-    folder = one.folder / "containers/0/scratch/incarnation/work"
+    folder = one.folder / "containers/0-own/scratch/incarnation/work"
     until((folder / "init").exists, "the init container runs")
     podman.stop()
     (folder / "go").touch()
@@ -177,6 +209,7 @@ def test_the_engine_is_away_while_an_init_container_ends(
     one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("supervised", [True, False])
 def test_they_end_with_the_container_of_their_node(
     run: MakeSession, podman: PodmanService, supervised: bool
@@ -196,6 +229,7 @@ def test_they_end_with_the_container_of_their_node(
     assert not list_extra(podman.daemon, one.plan.run_id)
 
 
+@pytest.mark.slow
 def test_an_image_that_is_missing_and_a_program_that_is(
     run: MakeSession, podman: PodmanService
 ) -> None:
@@ -239,6 +273,7 @@ spec:
               image: localhost/base:1
               restartPolicy: Always
               command: [sh, -c, 'trap exit TERM; echo proxy $JOB_COMPLETION_INDEX; sleep 9 & wait']
+            securityContext: {runAsUser: 1234}
             containers:
             - name: w
               image: localhost/base:1
@@ -275,6 +310,7 @@ def test_a_jobset_with_all_kinds_of_containers(
     assert [text.count(one) for one in ("[check] checked", "[proxy] proxy 0", "proxy 1")] == [
         *(2, 1, 1)
     ], found
+    assert "restart" not in done.stderr
     assert podman.is_empty()
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr
@@ -311,6 +347,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 def test_replicas_of_an_array_take_turns_with_their_containers(
     podman: PodmanService, own_home: Path, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ SHOW = """
 """
 
 
-@pytest.mark.parametrize("image", [IMAGE, USERS_IMAGE])
+@pytest.mark.parametrize("image", [IMAGE, pytest.param(USERS_IMAGE, marks=pytest.mark.slow)])
 def test_given_files_and_scratch_folders_are_at_their_paths(run: MakeSession, image: str) -> None:
     one = run(SHOW, keep=True, mounts=MOUNTS, secrets={"db.PASS": "12345"}, image=image)
     for attempt in (0, 1):

@@ -31,8 +31,8 @@ NAME, INCARNATION = "muster.container", "muster.incarnation"
 #: Where containers see the node program, and the folder of their slot: not where these are on this
 #: machine, as the user of an image may not enter the folders above, if they are mounted as well.
 PROGRAM, FOLDER = "/muster/program", "/muster/slot"
-#: Where the container of a node may write what `volumes.files_folder` has.
-FILES = "/muster/files"
+#: Where the container of a node has its scratch folders and given files, which it may write.
+SCRATCH, FILES = "/muster/scratch", "/muster/files"
 #: The folder of a node's server, in that of its slot, where the user of the image creates it.
 _NODE = "node"
 #: Where containers see that of their server.
@@ -159,7 +159,7 @@ def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> 
         "StopTimeout": 1,
         "HostConfig": {
             "NetworkMode": network_name(plan.run_id) if has_network(plan) else "host",
-            "Mounts": _mounts(plan, slot, machine),
+            "Mounts": node_binds(plan, slot, machine),
             "ShmSize": container.shm_size or (limits.memory or machine.memory) // 2,
             "Ulimits": ulimits_of(container),
             **security_of(container),
@@ -279,7 +279,8 @@ def source_of(mount: MountPlan, plan: RunPlan, machine: Machine) -> str:
     return ""
 
 
-def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+def node_binds(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str, Any]]:
+    """All that the container of a node has of this machine."""
     from muster.engines.container import volumes
 
     node: NodePlan = plan.nodes[slot]
@@ -293,8 +294,8 @@ def _mounts(plan: RunPlan, slot: int, machine: Machine) -> Sequence[Mapping[str,
     found += profile_binds(machine)
     if group.in_place is not None and group.in_place not in machine.absent:
         found.append(_bind(group.in_place, group.in_place))
-    if volumes.has_files(group.mounts):
-        found.append(_bind(str(volumes.files_folder(plan.run_id, slot)), FILES))
+    writable = volumes.writable(group.mounts, plan, slot, machine)
+    found += [_bind(source, target) for target, source in writable.items()]
     found += binds_of(group.mounts, plan, slot, machine)
     return in_order(found)
 

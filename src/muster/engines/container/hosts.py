@@ -534,6 +534,9 @@ class RunContainers:
             containers.repeated(end, containers.REMOVAL_SECONDS)
             folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
             containers.remove_folder(folder)
+            containers.remove_folder(
+                volumes.own_folder(self._context.home, self._plan.run_id, slot)
+            )
             volumes.remove_files(self._plan.run_id, slot)
         except (CannotReach, Refused, OSError) as error:
             self._leaves_some = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +35,14 @@ def extra_name(run_id: str, slot: int, name: str) -> str:
     return f"{bodies.container_name(run_id, slot)}-{name}"
 
 
+def extra_binds(
+    plan: RunPlan, slot: int, one: ExtraContainerPlan, machine: Machine
+) -> Sequence[Mapping[str, Any]]:
+    """All that it has of this machine."""
+    own = bodies.binds_of(one.mounts, plan, slot, machine)
+    return bodies.in_order([*bodies.profile_binds(machine), *own])
+
+
 def extra_body(
     plan: RunPlan,
     slot: int,
@@ -65,9 +73,7 @@ def extra_body(
         "HostConfig": {
             "NetworkMode": f"container:{node}" if bodies.has_network(plan) else "host",
             "IpcMode": f"container:{node}",
-            "Mounts": bodies.in_order(
-                [*bodies.profile_binds(machine), *bodies.binds_of(one.mounts, plan, slot, machine)]
-            ),
+            "Mounts": extra_binds(plan, slot, one, machine),
             "Ulimits": bodies.ulimits_of(one.container),
             **bodies.security_of(one.container),
             **bodies.limits_of(bodies.usable(one.resources, machine)),

@@ -2,29 +2,65 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from muster.engines.container.api import CannotReach, Daemon, Refused
 
 #: Bytes of a line, at most; a longer one is cut into several.
 _LONGEST = 1 << 16
 _STDERR = 2
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class OutputFiles(NamedTuple):
+    """Where output goes: paths in a folder in which the containers of a node may write, too.
+    Absolute paths, such as /dev/null: nowhere."""
+
+    folder: str
+    out: str
+    err: str
+
+    def open(self, stream: int) -> int | None:
+        """The descriptor of the file of a stream, to append to; None: there is none. No link is
+        followed. Raises OSError."""
+        path = self.err if stream == _STDERR else self.out
+        if path.startswith("/"):
+            return None
+        *folders, name = path.split("/")
+        inside = os.open(self.folder, _FOLDER)
+        try:
+            for one in folders:
+                inside, outside = os.open(one, _FOLDER, dir_fd=inside), inside
+                os.close(outside)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            found = os.open(name, flags, dir_fd=inside)
+        finally:
+            os.close(inside)
+        if stat.S_ISREG(os.fstat(found).st_mode):
+            return found
+        os.close(found)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
 class Follower:
     """Follows the output of one container, in a thread. Each line goes to the file of its stream,
-    after the name of the container. files: those for standard output and error. state: a file that
-    remembers how many lines were copied, for the next follower."""
+    after the name of the container. state: a file that remembers how many lines were copied, for
+    the next follower."""
 
     def __init__(
-        self, daemon: Daemon, made: str, name: str, files: tuple[str, str], state: Path
+        self, daemon: Daemon, made: str, name: str, files: OutputFiles, state: Path
     ) -> None:
         self._daemon, self._made, self._name = daemon, made, name
-        self._files, self._state = files, state
+        #: Where lines go from now on.
+        self.files = files
+        self._state = state
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -65,10 +101,11 @@ class Follower:
 
     def _write(self, stream: int, lines: Sequence[bytes]) -> None:
         """Raises OSError."""
-        path = self._files[1 if stream == _STDERR else 0]
         start = b"[%s] " % self._name.encode()
         text = b"".join(start + line.rstrip(b"\r") + b"\n" for line in lines)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = self.files.open(stream)
+        if descriptor is None:
+            return
         try:
             os.write(descriptor, text)
         finally:

@@ -9,6 +9,7 @@ the container of the node.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -19,8 +20,8 @@ from typing import Any, Literal
 from muster.engines.container import bodies, containers, volumes
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
-from muster.engines.container.pod_bodies import extra_body, extra_name
-from muster.engines.container.pod_output import Follower
+from muster.engines.container.pod_bodies import extra_binds, extra_body, extra_name
+from muster.engines.container.pod_output import Follower, OutputFiles
 from muster.engines.container.pod_probes import succeeds
 from muster.engines.container.record import Image
 from muster.engines.launch import emptied_mounts, given_files
@@ -196,6 +197,8 @@ class Pod:
             if is_next and one.plan.role != "sidecar":
                 one.id, one.runs, one.code = "", False, None
             one.is_told, one.due = False, 0.0
+            if one.follower is not None:
+                one.follower.files = self._files(start)
         if not any(one.id for one in self._all if one.plan.role != "sidecar"):
             self._empty()
         self._write_files(start)
@@ -217,16 +220,24 @@ class Pod:
     def _empty(self) -> None:
         """Empty the folders that are the incarnation's: nothing has run in it yet. Raises
         OSError."""
-        mounts = [*self._group.mounts]
-        for one in self._group.extra_containers:
-            mounts += one.mounts
-        there = [
-            mount
-            for mount in mounts
-            if volumes.source_at_path(mount, self._plan, self._slot, self._machine)
-        ]
+        place = self._plan, self._slot, self._machine
+        extra = self._group.extra_containers
+        containers_of = [(self._group.mounts, bodies.node_binds(*place))]
+        for one in extra:
+            binds = extra_binds(self._plan, self._slot, one, self._machine)
+            containers_of.append((one.mounts, binds))
+        every = [mount for mounts, _ in containers_of for mount in mounts]
+        there = [mount for mount in every if volumes.source_at_path(mount, *place)]
         for mount in emptied_mounts(there):
-            empty_folder(volumes.source_at_path(mount, self._plan, self._slot, self._machine))
+            part = volumes.source_at_path(mount, *place)
+            kept = {
+                name
+                for _, binds in containers_of
+                for bind in binds
+                if bind["Source"] == part
+                for name in volumes.nested(bind["Target"], binds)
+            }
+            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)), kept)
 
     def _write_files(self, start: CompanionStart) -> None:
         """Raises OSError."""
@@ -234,7 +245,13 @@ class Pod:
 
         folder = str(volumes.files_folder(self._plan.run_id, self._slot))
         for one in self._group.extra_containers:
-            write(given_files(folder, one.mounts, start.facts))
+            files = given_files(folder, one.mounts, start.facts)
+            write(files)
+            # one that only its owner may read is for the container's user, as in that of the node
+            user, _, group = (one.container.user or "").partition(":")
+            if os.geteuid() == 0 and user.isdigit():
+                for file in files:
+                    os.chown(file.path, int(user), int(group) if group.isdigit() else -1)
 
     # --- steps
 
@@ -251,8 +268,6 @@ class Pod:
 
     def _note_end(self, one: _Container, code: int) -> None:
         one.runs, one.code, one.is_up, one.due = False, code, False, 0.0
-        if one.follower is not None:
-            one.follower.join(_OUTPUT_TIMEOUT)
         if one.plan.role == "sidecar" and self._kill_at is None:
             pause = 0.0 if not one.restarts else _FIRST_PAUSE * 2 ** min(one.restarts - 1, 10)
             one.restarts += 1
@@ -344,16 +359,15 @@ class Pod:
         self._look()  # it may have ended before its end was watched
 
     def _follow(self, one: _Container, start: CompanionStart) -> None:
-        home, run_id = self._machine.home, self._plan.run_id
-        folder = bodies.server_folder(home, run_id, self._slot)
-        out, err = (
-            path.replace(bodies.SERVER_FOLDER, str(folder), 1)
-            if path.startswith(f"{bodies.SERVER_FOLDER}/")
-            else path
-            for path in start.outputs
-        )
-        state = bodies.slot_folder(home, run_id, self._slot) / f"lines-{one.plan.name}"
-        one.follower = Follower(self._daemon, one.id, one.plan.name, (out, err), state)
+        own = volumes.own_folder(self._machine.home, self._plan.run_id, self._slot)
+        state = own / f"lines-{one.plan.name}"
+        one.follower = Follower(self._daemon, one.id, one.plan.name, self._files(start), state)
+
+    def _files(self, start: CompanionStart) -> OutputFiles:
+        """Where output goes."""
+        folder = bodies.server_folder(self._machine.home, self._plan.run_id, self._slot)
+        out, err = (path.removeprefix(f"{bodies.SERVER_FOLDER}/") for path in start.outputs)
+        return OutputFiles(str(folder), out, err)
 
     def _of(self, *roles: str) -> list[_Container]:
         return [one for one in self._all if one.plan.role in roles]
@@ -418,6 +432,9 @@ class Pod:
 
     def _tell_ended(self, start: CompanionStart) -> None:
         self._has_ended = True
+        for one in self._all:  # Podman tells the end of an output half a second late
+            if not one.runs and one.follower is not None:
+                one.follower.join(_OUTPUT_TIMEOUT)
         self._post(lambda: self._owner.companions_ended(self._slot, start.number))
 
     def _tell_failed(self, start: CompanionStart, report: ExitReport) -> None:

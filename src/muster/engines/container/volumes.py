@@ -3,7 +3,8 @@
 Containers see mounts at the paths of the job. Scratch folders of a node, and files with given
 content, are in folders of the slot that stay for as long as its container: they are emptied or
 written again, and never replaced, as a mounted folder has to stay the same. What is given may be
-secret, so it is in memory.
+secret, so it is in memory. Containers see each of them by itself: nothing that they do leads the
+supervisor, which writes there as well, elsewhere.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from muster.engines.container.bodies import FILES, FOLDER, Machine, slot_folder, source_of
+from muster.engines.container.bodies import FILES, SCRATCH, Machine, slot_folder, source_of
 from muster.node.files import remove_tree
 from muster.plan.model import MountPlan, RunPlan
 from muster.spec.placeholders import placeholders
+from muster.storage.home import Home
 from muster.storage.mount_sources import named_source
 
 #: File systems in memory.
@@ -38,16 +41,28 @@ def files_folder(run_id: str, slot: int) -> Path:
     return memory_folder(run_id) / str(slot)
 
 
-def has_files(mounts: Sequence[MountPlan]) -> bool:
-    """Whether any of the mounts has given files."""
-    return any(mount.kind == "files" for mount in mounts)
+def own_folder(home: Home, run_id: str, slot: int) -> Path:
+    """The folder of a slot of which its containers see parts only."""
+    folder = slot_folder(home, run_id, slot)
+    return folder.with_name(f"{folder.name}-own")
+
+
+def writable(
+    mounts: Sequence[MountPlan], plan: RunPlan, slot: int, machine: Machine
+) -> dict[str, str]:
+    """What the container of a node has besides at the paths of mounts: where -> what."""
+    return {
+        _seen_at(mount, ""): whole_source(mount, plan, slot, machine)
+        for mount in mounts
+        if _owner(mount) or mount.kind == "files"
+    }
 
 
 def whole_source(mount: MountPlan, plan: RunPlan, slot: int, machine: Machine) -> str:
     """The directory of this machine of which a mount shows all, or a part; "" if nodes get it in
     their folder: copies of what is at a URL, and what no scratch folder is known for."""
     if owner := _owner(mount):
-        folder = slot_folder(machine.home, plan.run_id, slot) / _SCRATCH / owner
+        folder = own_folder(machine.home, plan.run_id, slot) / _SCRATCH / owner
         return str(folder / named_source(mount.source).name)
     if mount.kind == "files":
         return str(files_folder(plan.run_id, slot) / mount.variable)
@@ -87,7 +102,7 @@ def at_paths(plan: RunPlan, slot: int, machine: Machine) -> frozenset[str]:
 def _seen_at(mount: MountPlan, whole: str) -> str:
     """Where the server of a node has all of a mount; "": nowhere."""
     if owner := _owner(mount):
-        return f"{FOLDER}/{_SCRATCH}/{owner}/{named_source(mount.source).name}"
+        return f"{SCRATCH}/{owner}/{named_source(mount.source).name}"
     if mount.kind == "files":
         return f"{FILES}/{mount.variable}"
     return mount.path if whole and mount.sub_path is None else ""
@@ -101,7 +116,11 @@ def _owner(mount: MountPlan) -> str:
 
 def provide(mounts: Sequence[MountPlan], plan: RunPlan, slot: int, machine: Machine) -> None:
     """Make what the containers of a slot mount. Raises OSError."""
-    scratch = slot_folder(machine.home, plan.run_id, slot) / _SCRATCH
+    own = own_folder(machine.home, plan.run_id, slot)
+    if os.path.lexists(own):
+        remove_tree(str(own))
+    own.mkdir()
+    scratch = own / _SCRATCH
     for mount in mounts:
         whole = whole_source(mount, plan, slot, machine)
         if owner := _owner(mount):
@@ -134,9 +153,7 @@ def _make_part(part: str, whole: str, *, is_file: bool) -> None:
     """Make what is mounted of a volume, if it is missing. Kubernetes: it is a folder then. is_file:
     whether it is a file, which nodes write. Raises OSError, also if a link leads out of the
     volume."""
-    real, inside = os.path.realpath(part), os.path.realpath(whole)
-    if not f"{real}/".startswith(f"{inside}/"):
-        raise PermissionError(errno.EPERM, "a link leads out of what is mounted", part)
+    real, inside = check_inside(part, whole), os.path.realpath(whole)
     if os.path.lexists(real):
         return
     names = os.path.relpath(real, inside).split("/")
@@ -145,6 +162,22 @@ def _make_part(part: str, whole: str, *, is_file: bool) -> None:
     if is_file:
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         os.chmod(real, 0o666)
+
+
+def nested(path: str, binds: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names in a mounted folder below which others are mounted. To remove these here would
+    unmount them in a container that runs."""
+    start = f"{path.rstrip('/')}/"
+    targets = (str(bind["Target"]) for bind in binds)
+    return {target[len(start) :].split("/")[0] for target in targets if target.startswith(start)}
+
+
+def check_inside(part: str, whole: str) -> str:
+    """The real path of what is mounted of a volume. Raises OSError if a link leads out of it."""
+    real, inside = os.path.realpath(part), os.path.realpath(whole)
+    if not f"{real}/".startswith(f"{inside}/"):
+        raise PermissionError(errno.EPERM, "a link leads out of what is mounted", part)
+    return real
 
 
 def remove_files(run_id: str, slot: int | None = None) -> None:
