@@ -130,7 +130,7 @@ def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> No
         shown = cluster.run("scontrol", "show", "job", str(job))
         assert f"Comment={value}" in shown and "StdOut=/shared/r 1/job-0.log" in shown
     finally:
-        client.cancel("muster-r1.0", job, {**os.environ, **cluster.environ})
+        client.cancel("muster-r1.0", str(job), {**os.environ, **cluster.environ})
 
 
 def test_a_time_that_the_partition_does_not_allow(
@@ -342,12 +342,12 @@ def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_ho
     environ = {**os.environ, **cluster.environ}
     try:
         clean_up.end_jobs(folder, "r1", environ)
-        client.cancel("muster-r1.0", other, environ)
+        client.cancel("muster-r1.0", str(other), environ)
         assert [line.split()[0] for line in cluster.jobs()] == [str(other)]
-        client.cancel("wrap", other, environ)
+        client.cancel("wrap", str(other), environ)
         assert cluster.jobs() == []
-        client.cancel("wrap", other, environ)  # it has ended
-        client.cancel("wrap", other + 1000, environ)
+        client.cancel("wrap", str(other), environ)  # it has ended
+        client.cancel("wrap", str(other + 1000), environ)
     finally:
         cluster.run("scancel", str(other))
 
