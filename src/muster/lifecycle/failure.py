@@ -180,11 +180,11 @@ def choose(
 
 def _default_rule(policy: Policy, failure: Failure) -> Rule | None:
     """The rule for a failure that no rule of the job matches, and that is not the program's."""
-    is_array = policy.group_of(failure.rank).is_array
     match failure.reason:
         case Reason.PREEMPTED:
             return Rule("", policy.action, counted=False, before_retries=True)
         case Reason.CANCELED:
+            is_array = policy.group_of(failure.rank).is_array
             action = Action.FAIL_REPLICA if is_array else Action.FAIL
             return Rule("", action, before_retries=True)
         case _:

@@ -20,7 +20,7 @@ from muster.engines.base import NodeCommand, RunContext, RunningNode, Stdio
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.remote import collection, node_contact, session
 from muster.engines.remote.contact import Contact, SupervisorId
-from muster.engines.remote.hosts import Host
+from muster.engines.remote.hosts import Host, HostsOwner
 from muster.engines.remote.node import RemoteNode
 from muster.engines.remote.node_contact import NodeContact
 from muster.engines.remote.session import RemoteSession
@@ -615,3 +615,60 @@ def test_a_node_that_breaks_the_rules_cannot_be_reached(
 
 def _is_about_contact(event: object) -> bool:
     return isinstance(event, NodeReachable | NodeUnreachable)
+
+
+def ended(driven: Driven) -> list[NodeEnded]:
+    """The ends that were reported, in rank order."""
+    found = [event for event in driven.events if isinstance(event, NodeEnded)]
+    return sorted(found, key=lambda event: event.rank)
+
+
+class Refusing:
+    """Hosts of which no slot gets one, as is said of each in a round of the loop of its own."""
+
+    def __init__(self, loop: RunLoop, owner: HostsOwner) -> None:
+        self._loop, self._owner = loop, owner
+
+    def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
+        def refuse(left: list[int]) -> None:
+            if left:
+                self._owner.refused(left[0], "there is no such partition")
+                self._loop.post(lambda: refuse(left[1:]))
+
+        self._loop.post(lambda: refuse([slot for part in parts for slot in part]))
+
+    def place_ended(self) -> None:
+        pass
+
+    def give_up(self, slot: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class TestReplicasWithoutHosts:
+    @pytest.fixture
+    def plan(self, plan_of: Callable[..., RunPlan]) -> RunPlan:
+        group = {"name": "workers", "nodes": 1, "replicas": 6, "parallelism": 3}
+        return plan_of(command=["true"], node_groups=[group])
+
+    def test_all_end_and_the_session_closes(
+        self, open_session: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            Servers, "make_hosts", lambda _self, _context, loop, owner: Refusing(loop, owner)
+        )
+        one = open_session()
+        for first in (0, 3):
+            refs = [NodeRef(rank, 0) for rank in range(first, first + 3)]
+            one.session.start(0, refs)
+            one.until(lambda: len(one.events) >= 3)
+            assert [event.rank for event in ended(one)] == [ref.rank for ref in refs]
+            one.events.clear()
+        for _ in range(10):  # until the session has nothing left to do
+            one.loop.post(lambda: None)
+            one.loop.run_once()
+        one.session.close()
+        one.until(lambda: bool(one.events))
+        assert one.events == [SessionClosed()]

@@ -134,6 +134,16 @@ def test_how_many_jobs_come_before() -> None:
     assert not is_news(replace(own, ahead=200), replace(own, ahead=190))
 
 
+def test_tasks_of_arrays() -> None:
+    line = "{}|{}|a|PENDING|N/A|N/A|gpu|50|1000||Resources"
+    text = "\n".join(
+        (line.format(7, "7_[2-3,9%4]"), line.format(8, "7_1"), line.format(5, "5_[1-9]"))
+    )
+    assert [job.key for job in parse_jobs(text, [7])] == ["7_2", "7_3", "7_9", "7_1", "5"]
+    (task,) = parse_details("JobId=8 ArrayJobId=7 ArrayTaskId=1 JobName=a JobState=TIMEOUT ")
+    assert (task.id, task.key, task.state) == (8, "7_1", "TIMEOUT")
+
+
 def test_details_of_jobs() -> None:
     line = (
         "JobId=7 JobName=muster-r1.0 UserId=ana(1000) JobState=COMPLETED Reason=None "
@@ -141,13 +151,13 @@ def test_details_of_jobs() -> None:
         "PreemptTime={} NodeList=n[1-2] "
     )
     lost, other = parse_details("\n".join(map(line.format, ("2026-01-02T03:05:00", "None"))))
-    assert how_it_ended(7, lost) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
-    assert how_it_ended(7, other) == (Reason.NODE_LOST, "Slurm job 7 has ended")
+    assert how_it_ended("7", lost) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
+    assert how_it_ended("7", other) == (Reason.NODE_LOST, "Slurm job 7 has ended")
     assert worst([other, lost]) is lost and worst([]) is None
-    assert why_it_ends(7, [other]) is None
-    assert why_it_ends(7, [other, lost]) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
+    assert why_it_ends("7", [other]) is None
+    assert why_it_ends("7", [other, lost]) == (Reason.PREEMPTED, "Slurm job 7 was preempted")
     late = replace(other, state="COMPLETING", reason="TimeLimit")
-    assert why_it_ends(7, [late]) == (Reason.DEADLINE, "Slurm job 7 reached its time limit")
+    assert why_it_ends("7", [late]) == (Reason.DEADLINE, "Slurm job 7 reached its time limit")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +173,7 @@ def test_details_of_jobs() -> None:
     ],
 )
 def test_how_a_job_ended(state: str | None, reason: Reason, said: str) -> None:
-    assert how_it_ended(7, None if state is None else job(state)) == (reason, said)
+    assert how_it_ended("7", None if state is None else job(state)) == (reason, said)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +209,10 @@ def test_why_slurm_refuses(tmp_path: Path, text: str, said: str) -> None:
     assert str(error.value) == said and error.value.refused
 
 
+#: How Slurm is to print times, and the tasks of arrays.
+OWN = ("SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
+
+
 def test_slurm_gets_no_variables_that_it_would_keep() -> None:
     environ = {
         "PATH": "/bin",
@@ -209,4 +223,4 @@ def test_slurm_gets_no_variables_that_it_would_keep() -> None:
         "SLURM_CONF": "/c",
     }
     found = client_environ(environ)
-    assert found.keys() == {"PATH", "SBATCH_ACCOUNT", "SLURM_CONF", "SLURM_TIME_FORMAT"}
+    assert found.keys() == {"PATH", "SBATCH_ACCOUNT", "SLURM_CONF", *OWN}

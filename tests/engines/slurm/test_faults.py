@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from muster.control import run_lock
 from muster.engines.remote.record import read_record, write_record
@@ -121,6 +123,58 @@ def test_a_job_that_slurm_refuses(cluster: SlurmCluster) -> None:
     assert done.returncode == 2 and "invalid partition specified: nope" in done.stdout
 
 
+def test_an_array_that_slurm_refuses(cluster: SlurmCluster) -> None:
+    words = ("--array", "n=1..4", "--parallelism", "2", "--set", "slurm.partition=nope")
+    done = muster("run", "--engine", "slurm", *words, "--", "true", code=1)
+    assert "Slurm refuses the job: invalid partition specified: nope" in done.stderr
+    assert "4 of 4 replicas" in done.stderr
+
+
+#: Refuses arrays, as a cluster does that is configured so.
+NO_ARRAYS = """\
+#!/bin/sh
+cat >{file}.$$
+grep -q -e --array= {file}.$$ && {{
+  echo "sbatch: error: Batch job submission failed: Invalid job array specification" >&2
+  exit 1
+}}
+exec {sbatch} "$@" <{file}.$$
+"""
+
+
+def test_a_cluster_without_arrays(cluster: SlurmCluster, own_home: Path) -> None:
+    program = own_home / "bin" / "sbatch"
+    program.parent.mkdir()
+    text = NO_ARRAYS.format(file=own_home / "script", sbatch=shutil.which("sbatch"))
+    program.write_text(text)
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    words = ("--array", "n=1..4", "--parallelism", "2", "--", "true")
+    done = muster("run", "--engine", "slurm", *words, env={**os.environ, "PATH": path}, code=0)
+    assert "SUCCEEDED" in done.stderr
+    texts = [path.read_text() for path in own_home.glob("script.*")]
+    scripts = [text for text in texts if "#SBATCH" in text]
+    assert sorted("--array=" in text for text in scripts) == [False, False, True]
+
+
+@pytest.mark.slow
+def test_an_array_whose_submission_was_not_answered(cluster: SlurmCluster, own_home: Path) -> None:
+    words = ("--array", "n=1..6", "--parallelism", "3", "--set", "slurm.extra=[--hold]")
+    run = Counting(own_home, *words, nodes=1, script="sleep 1")
+    until(lambda: "scontrol release" in run.waits_for(), "it waits", pause=0.2)
+    (job,) = {line.split()[0] for line in cluster.jobs()}
+    os.kill(run.supervisor(), signal.SIGKILL)
+    record = read_record(run.folder / RECORD, Record)
+    assert record is not None and [one.key for one in record.allocations] == [
+        f"{job}_{task}" for task in range(3)
+    ]
+    unknown = tuple(replace(one, job=None) for one in record.allocations)
+    write_record(run.folder / RECORD, replace(record, allocations=unknown))
+    run.status()  # any command has another one started
+    cluster.run("scontrol", "release", job)
+    assert run.until_state("SUCCEEDED", "FAILED")["state"] == "SUCCEEDED"
+
+
 @pytest.mark.parametrize("value", ["a b -o /x", "a#b", r"a\b", "it's", "$HOME `x`"])
 def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> None:
     part = Component((0,), ("--hold", f"--comment={value}"))
@@ -130,7 +184,7 @@ def test_a_value_is_one_word_for_sbatch(cluster: SlurmCluster, value: str) -> No
         shown = cluster.run("scontrol", "show", "job", str(job))
         assert f"Comment={value}" in shown and "StdOut=/shared/r 1/job-0.log" in shown
     finally:
-        client.cancel("muster-r1.0", job, {**os.environ, **cluster.environ})
+        client.cancel("muster-r1.0", str(job), {**os.environ, **cluster.environ})
 
 
 def test_a_time_that_the_partition_does_not_allow(
@@ -342,12 +396,12 @@ def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_ho
     environ = {**os.environ, **cluster.environ}
     try:
         clean_up.end_jobs(folder, "r1", environ)
-        client.cancel("muster-r1.0", other, environ)
+        client.cancel("muster-r1.0", str(other), environ)
         assert [line.split()[0] for line in cluster.jobs()] == [str(other)]
-        client.cancel("wrap", other, environ)
+        client.cancel("wrap", str(other), environ)
         assert cluster.jobs() == []
-        client.cancel("wrap", other, environ)  # it has ended
-        client.cancel("wrap", other + 1000, environ)
+        client.cancel("wrap", str(other), environ)  # it has ended
+        client.cancel("wrap", str(other + 1000), environ)
     finally:
         cluster.run("scancel", str(other))
 

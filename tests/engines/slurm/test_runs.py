@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -85,12 +86,17 @@ def test_an_allocation_that_is_too_small(cluster: SlurmCluster) -> None:
     assert "in which this was started, cannot run it: Only allocated 2 nodes" in done.stderr
 
 
-def test_each_replica_of_an_array_has_a_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_each_replica_of_an_array_has_a_job_of_its_own(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
     both = f"[ -e {tmp_path}/1 ] && [ -e {tmp_path}/2 ]"
-    script = f"{SAY}; touch {tmp_path}/$MUSTER_PARAM_N; until {both}; do sleep 0.1; done"
+    task = "squeue --noheader --jobs=$SLURM_JOB_ID --format='array %F task %K'"
+    script = f"{SAY}; {task}; touch {tmp_path}/$MUSTER_PARAM_N; until {both}; do sleep 0.1; done"
     words = ["--array", "n=1..5", "--parallelism", "2", "--", "sh", "-c", script]
     output = output_of("run", "--engine", "slurm", *words)
     assert len({line.split()[-1] for line in output.splitlines() if " rank " in line}) == 2
+    found = re.findall(r" array (\d+) task (\d)", output)
+    assert len({array for array, _ in found}) == 1 and {task for _, task in found} == {"0", "1"}
 
 
 def test_a_run_that_is_suspended_gets_another_job(cluster: SlurmCluster) -> None:

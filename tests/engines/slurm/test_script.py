@@ -149,6 +149,23 @@ def test_time_limits_of_slurm(time: str) -> None:
     assert flags(merged({"time": "1"}, {"time": time})) == [f"--time={time}"]
 
 
+def test_replicas_of_an_array_are_tasks_of_one_job(plan_of: PlanOf, tmp_path: Path) -> None:
+    plan = plan_of(nodes=2, replicas=9, parallelism=3)
+    jobs = script.first_jobs(plan)
+    assert script.batches(plan, jobs, {}) == [[[0, 1], [2, 3], [4, 5]]]
+    assert script.batches(plan, [jobs[0], jobs[2]], {}) == [[jobs[0]], [jobs[2]]]
+    parts = script.components(plan, jobs[0], {})
+    text = script.batch_script("muster-r1.4", "demo-1", str(tmp_path), parts, 3)
+    assert {"--array=0-2", f"--output={tmp_path}/job-4_%a.log"} <= {*lines(text)}
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\necho "$@"\n')
+    srun.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
+    done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(f"sh {tmp_path}/node.sh 4-5\n")
+    assert (tmp_path / "job-4_2").readlink() == Path("12")
+
+
 def test_ranges() -> None:
     assert script.ranges([0, 1, 2, 5, 7, 8]) == "0-2 5-5 7-8"
 

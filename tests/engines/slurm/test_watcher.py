@@ -55,7 +55,7 @@ def watch(
     watcher: Watcher, loop: EventLoop, job: int, name: str | None = None
 ) -> tuple[object, Seen]:
     owner, seen = object(), list[Sequence[Job] | CannotRun]()
-    watcher.watch(owner, job, name, RunLoop(loop, print), seen.append)
+    watcher.watch(owner, str(job), name, RunLoop(loop, print), seen.append)
     return owner, seen
 
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_forgotten_is_not_asked_for(
 ) -> None:
     owner, _ = watch(watcher, loop, 1)
     _, second = watch(watcher, loop, 2)
-    watcher.forget(owner, 1)
+    watcher.forget(owner, "1")
     run_until(loop, lambda: second)
     assert "--jobs=2" in (tmp_path / "calls").read_text().split()
 
@@ -90,7 +90,7 @@ def test_a_controller_that_does_not_answer(
     (answer,) = seen
     assert isinstance(answer, CannotRun) and not answer.refused
     (tmp_path / "fails").unlink()
-    watcher.look_soon(owner, 1)
+    watcher.look_soon(owner, "1")
     run_until(loop, lambda: len(seen) > 1)
     assert not isinstance(seen[1], CannotRun)
 
@@ -110,7 +110,7 @@ def test_the_place_in_the_queue_is_looked_up_for_jobs_that_wait(
         file.write("3|3|other|PENDING|N/A|N/A|main|9|1000||Priority\n")
     owner, seen = watch(watcher, loop, 1)
     run_until(loop, lambda: seen)
-    watcher.look_soon(owner, 1)
+    watcher.look_soon(owner, "1")
     run_until(loop, lambda: len(seen) > 1)
     assert not isinstance(seen[0], CannotRun) and not isinstance(seen[1], CannotRun)
     assert [job.ahead for job in (*seen[0], *seen[1])] == [None, 1]

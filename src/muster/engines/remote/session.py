@@ -242,6 +242,7 @@ class RemoteSession:
             self._closing = self._has_new_deadlines = True
             self.kill([node.ref for node in self._by_rank.values()])
             self._hosts.place_ended()
+            self._participant.notify()  # also if there is no node of which something is new
 
     def leave(self) -> None:
         """See `DetachedSession.leave`."""

@@ -43,7 +43,7 @@ def end_jobs(folder: RunDir, run_id: str, environ: Mapping[str, str]) -> None:
                 states = ", ".join(f"{job.id} is {job.state}" for job in jobs)
                 raise EngineError(f"its jobs in Slurm do not end: {states}")
             for name, leader in {(job.name, job.leader) for job in jobs}:
-                cancel(name, leader, environ)
+                cancel(name, str(leader), environ)
             time.sleep(pause)  # nothing tells when a job has ended
             pause = min(2 * pause, _LONGEST_PAUSE)
         while steps := _steps(record, run_id, environ):
@@ -67,7 +67,7 @@ def _left(record: Record, run_id: str, environ: Mapping[str, str]) -> list[Job]:
     """The jobs of a run that have not ended."""
     jobs = jobs_of_run(run_id, environ)
     known = {
-        one.job: job_name(run_id, one.number)
+        one.job: job_name(run_id, one.name_number)
         for one in record.allocations
         if one.job is not None and not one.lent
     }

@@ -39,6 +39,8 @@ _OWN_VARIABLES = frozenset(
         *("SBATCH_ERROR", "SBATCH_OPEN_MODE", "SBATCH_REQUEUE", "SBATCH_NO_KILL", "SBATCH_WAIT"),
     )
 )
+#: Has the numbers of all tasks of an array shown.
+_WHOLE = {"SLURM_BITSTR_LEN": "0"}
 #: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
 #: which often says again what lines before have said.
 _USAGE, _SUMMARY = 'Try "', "Batch job submission failed: "
@@ -59,7 +61,7 @@ class Job(Struct, frozen=True):
     """What Slurm says of a job, or of a component of one."""
 
     id: int
-    #: That of the job: for a component, that of the first one.
+    #: That of the job: for a component, that of the first one; for a task of an array, that of all.
     leader: int
     name: str
     state: str
@@ -77,9 +79,16 @@ class Job(Struct, frozen=True):
     user: str = ""
     #: How many jobs of its partition come before it; None: not known.
     ahead: int | None = None
+    #: The number of a task of an array.
+    task: int | None = None
     #: Whether it was preempted, also if it has ended by itself before it had to. Only known of jobs
     #: in `details_of`.
     preempted: bool = False
+
+    @property
+    def key(self) -> str:
+        """What Slurm calls the job: the same for its components."""
+        return f"{self.leader}" if self.task is None else f"{self.leader}_{self.task}"
 
     @property
     def over(self) -> bool:
@@ -116,21 +125,22 @@ def jobs_with_ids(
     """The components of these jobs that Slurm knows. queue: find out how many come before those
     that wait, which has squeue print all jobs. Raises CannotRun."""
     if queue:
-        every = parse_jobs(_squeue(environ, "--states=all"))
+        every = parse_jobs(_squeue(environ, "--states=all"), ids)
         return with_positions([job for job in every if job.leader in ids], every)
     listed = ",".join(map(str, sorted(ids)))
     try:
-        return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"))
+        return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"), ids)
     except CannotRun as error:
         if "Invalid job id" in str(error):
             return []
         raise
 
 
-def details_of(number: int, environ: Mapping[str, str]) -> list[Job]:
-    """The components of a job that Slurm knows, with what squeue does not say. Raises CannotRun."""
+def details_of(job: str, environ: Mapping[str, str]) -> list[Job]:
+    """The components of a job that Slurm knows, with what squeue does not say. job: see `Job.key`.
+    Raises CannotRun."""
     try:
-        return parse_details(run(("scontrol", "--oneliner", "show", "job", str(number)), environ))
+        return parse_details(run(("scontrol", "--oneliner", "show", "job", job), environ))
     except CannotRun as error:
         if "Invalid job id" in str(error):
             return []
@@ -146,13 +156,14 @@ def parse_details(text: str) -> list[Job]:
             found.append(
                 Job(
                     int(number),
-                    int(facts.get("HetJobId") or number),
+                    int(facts.get("HetJobId") or facts.get("ArrayJobId") or number),
                     facts.get("JobName", ""),
                     facts.get("JobState", ""),
                     facts.get("StartTime", ""),
                     tuple(expand(facts.get("NodeList", ""))),
                     facts.get("Reason", ""),
                     preempted=facts.get("PreemptTime", "None") != "None",
+                    task=_task(facts.get("ArrayTaskId", "")),
                 )
             )
     return found
@@ -195,16 +206,16 @@ def _squeue(environ: Mapping[str, str], *options: str) -> str:
     return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
 
 
-def cancel_words(name: str, job: int | None = None) -> list[str]:
-    """The command that cancels a job of this name. job: its id; None: not known.
+def cancel_words(name: str, job: str = "") -> list[str]:
+    """The command that cancels a job of this name. job: see `Job.key`; "": not known.
 
     The name is given even with an id: a controller that has lost its state gives ids again, and
     jobs of others may have them.
     """
-    return ["scancel", f"--name={name}", *([] if job is None else [str(job)])]
+    return ["scancel", f"--name={name}", *([job] if job else [])]
 
 
-def cancel(name: str, job: int, environ: Mapping[str, str]) -> None:
+def cancel(name: str, job: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, if it has this name; nothing if it has ended. Raises CannotRun."""
     try:
         run(cancel_words(name, job), environ)
@@ -258,7 +269,7 @@ def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name.startswith("SBATCH_") and name not in _OWN_VARIABLES
     }
-    return {"PATH": os.defpath, **found, "SLURM_TIME_FORMAT": "standard"}
+    return {"PATH": os.defpath, **found, "SLURM_TIME_FORMAT": "standard", **_WHOLE}
 
 
 def _why(command: str, text: str) -> str:
@@ -287,8 +298,9 @@ def _is_unreachable(text: str) -> bool:
     return any(one.lower() in text.lower() for one in known)
 
 
-def parse_jobs(text: str) -> list[Job]:
-    """The jobs in the output of squeue (`_FORMAT`)."""
+def parse_jobs(text: str, arrays: Collection[int] = ()) -> list[Job]:
+    """The jobs in the output of squeue (`_FORMAT`). arrays: those whose tasks that wait are listed
+    one by one; of others, they are one job."""
     found = []
     for line in text.splitlines():
         fields = line.split("|", 10)
@@ -296,23 +308,30 @@ def parse_jobs(text: str) -> list[Job]:
             number, shown, name, state, start, end, partition, priority, user, nodes, reason = (
                 fields
             )
-            leader = shown.partition("+")[0]
-            found.append(
-                Job(
-                    int(number),
-                    int(leader) if leader.isdigit() else int(number),
-                    name,
-                    state,
-                    "" if start in ("N/A", "Unknown") else start,
-                    tuple(expand(nodes)),
-                    reason,
-                    _seconds(end),
-                    partition,
-                    int(priority) if priority.isdigit() else 0,
-                    user,
-                )
+            leader, _, tasks = shown.partition("+")[0].partition("_")
+            job = Job(
+                int(number),
+                int(leader) if leader.isdigit() else int(number),
+                name,
+                state,
+                "" if start in ("N/A", "Unknown") else start,
+                tuple(expand(nodes)),
+                reason,
+                _seconds(end),
+                partition,
+                int(priority) if priority.isdigit() else 0,
+                user,
             )
+            if tasks.startswith("[") and job.leader in arrays:
+                each = expand(tasks.partition("%")[0].rstrip("]") + "]")
+                found += [replace(job, task=_task(one)) for one in each]
+            else:
+                found.append(replace(job, task=_task(tasks)) if tasks else job)
     return found
+
+
+def _task(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def _seconds(moment: str) -> float | None:

@@ -95,20 +95,16 @@ class SlurmEngine(RemoteEngine):
         from muster.engines.slurm.program import folder_of
 
         folder = str(folder_of(self._profile, self._home.root) / plan.run_id)
-        jobs = script.first_jobs(plan)
-        texts = [
-            script.batch_script(
-                script.job_name(plan.run_id, number),
-                plan.run_name,
-                folder,
-                script.components(plan, slots, self._profile.options),
-            )
-            for number, slots in enumerate(jobs)
-        ]
+        options, texts, number = self._profile.options, [], 0
+        for jobs in script.batches(plan, script.first_jobs(plan), options):
+            name = script.job_name(plan.run_id, number)
+            parts = script.components(plan, jobs[0], options)
+            texts.append(script.batch_script(name, plan.run_name, folder, parts, len(jobs)))
+            number += len(jobs)
         titles = (
             ["sbatch script"]
-            if len(jobs) == 1
-            else [f"sbatch script {n}" for n in range(len(jobs))]
+            if len(texts) == 1
+            else [f"sbatch script {n}" for n in range(len(texts))]
         )
         return dict(zip(titles, texts, strict=True))
 

@@ -156,10 +156,13 @@ class SlurmHosts:
             return
         wanted, self._wanted = self._wanted, []
         parts, self._parts = self._parts, []
-        for part in (wanted, *parts):
-            self._allocate(part)
+        if new := self._allocate(wanted):
+            self._submit_new([new])
+        for jobs in self._jobs.batches([new for part in parts if (new := self._allocate(part))]):
+            self._submit_new(jobs)
 
-    def _allocate(self, slots: Sequence[int]) -> None:
+    def _allocate(self, slots: Sequence[int]) -> list[int]:
+        """Find the nodes that slots have, or spare ones. Returns those that need a new job."""
         new, found = [], dict[int, Allocation]()
         of_slot = {slot: one for one in self._jobs for slot in one.slots}
         for slot in slots:
@@ -177,25 +180,26 @@ class SlurmHosts:
                 new.append(slot)
         for one in found.values():
             self._submit_or_watch(one)
-        if new:
-            self._submit_new(new)
+        return new
 
     def _leave(self, number: int, slot: int) -> None:
         one = self._jobs.get(number)
         if one is not None:
             self._jobs.leave(one, slot)
 
-    def _submit_new(self, slots: Sequence[int]) -> None:
+    def _submit_new(self, jobs: Sequence[Sequence[int]]) -> None:
+        """Submit jobs for these slots, together."""
         assert self._dialing is not None
-        one = self._jobs.add(slots)
-        for slot in slots:
-            self._nodes.expect(slot, one.number)
-            self._folder.write_settings(slot, self._dialing)
-        if one.lent:
-            self._jobs.use_lent(one, partial(self._step_ended, one.number))
-            self._jobs.watch(one)
-        else:
-            self._submit(one.number, again=False)
+        made = self._jobs.add(jobs)
+        for one in made:
+            for slot in one.slots:
+                self._nodes.expect(slot, one.number)
+                self._folder.write_settings(slot, self._dialing)
+            if one.lent:
+                self._jobs.use_lent(one, partial(self._step_ended, one.number))
+                self._jobs.watch(one)
+        if not made[0].lent:
+            self._submit(made[0].number, again=False)
 
     def _step_ended(self, number: int, why: str) -> None:
         """A step in a job of others has ended; why: "" if it has not failed."""
@@ -206,7 +210,7 @@ class SlurmHosts:
             self._nodes.give_up(slot)
             self._leave(number, slot)
             log = self._folder.last_words(slot)
-            where = f"Slurm job {one.job}, in which this was started, cannot run it"
+            where = f"Slurm job {one.key}, in which this was started, cannot run it"
             self._owner.refused(slot, f"{where}: {log or why.removeprefix('srun: error: ')}")
 
     def place_ended(self) -> None:
@@ -252,29 +256,33 @@ class SlurmHosts:
     def _submit_or_watch(self, one: Allocation, *, over: bool = False) -> None:
         """Go on with an allocation of an earlier session. over: it is not submitted any more."""
         if one.job is None:
-            self._submit(one.number, again=True, over=over)
+            if self._jobs.array_of(one)[0] == one:  # the others are submitted with it
+                self._submit(one.number, again=True, over=over)
         else:
             self._jobs.watch(one)
 
     def _submit(self, number: int, *, again: bool, over: bool = False) -> None:
         """Submit a job. again: it may have been, and is looked for first."""
-        if self._jobs.get(number) is not None:  # else it was given up
-            done = partial(self._submitted, number, over=over)
-            self._jobs.submit(number, done, again=again, over=over)
-
-    def _submitted(self, number: int, answer: int | CannotRun | None, *, over: bool) -> None:
         one = self._jobs.get(number)
-        assert one is not None
+        if one is not None and one.job is None:  # else it was given up
+            done = partial(self._submitted, over=over)
+            self._jobs.submit(self._jobs.array_of(one), done, again=again, over=over)
+
+    def _submitted(self, one: Allocation, answer: int | CannotRun | None, *, over: bool) -> None:
         if isinstance(answer, int):
             if not self._closed:
                 self._jobs.watch(one)
         elif answer is None:
             self._end(one, "there is no job in Slurm")
+        elif answer.refused and one.array is not None:
+            # some of its tasks may be allowed as jobs; or arrays are not
+            self._submit(self._jobs.separate(one).number, again=False)
         elif answer.refused:
             self._end(one, f"Slurm refuses the job: {answer}")
         else:
             self._say_queued(one, f"Slurm does not answer: {answer}")
-            self._later(partial(self._submit, number, again=True, over=over))
+            if self._jobs.array_of(one)[0] == one:
+                self._later(partial(self._submit, one.number, again=True, over=over))
 
     # --- what Slurm says
 
@@ -309,7 +317,7 @@ class SlurmHosts:
 
     def _waits(self, one: Allocation, jobs: Sequence[Job]) -> None:
         if self._over:
-            self._end(one, f"Slurm job {one.job} was canceled while it waited")
+            self._end(one, f"Slurm job {one.key} was canceled while it waited")
             self._jobs.cancel(one)
             return
         why = self._waiting.setdefault(one.number, Waiting()).see(jobs)
@@ -333,7 +341,7 @@ class SlurmHosts:
             self._nodes.end_unexplained(one, ending=True)  # the watcher looks again after a pause
         elif all(job.over for job in jobs):
             self._ended(one, jobs)
-        elif known := why_it_ends(one.job, jobs):
+        elif known := why_it_ends(one.key, jobs):
             reason, why = known
             self._nodes.end_terminated(one, why, reason)
         else:
@@ -346,7 +354,7 @@ class SlurmHosts:
         if why := self._nodes.why_given_up(one.number):
             reason = Reason.NODE_LOST
         else:
-            reason, why = how_it_ended(one.job, worst(jobs))
+            reason, why = how_it_ended(one.key, worst(jobs))
         self._end(one, why, reason, logs=True)
 
     def _end(

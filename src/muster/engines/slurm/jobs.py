@@ -82,14 +82,35 @@ class Jobs:
         """The allocation that serves a slot."""
         return next((one for one in self if slot in one.slots), None)
 
-    def add(self, slots: Iterable[int]) -> Allocation:
-        """A new allocation, of a job that is to be submitted; or of the one in which this process
-        was started."""
+    def add(self, jobs: Sequence[Sequence[int]]) -> list[Allocation]:
+        """New allocations for these slots, of jobs that are to be submitted together; or of the one
+        in which this process was started."""
         lent = lent_job(self._environ)
-        one = Allocation(self._next, tuple(slots), lent, lent is not None)
-        self._next += 1
-        self._put(one)  # first: it may be submitted from now on
+        array = self._next if lent is None and len(jobs) > 1 else None
+        made = [
+            Allocation(number, tuple(slots), lent, lent is not None, array=array)
+            for number, slots in enumerate(jobs, self._next)
+        ]
+        self._next += len(made)
+        self._allocations.update({one.number: one for one in made})
+        self._write()  # first: they may be submitted from now on
+        return made
+
+    def array_of(self, one: Allocation) -> list[Allocation]:
+        """The allocations that are submitted with one, and that one."""
+        if one.array is None:
+            return [one]
+        return [other for other in self if other.array == one.array and other.job is None]
+
+    def separate(self, one: Allocation) -> Allocation:
+        """An allocation of an array that was refused gets a job of its own."""
+        one = replace(one, array=None)
+        self._put(one)
         return one
+
+    def batches(self, jobs: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
+        """See `script.batches`."""
+        return script.batches(self._plan, jobs, self._options)
 
     def add_slot(self, one: Allocation, slot: int, host: str) -> Allocation:
         """An allocation serves one more slot, on a node that it has."""
@@ -146,9 +167,9 @@ class Jobs:
 
     # --- commands of Slurm
 
-    def name(self, number: int) -> str:
+    def name(self, one: Allocation) -> str:
         """The name in Slurm of an allocation's job."""
-        return script.job_name(self._plan.run_id, number)
+        return script.job_name(self._plan.run_id, one.name_number)
 
     def parts(self, slots: Iterable[int]) -> list[script.Component]:
         """The components of a job for these slots."""
@@ -156,19 +177,18 @@ class Jobs:
 
     def submit(
         self,
-        number: int,
-        done: Callable[[int | CannotRun | None], object],
+        ones: Sequence[Allocation],
+        done: Callable[[Allocation, int | CannotRun | None], object],
         *,
         again: bool,
         over: bool = False,
     ) -> None:
-        """Submit a job in a thread. again: it may have been, and is looked for first. over: it is
-        not submitted any more. done: gets its id; None if there is no job. Of an allocation that
-        was given up meanwhile, the job is canceled, and nothing is said."""
-        one = self._allocations[number]
-        name, environ, run_id = self.name(number), self._environ, self._plan.run_id
-        parts = self.parts(one.slots)
-        text = script.batch_script(name, self._plan.run_name, str(self.folder), parts)
+        """Submit a job in a thread, for one allocation, or for all of an array that are left.
+        again: it may have been, and is looked for first. over: it is not submitted any more. done:
+        gets its id for each of them; None if there is no job. Of allocations that were given up
+        meanwhile, the job is canceled, and nothing is said."""
+        name, environ, run_id = self.name(ones[0]), self._environ, self._plan.run_id
+        text = self._script(ones)
 
         def work() -> int | CannotRun | None:
             try:
@@ -177,37 +197,55 @@ class Jobs:
                     if known or over:
                         return min((job.leader for job in known), default=None)
                 job = submit(text, environ, "--chdir=/")
-                if self._closed and number not in self._allocations:
+                if self._closed and not any(one.number in self._allocations for one in ones):
                     # it was given up meanwhile, and nobody else knows it
-                    cancel(name, job, environ)
+                    cancel(name, str(job), environ)
             except CannotRun as error:
                 return error
             else:
                 return job
 
-        self._loop.in_thread(work, partial(self._submitted, number, done))
+        self._loop.in_thread(work, partial(self._submitted, ones, done))
+
+    def _script(self, ones: Sequence[Allocation]) -> str:
+        """The script of a job. ones: its allocations; of an array, some may have been given up
+        before it was submitted: their tasks end at once, as they find no settings."""
+        first, last = ones[0], ones[-1]
+        slots: Sequence[int] = first.slots
+        if first.array is not None:
+            before = (first.task or 0) * len(slots)
+            slots = [slot - before for slot in slots]
+        tasks = 1 if last.task is None else last.task + 1
+        return script.batch_script(
+            self.name(first), self._plan.run_name, str(self.folder), self.parts(slots), tasks
+        )
 
     def _submitted(
         self,
-        number: int,
-        done: Callable[[int | CannotRun | None], object],
+        ones: Sequence[Allocation],
+        done: Callable[[Allocation, int | CannotRun | None], object],
         answer: int | CannotRun | None,
     ) -> None:
-        one = self._allocations.get(number)
-        if one is None:  # it was given up meanwhile
-            if isinstance(answer, int):
-                self.cancel(Allocation(number, (), answer))
-            return
+        left = [one.number for one in ones if one.number in self._allocations]
         if isinstance(answer, int):
-            one = replace(one, job=answer)
-            self._put(one)
-        done(answer)
+            for one in ones:
+                if one.number not in left:  # it was given up meanwhile
+                    self.cancel(replace(one, job=answer))
+            self._allocations.update(
+                {number: replace(self._allocations[number], job=answer) for number in left}
+            )
+            self._write()
+        for number in left:
+            if (known := self._allocations.get(number)) is not None:
+                done(known, answer)
 
     def cancel(self, one: Allocation) -> None:
         """End a job that serves no slot: a process does that, which outlives this one."""
-        if not one.lent:
-            self._commands = [one for one in self._commands if one.poll() is None]
-            self._commands.append(self._start(cancel_words(self.name(one.number), one.job)))
+        if one.lent or (one.job is None and one.array is not None):
+            return  # a task of an array that is being submitted is canceled when its id is known
+        self._commands = [one for one in self._commands if one.poll() is None]
+        words = cancel_words(self.name(one), "" if one.job is None else one.key)
+        self._commands.append(self._start(words))
 
     def start_server(
         self,
@@ -219,7 +257,7 @@ class Jobs:
     ) -> None:
         """Start the server of a slot on a node of a running job. It ends at once if one runs.
         ended: called with the exit code when the server has ended, or could not be started."""
-        job = next((job.id for job in self.components(one) if host in job.nodes), one.job)
+        job = next((job.id for job in self.components(one) if host in job.nodes), one.key)
         step = script.STEP.split()
         where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
         where.append("--immediate=60")
@@ -247,7 +285,7 @@ class Jobs:
         for part in self.parts(one.slots):
             step = shlex.split(script.step_of(str(self.folder), [part]))
             where = [f"--jobid={one.job}", "--overlap", "--immediate=60"]
-            words = [step[0], *where, f"--job-name={self.name(one.number)}", *step[1:]]
+            words = [step[0], *where, f"--job-name={self.name(one)}", *step[1:]]
             self._loop.in_thread(partial(self._run_step, words), ended)
 
     def _run_step(self, words: Sequence[str]) -> str:
@@ -272,20 +310,20 @@ class Jobs:
     def watch(self, one: Allocation) -> None:
         """Look at a job from time to time."""
         assert one.job is not None
-        name = None if one.lent else self.name(one.number)
-        self._watcher.watch(self, one.job, name, self._loop, partial(self._saw, one.number))
+        name = None if one.lent else self.name(one)
+        self._watcher.watch(self, one.key, name, self._loop, partial(self._saw, one.number))
 
     def look_soon(self, number: int) -> None:
         """Look at a job soon; nothing if there is none yet."""
         one = self._allocations.get(number)
         if one is not None and one.job is not None:
             self.watch(one)
-            self._watcher.look_soon(self, one.job)
+            self._watcher.look_soon(self, one.key)
 
     def unwatch(self, one: Allocation) -> None:
         """Look at a job no more."""
         if one.job is not None:
-            self._watcher.forget(self, one.job)
+            self._watcher.forget(self, one.key)
 
     def _saw(self, number: int, answer: Sequence[Job] | CannotRun) -> None:
         if number not in self._allocations or self._closed:
@@ -298,11 +336,11 @@ class Jobs:
         """Ask Slurm how a job has ended, or why it is ending, in a thread. done: gets its
         components with details, unless it was dropped meanwhile."""
         assert one.job is not None
-        number, environ, name = one.job, self._environ, None if one.lent else self.name(one.number)
+        key, environ, name = one.key, self._environ, None if one.lent else self.name(one)
 
         def work() -> Sequence[Job] | CannotRun:
             try:
-                return [job for job in details_of(number, environ) if name in (None, job.name)]
+                return [job for job in details_of(key, environ) if name in (None, job.name)]
             except CannotRun as error:
                 return error
 

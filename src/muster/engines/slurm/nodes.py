@@ -128,7 +128,7 @@ class Nodes:
             (gone if is_gone else alive).append(slot)
         if alive:
             for slot in gone:
-                self._lose(slot, f"Slurm does not know job {one.job} any more")
+                self._lose(slot, f"Slurm does not know job {one.key} any more")
         return bool(alive)
 
     def end(self, one: Allocation, why: str, reason: Reason, *, logs: bool = False) -> None:
@@ -141,7 +141,7 @@ class Nodes:
             if known.arrivals is not None:
                 self._owner.gone(slot, why, reason)
             else:
-                log = self._folder.last_words(slot, one.number) if logs else ""
+                log = self._folder.last_words(slot, one.file) if logs else ""
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 
     # --- nodes that Slurm has told to end
@@ -169,7 +169,7 @@ class Nodes:
         left = [slot for slot in one.slots if slot in self._slots and self._slots[slot].warned]
         if all(self._slots[slot].terminated_at is not None for slot in left):
             for slot in left:
-                text = f"Slurm job {one.job} is about to reach its time limit"
+                text = f"Slurm job {one.key} is about to reach its time limit"
                 self._lose(slot, text, Reason.DEADLINE)
 
     def end_terminated(self, one: Allocation, why: str, reason: Reason) -> None:
@@ -198,7 +198,7 @@ class Nodes:
             if known.terminated_at is not None:
                 continue  # its end is about to be explained
             if host not in alive:
-                text = f"node {host} was lost, and Slurm job {one.job} goes on without it"
+                text = f"node {host} was lost, and Slurm job {one.key} goes on without it"
                 self._lose(slot, text)
             elif known.failed and self._loop.now() >= known.lost_at + _UNSTARTABLE_AFTER:
                 self._give_up_job(one, host)
@@ -217,7 +217,7 @@ class Nodes:
         others stays, and the node is unreachable."""
         if not one.lent and one.number not in self._given_up:
             text = f"nothing could be started on node {host} for {_UNSTARTABLE_AFTER:.0f} s"
-            self._given_up[one.number] = f"{text}, so Slurm job {one.job} was canceled"
+            self._given_up[one.number] = f"{text}, so Slurm job {one.key} was canceled"
             self._jobs.cancel(one)
 
     def why_given_up(self, number: int) -> str:

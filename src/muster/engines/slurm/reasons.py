@@ -125,7 +125,7 @@ _REASONS = {
 }
 
 
-def how_it_ended(number: int, job: Job | None) -> tuple[Reason, str]:
+def how_it_ended(number: str, job: Job | None) -> tuple[Reason, str]:
     """Why the nodes of a job are gone, and a phrase for people. job: None if Slurm does not know
     it any more."""
     if job is None:
@@ -137,7 +137,7 @@ def how_it_ended(number: int, job: Job | None) -> tuple[Reason, str]:
     return _REASONS.get(job.state, Reason.NODE_LOST), f"Slurm job {number} {end}{more}"
 
 
-def why_it_ends(number: int, jobs: Iterable[Job]) -> tuple[Reason, str] | None:
+def why_it_ends(number: str, jobs: Iterable[Job]) -> tuple[Reason, str] | None:
     """Why a job is ending whose processes were told to end: as `how_it_ended`. jobs: its
     components, with details. None: that is not known before it has ended."""
     for job in jobs:

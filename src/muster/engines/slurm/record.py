@@ -23,6 +23,30 @@ class Allocation(Struct, frozen=True):
     lent: bool = False
     #: slot -> the name of its node in Slurm, of those that are known.
     hosts: dict[int, str] = {}
+    #: The number of the first allocation of its job array, of which it is one task; None: its job
+    #: is no array.
+    array: int | None = None
+
+    @property
+    def task(self) -> int | None:
+        """The number of its task in the array."""
+        return None if self.array is None else self.number - self.array
+
+    @property
+    def key(self) -> str:
+        """What Slurm calls its job, such as `4711`, or `4711_3` for a task of an array."""
+        return f"{self.job}" if self.task is None else f"{self.job}_{self.task}"
+
+    @property
+    def name_number(self) -> int:
+        """The number in the name of its job."""
+        return self.number if self.array is None else self.array
+
+    @property
+    def file(self) -> str:
+        """The name of the file by which its job is known, in the run's folder."""
+        task = "" if self.task is None else f"_{self.task}"
+        return f"job-{self.name_number}{task}"
 
 
 class Record(Struct, frozen=True):

@@ -72,13 +72,11 @@ class RunFolder:
         for name in ("settings", "token"):
             (self.path / f"{slot}.{name}").unlink(missing_ok=True)
 
-    def last_words(self, slot: int, allocation: int | None = None) -> str:
-        """What the server of a slot has written last or, if it has written nothing, the job of its
-        allocation; "" if nothing."""
+    def last_words(self, slot: int, job: str = "") -> str:
+        """What the server of a slot has written last or, if it has written nothing, its job; "" if
+        nothing. job: see `Allocation.file`."""
         found = last_line(self.path / f"{slot}.log")
-        if not found and allocation is not None:
-            found = last_line(self.path / f"job-{allocation}.log")
-        return found
+        return last_line(self.path / f"{job}.log") if job and not found else found
 
     def remove(self) -> None:
         """Remove it, with what servers have left that were killed."""

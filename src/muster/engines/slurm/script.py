@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.slurm.options import flags, merged, minutes, quoted
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.values import MAX_RUNTIME
 
+#: Tasks of an array: Slurm allows 1001, unless it was told otherwise.
+_MOST_TASKS = 1000
 #: Seconds that a job may take longer than its run: to start, to copy outputs, and to end.
 _MARGIN = 300.0
 STEP = (
@@ -92,10 +95,36 @@ def time_limit(plan: RunPlan) -> int | None:
     return minutes(policy.max_runtime + saving + policy.grace_period + _MARGIN)
 
 
-def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -> str:
+def batches(
+    plan: RunPlan, jobs: Sequence[Sequence[int]], defaults: Mapping[str, Any]
+) -> list[list[Sequence[int]]]:
+    """Jobs that are submitted together, as the tasks of an array: they need the same, and their
+    slots follow each other. jobs: the slots of each. defaults: options of the profile."""
+    found: list[list[Sequence[int]]] = []
+    needs: tuple[str, Component] | None = None  # of the last one; None: it cannot be a task
+    for slots in jobs:
+        parts, group = components(plan, slots, defaults), plan.group(plan.nodes[slots[0]].group)
+        alone = len(parts) == 1 and group.is_array
+        one = (group.name, replace(parts[0], slots=())) if alone else None
+        before = found[-1] if found else []
+        follows = before and len(slots) == len(before[-1]) and slots[0] == before[-1][-1] + 1
+        is_range = slots[-1] - slots[0] == len(slots) - 1
+        if follows and is_range and one == needs is not None and len(before) < _MOST_TASKS:
+            before.append(slots)
+        else:
+            found.append([slots])
+        needs = one
+    return found
+
+
+def batch_script(
+    name: str, run: str, folder: str, parts: Sequence[Component], tasks: int = 1
+) -> str:
     """The script for `sbatch`. name: of the job. run: the run's name. folder: the run's, which
-    nodes share."""
+    nodes share. parts: those of the job, or of the first task of an array. tasks: how many it
+    has."""
     number = name.rpartition(".")[2]
+    is_array = tasks > 1
     lines = ["#!/bin/sh"]
     for index, part in enumerate(parts):
         if index:
@@ -103,14 +132,16 @@ def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -
         else:
             common = [f"--job-name={name}", f"--comment=Muster run {run}"]
             common += [
-                f"--output={folder}/job-{number}.log",
+                f"--output={folder}/job-{number}{'_%a' if is_array else ''}.log",
                 "--open-mode=append",
                 "--no-requeue",
+                *([f"--array=0-{tasks - 1}"] if is_array else []),
             ]
             lines += [f"#SBATCH {quoted(flag)}" for flag in common]
         lines.append(f"#SBATCH --nodes={len(part.slots) + part.spares} --ntasks-per-node=1")
         lines += [f"#SBATCH {quoted(flag)}" for flag in ("--no-kill", *part.flags)]
-    owner = f"{shlex.quote(folder)}/job-{number}"
+    owner = f"{shlex.quote(folder)}/job-{number}" + ("_$SLURM_ARRAY_TASK_ID" if is_array else "")
+    first, count = parts[0].slots[0], len(parts[0].slots)
     lines += [
         "",
         "# if the answer to a submission is lost, there may be a second job: the first one that",
@@ -119,15 +150,19 @@ def batch_script(name: str, run: str, folder: str, parts: Sequence[Component]) -
         f'  [ "$(readlink {owner})" = "$SLURM_JOB_ID" ] || exit 0',
         "# memory is that of the job; the variables of its components would contradict each other",
         "unset SLURM_CPU_BIND $(env | sed -n 's/^\\(SLURM_MEM_PER_[A-Z0-9_]*\\)=.*/\\1/p')",
-        f"exec {step_of(folder, parts)}",
+        *([f"first=$(({first} + {count} * SLURM_ARRAY_TASK_ID))"] if is_array else []),
+        f"exec {step_of(folder, parts, is_array=is_array)}",
     ]
     return "\n".join([*lines, ""])
 
 
-def step_of(folder: str, parts: Sequence[Component]) -> str:
+def step_of(folder: str, parts: Sequence[Component], *, is_array: bool = False) -> str:
     """The command that starts the node servers of a job, in it: one step. Its tasks are numbered
-    over all components."""
-    every = ranges(slot for part in parts for slot in part.slots)
+    over all components. is_array: the slots follow the one in the shell's variable `first`."""
+    if is_array:
+        every = f"$first-$((first + {len(parts[0].slots) - 1}))"
+    else:
+        every = ranges(slot for part in parts for slot in part.slots)
     serve = f"sh {shlex.quote(folder)}/node.sh {every}"
     words = []
     for index, part in enumerate(parts):

@@ -1,8 +1,8 @@
 """Has programs save before the time limit of their job, whatever has set it: `slurm.time`, the
 partition, or an administrator while the job runs.
 
-Slurm's own warning (`sbatch --signal`) is not used: it signals every process of a step, of which
-most do not expect it, or the script alone; and it cannot wait for the last of the programs.
+Slurm's own warning (`sbatch --signal`) is not used: it is for the processes of a step, of which
+most do not expect it, or for the script alone; and it does not wait for the last of the programs.
 """
 
 from __future__ import annotations

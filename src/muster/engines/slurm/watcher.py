@@ -25,6 +25,7 @@ Seen = Callable[[Sequence[Job] | CannotRun], object]
 
 class _Watch(Struct, eq=False):
     job: int
+    key: str
     name: str | None
     loop: RunLoop
     seen: Seen
@@ -41,26 +42,27 @@ class Watcher:
 
     def __init__(self, loop: EventLoop, environ: Mapping[str, str]) -> None:
         self._loop, self._environ = loop, environ
-        self._watches: dict[tuple[int, int], _Watch] = {}  # by job and owner
+        self._watches: dict[tuple[str, int], _Watch] = {}  # by job and owner
         self._asking = False
         self._participant = loop.add(self._step)
 
-    def watch(self, owner: object, job: int, name: str | None, loop: RunLoop, seen: Seen) -> None:
-        """Look at a job until `forget`. name: a job with another one is not it; None: any name.
-        seen: called in the loop's thread after each look."""
+    def watch(self, owner: object, job: str, name: str | None, loop: RunLoop, seen: Seen) -> None:
+        """Look at a job until `forget`. job: see `Job.key`. name: a job with another one is not it;
+        None: any name. seen: called in the loop's thread after each look."""
         key = (job, id(owner))
         due = self._loop.now() + _FIRST_PAUSE
         if key not in self._watches:
-            self._watches[key] = _Watch(job, name, loop, seen, _FIRST_PAUSE, due)
+            number = int(job.partition("_")[0])
+            self._watches[key] = _Watch(number, job, name, loop, seen, _FIRST_PAUSE, due)
         self._participant.notify()
 
-    def look_soon(self, owner: object, job: int) -> None:
+    def look_soon(self, owner: object, job: str) -> None:
         """Something has happened to a job that is watched."""
         if (watch := self._watches.get((job, id(owner)))) is not None:
             watch.pause, watch.due = _FIRST_PAUSE, self._loop.now()
             self._participant.notify()
 
-    def forget(self, owner: object, job: int) -> None:
+    def forget(self, owner: object, job: str) -> None:
         """A job is of no interest any more; nothing if it is not watched."""
         self._watches.pop((job, id(owner)), None)
 
@@ -92,9 +94,7 @@ class Watcher:
             changed = False
             if not isinstance(answer, CannotRun):
                 own = [
-                    job
-                    for job in answer
-                    if job.leader == watch.job and watch.name in (None, job.name)
+                    job for job in answer if job.key == watch.key and watch.name in (None, job.name)
                 ]
                 facts = [(job.id, job.state, job.nodes, job.reason) for job in own]
                 changed, watch.last = facts != watch.last, facts
