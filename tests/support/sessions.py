@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.container.bodies import SERVER_FOLDER as IN_CONTAINER
+from muster.engines.container.volumes import remove_files
 from muster.engines.registry import engine_named
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
@@ -263,6 +264,8 @@ class Session(DrivenSession):
             engine_named(self.engine, Home(self.home)).clean_up(self.plan.run_id)
         for server in self.servers():
             os.kill(server, signal.SIGKILL)  # its agent ends the node
+        if self.engine == "container":  # what was in memory
+            remove_files(self.plan.run_id)
         assert '"wrong":' not in rest, rest
 
     # --- observation
