@@ -73,7 +73,8 @@ class SlurmHosts:
 
         def prepare() -> str | CannotRun:
             asking = [threading.Thread(target=ask, daemon=True)] if not found else []
-            asking += [threading.Thread(target=self._make_secrets, daemon=True)]
+            # no daemon: a process that exits while one is in a library's code aborts
+            asking += [threading.Thread(target=self._make_secrets, daemon=False)]
             for one in asking:
                 one.start()
             try:
