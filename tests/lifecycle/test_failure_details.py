@@ -99,6 +99,7 @@ def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
         "all 20 retries of group workers are used up",
         "the only retry of group workers is used up (total_retries)",
         "group workers allows no retry (total_retries)",
+        "another start would fail in the same way",
         "failure.max_restarts allows no restart",
         "max_restarts of group workers allows no restart",
         "rule oom",

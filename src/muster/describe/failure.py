@@ -16,7 +16,8 @@ _NOTE = re.compile(
     r"\n(?:[\d,]+ of [\d,]+ replicas of group \S+ failed: [^\n]*"
     r"|(?:all [\d,]+ re(?:tries|starts)|the only re(?:try|start))\b[^\n]* (?:are|is) used up[^\n]*"
     r"|(?:failure\.)?max_restarts(?: of (?:group|rule) [^\n]+)? allows no restart"
-    r"|group \S+ allows no retry \(total_retries\)|rule [^\n]+)\Z"
+    r"|group \S+ allows no retry \(total_retries\)|rule [^\n]+"
+    r"|another start would fail in the same way)\Z"
 )
 
 

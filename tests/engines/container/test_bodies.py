@@ -341,3 +341,21 @@ def test_other_containers_share_the_network_and_what_they_mount(
 def test_what_is_mounted_in_a_mount() -> None:
     targets = ("/data", "/data/a/b", "/data/c", "/database", "/other")
     assert volumes.nested("/data", [{"Target": target} for target in targets]) == {"a", "c"}
+
+
+CAN_LIMIT = {"CpuCfsQuota": True, "MemoryLimit": True}
+
+
+@pytest.mark.parametrize(
+    ("info", "rootless", "lacks"),
+    [
+        (CAN_LIMIT | {"CgroupVersion": "1"}, False, []),
+        (CAN_LIMIT | {"CgroupVersion": "1"}, True, ["CPUs", "memory"]),
+        (CAN_LIMIT | {"CgroupVersion": "2"}, True, []),
+        (CAN_LIMIT | {"MemoryLimit": False}, False, ["memory"]),
+    ],
+)
+def test_what_an_engine_cannot_limit(
+    info: dict[str, Any], rootless: bool, lacks: list[str]
+) -> None:
+    assert bodies.lacking_limits(info, rootless=rootless) == lacks

@@ -250,6 +250,19 @@ def usable(resources: ResourcePlan, machine: Machine) -> Amounts:
     )
 
 
+def lacking_limits(info: Mapping[str, Any], *, rootless: bool) -> list[str]:
+    """What an engine cannot limit: "CPUs", "memory". info: its answer to GET /info."""
+    limits = {"CPUs": info.get("CpuCfsQuota"), "memory": info.get("MemoryLimit")}
+    # an engine of a user has no control groups of version 1, whatever Podman says
+    has_none = rootless and cgroup_version(info) == "1"
+    return [one for one, can in limits.items() if has_none or not can]
+
+
+def cgroup_version(info: Mapping[str, Any]) -> str:
+    """Of the kernel's control groups, as in `lacking_limits`."""
+    return str(info.get("CgroupVersion", "1"))
+
+
 def limits_of(amounts: Amounts) -> dict[str, Any]:
     """In the words of `HostConfig`."""
     limits = dict[str, Any]()

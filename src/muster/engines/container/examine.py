@@ -46,10 +46,8 @@ def _about(daemon: Daemon) -> Iterator[Finding]:
     name = "Podman" if is_podman(version) else "Docker"
     who = "as this user" if is_rootless(daemon.path) else "as root"
     yield Finding("engine", True, f"{name} {version['Version']} at {daemon.path}, which runs {who}")
-    limits = {"CPUs": info.get("CpuCfsQuota"), "memory": info.get("MemoryLimit")}
-    lacks = [one for one, can in limits.items() if not can]
-    cgroups = f"control groups of version {info.get('CgroupVersion', '1')}"
-    if lacks:
+    cgroups = f"control groups of version {bodies.cgroup_version(info)}"
+    if lacks := bodies.lacking_limits(info, rootless=is_rootless(daemon.path)):
         text = f"cannot limit {' and '.join(lacks)} of nodes ({cgroups})"
         yield Finding("limits", False, text, "leave these `resources` out of jobs")
     else:

@@ -207,12 +207,15 @@ class RunContainers:
             except (Refused, OSError) as error:
                 return _NotPrepared(f"the container engine has refused: {error}")
 
-    def _prepare_once(self) -> _Prepared:
+    def _prepare_once(self) -> _Prepared | _NotPrepared:
         """Raises NoImage, CannotReach, Refused, OSError."""
         plan = self._plan
         found = self._list() if self._attaches else {}
         record = read_record(record_file(self._run_dir), Record)
         if record is None:
+            if lacks := self._lacking_limits():
+                text = f"the container engine cannot limit {' and '.join(lacks)} of nodes"
+                return _NotPrepared(f"{text}: leave these resources out of the job", final=True)
             way = self._gpu_way()
             images = self._find_images()
             record = Record(self._daemon.path, self._machine.rootless, images, way)
@@ -224,6 +227,18 @@ class RunContainers:
         provide_program(self._context.home)
         provide_python(self._context.home)
         return _Prepared(record.images, record.gpu_way, found)
+
+    def _lacking_limits(self) -> list[str]:
+        """Limits of the plan that the engine would ignore. Raises CannotReach, Refused."""
+        limits = [bodies.usable(group.resources, self._machine) for group in self._plan.groups]
+        wanted = {
+            "CPUs": any(one.cpus is not None for one in limits),
+            "memory": any(one.memory is not None for one in limits),
+        }
+        if not any(wanted.values()):
+            return []
+        info, rootless = self._daemon.get("info"), self._machine.rootless
+        return [one for one in bodies.lacking_limits(info, rootless=rootless) if wanted[one]]
 
     def _gpu_way(self) -> Way:
         """Raises CannotReach, Refused."""
