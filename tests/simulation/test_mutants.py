@@ -86,6 +86,10 @@ def native_restarts_are_free(patch: Patch) -> None:
     patch.setattr(native_restarts, "_count", count)
 
 
+def preempted_nodes_as_others(patch: Patch) -> None:
+    patch.setattr(failure, "_default_rule", lambda policy, failure: None)
+
+
 def native_restarts_beyond_the_budget(patch: Patch) -> None:
     patch.setattr(native_restarts, "_is_over_budget", lambda transition: False)
 
@@ -1085,6 +1089,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (native_restarts_ignored, "native restarts are adopted"),
     (native_restarts_not_logged, "native restarts are adopted"),
     (native_restarts_are_free, "budgets count native restarts"),
+    (preempted_nodes_as_others, "the policy decides"),
     (native_restarts_beyond_the_budget, "budgets count native restarts"),
     (replaced_restarts_counted, "budgets count native restarts"),
     (replaced_restarts_counted, "a run is not worse off"),

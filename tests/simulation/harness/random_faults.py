@@ -48,6 +48,11 @@ _EXIT_KINDS = (
 )
 _EXITS = (_LOST, *_EXIT_KINDS)
 _OUT_OF_MEMORY = Exit(137, int(signal.SIGKILL), Reason.OUT_OF_MEMORY)
+#: Its infrastructure takes the node away.
+_TAKEN = (
+    Exit(None, 0, Reason.PREEMPTED, "its job was preempted"),
+    Exit(None, 0, Reason.CANCELED, "its job was canceled"),
+)
 
 
 def draw_plan(rng: Random, nodes: int, *, suspended: bool) -> FaultPlan:
@@ -147,7 +152,7 @@ def _when(rng: Random) -> float:
 
 
 def _node_fails(rng: Random, nodes: int) -> AnyFault:
-    end = rng.choice((*_EXITS, _OUT_OF_MEMORY))
+    end = rng.choice((*_EXITS, _OUT_OF_MEMORY, *_TAKEN))
     delay = round(rng.choice((0.0, 0.0, 5.0, 20.0)) * rng.random(), 2)
     return NodeFails(_when(rng), rng.randrange(nodes), end, delay)
 

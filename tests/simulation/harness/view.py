@@ -13,7 +13,7 @@ from muster.lifecycle.events import RunRestarted
 from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.policy import GroupPolicy, Policy, Rule
 from muster.lifecycle.ranks import parse_ranks
-from muster.lifecycle.status import NodeRef
+from muster.lifecycle.status import NodeRef, Reason
 from simulation.harness.behavior import Exit
 from simulation.harness.trace import Command, Fact, Loaded, Note, Restarted, Step, Trace
 
@@ -49,9 +49,13 @@ class Restart(Struct, frozen=True):
     policy: Policy
     #: What it restarts: "node", "replica", "the failed", "group" or "run".
     what: str
+    #: Whether it is due to a preemption.
+    preempted: bool
 
     @property
     def counted(self) -> bool:
+        if self.preempted and (self.rule is None or Reason.PREEMPTED not in self.rule.reasons):
+            return False
         return not self.retry and (self.rule is None or self.rule.counted)
 
 
@@ -169,6 +173,7 @@ def _restart(policy: Policy, step: Step, data: object) -> Restart:
         step,
         policy,
         next((scope for scope in _SCOPES if what.startswith(scope)), "run"),
+        ") was preempted" in why,
     )
 
 

@@ -216,7 +216,7 @@ class _Step:
         rules = [rule for rule in self._ordered if not rule.group_failed]
         rule, data = next(
             ((rule, data) for rule in rules for data in fresh if fits(rule, data)),
-            (None, fresh[0]),
+            self._default(fresh),
         )
         group = self._policy.group_of(data["rank"])
         replica = group.replica_of(data["rank"])
@@ -234,6 +234,17 @@ class _Step:
         if rule is not None:
             return self._follow(fresh, rule, data)
         return self._fail_replica(fresh, data)
+
+    def _default(self, fresh: list[Mapping[str, Any]]) -> tuple[Rule | None, Mapping[str, Any]]:
+        """What is done if no rule matches."""
+        for data in fresh:
+            if data["reason"] == Reason.PREEMPTED:
+                return Rule("", self._policy.action, counted=False, before_retries=True), data
+            if data["reason"] == Reason.CANCELED:
+                alone = self._policy.group_of(data["rank"]).is_array
+                action = Action.FAIL_REPLICA if alone else Action.FAIL
+                return Rule("", action, before_retries=True), data
+        return None, fresh[0]
 
     @property
     def _ordered(self) -> list[Rule]:
@@ -350,6 +361,8 @@ class _Step:
         of_group: bool = False,
     ) -> list[Mapping[str, Any]]:
         budgets, group = self._budgets, self._policy.group_of(data["rank"])
+        if data["reason"] == Reason.PREEMPTED and Reason.PREEMPTED not in rule.reasons:
+            rule = structs.replace(rule, counted=False)
         limits = [(budgets.rules[rule.name], rule.max_restarts)]
         if rule.counted:
             limits.append((budgets.run, self._policy.max_restarts))
