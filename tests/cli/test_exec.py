@@ -131,8 +131,8 @@ LONG = f"sleep 1{os.getpid()}"
 def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> None:
     with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
         # before the shell has started: keys that were typed early are not lost
-        terminal.type(f"trap '' TERM; echo $((6 * 7)); {LONG}1\n")
-        terminal.wait_for("42")
+        terminal.type(f"trap '' TERM; echo up-$((6 * 7)); {LONG}1\n")
+        terminal.wait_for("up-42")
         terminal.process.send_signal(number)
         assert terminal.end() in (129, 137)
     until(lambda: f"{LONG}1" not in processes_in(run), "it has ended")
@@ -147,8 +147,8 @@ def test_jobs_of_a_shell_end_with_muster_exec(
     """Those in the background do, too, as with ssh; those that ignore SIGHUP stay."""
     words = [*MUSTER, "exec", "-it", run.name, "--rank", "0", "--", shell, "-i"]
     with Terminal(words) as terminal:
-        terminal.type(f"{LONG}2 & nohup {LONG}3 >/dev/null & sleep 0.1; echo $((6 * 7))\n")
-        terminal.wait_for("42")
+        terminal.type(f"{LONG}2 & nohup {LONG}3 >/dev/null & sleep 0.1; echo up-$((6 * 7))\n")
+        terminal.wait_for("up-42")
         assert f"{LONG}2" in processes_in(run)
         terminal.process.send_signal(number)
         terminal.end()
@@ -157,9 +157,9 @@ def test_jobs_of_a_shell_end_with_muster_exec(
 
 
 def test_a_command_with_a_terminal_that_ignores_signals_is_killed(run: JobRun) -> None:
-    script = "trap '' TERM HUP; echo $((6 * 7)); while :; do sleep 0.1; done"
+    script = "trap '' TERM HUP; echo up-$((6 * 7)); while :; do sleep 0.1; done"
     words = [*MUSTER, "exec", "-t", run.name, "--rank", "0", "--", "sh", "-c", script]
     with Terminal(words) as terminal:
-        terminal.wait_for("42")
+        terminal.wait_for("up-42")
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.end() == 137

@@ -74,7 +74,7 @@ class PodmanService:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        net = 64 + os.urandom(1)[0] % 100
+        net = 100 + os.urandom(1)[0] % 100  # above Podman's default network, 10.88.0.0/16
         (folder / "containers.conf").write_text(CONF.format(folder=folder, net=net))
         storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\n'
         (folder / "storage.conf").write_text(f'{storage}runroot = "{folder}/run"\n')
