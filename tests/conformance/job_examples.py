@@ -208,9 +208,8 @@ EXAMPLES: dict[str, Example | Refused] = {
         "0",
         runs=False,
     ),
-    "application/job/rabbitmq/job, with an image's own command": Refused(
-        job("", completions=8, parallelism=2, pod=_NO_COMMAND),
-        ("spec.template.spec.containers[0].command: is missing",),
+    "application/job/rabbitmq/job, with an image's own command": Example(
+        job("", completions=8, parallelism=2, pod=_NO_COMMAND), "Complete", "0-7", runs=False
     ),
     "controllers/job-pod-failure-policy-config-issue": Refused(
         job(

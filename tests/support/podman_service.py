@@ -193,9 +193,10 @@ class PodmanService:
         filters = {"label": ["muster.run"]}
         return [one["Name"] for one in self.daemon.get("networks", filters=filters)]
 
-    def is_empty(self) -> bool:
-        """Whether no container and no network of a run is left."""
-        return not self.containers() and not self.networks()
+    def left(self) -> list[str]:
+        """The names of the containers and networks of runs that are left."""
+        names = [name for one in self.containers() for name in one["Names"]]
+        return names + self.networks()
 
     def remove(self, run_id: str) -> None:
         """Remove all of a run."""

@@ -88,6 +88,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     #: Nodes are made from images (`image`), whose ENTRYPOINT and CMD run where a job has neither
     #: code nor a command (`RunPlan.runs_image`).
     images: bool = False
+    #: Nodes have a network of their run (`network: cluster`), unless the job says otherwise.
+    run_network: bool = False
     #: Run other containers beside that of a node (`extra_containers`).
     extra_containers: bool = False
 

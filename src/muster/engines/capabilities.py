@@ -37,6 +37,7 @@ PHRASES = {
     "gpus": "give nodes GPUs of their own",
     "arrays": "run the replicas of a group a few at a time",
     "images": "run the programs of images",
+    "run_network": "give each run a network of its own by default",
     "extra_containers": "run other containers beside the program of a node",
 }
 

@@ -70,16 +70,18 @@ def build_plan(
     shape_of: ShapeOf,
     at_once: AtOnce = lambda _resources, _nodes: 1,
     in_place: bool = True,
+    run_network: bool = False,
     notes: Sequence[str] = (),
 ) -> RunPlan:
     """The plan of a run.
 
-    in_place: whether the engine can restart programs on nodes that stay.
+    in_place: whether the engine can restart programs on nodes that stay. run_network: whether nodes
+    have a network of their run where nothing else is needed.
     Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
     Raises InvalidInput if the engine refuses the spec.
     """
     spec, setup = arranged.spec, arranged.setup
-    network: Network = spec.network or setup.network
+    network, reason = _network(arranged, run_network=run_network)
     groups = _groups(arranged, source_kind, shape_of, at_once)
     parallelism = {g.name: g.parallelism for g in groups if g.parallelism is not None}
     slots = sum(g.nodes * (g.parallelism or g.replicas) for g in groups)
@@ -89,7 +91,7 @@ def build_plan(
         job_id=identity.job_id,
         job_name=identity.job_name,
         framework=spec.framework,
-        network_reason="set in the spec" if spec.network else setup.network_reason,
+        network_reason=reason,
         policy=build_policy(
             arranged,
             seed=crc32(identity.run_id.encode()),
@@ -114,6 +116,16 @@ def build_plan(
         **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
     return with_names(plan, identity.run_name)
+
+
+def _network(arranged: Arranged, *, run_network: bool) -> tuple[Network, str]:
+    """The network of a run, and why it has this one."""
+    spec, setup = arranged.spec, arranged.setup
+    if spec.network:
+        return spec.network, "set in the spec"
+    if run_network and setup.network == "shared":
+        return "cluster", "nodes find each other by their names"
+    return setup.network, setup.network_reason
 
 
 def _parameters(spec: JobSpec) -> Parameters | None:

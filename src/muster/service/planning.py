@@ -164,6 +164,7 @@ def plan_on_machine(
             shape_of=shapes.resources,
             at_once=_one_at_once if engine is None else engine.replicas_at_once,
             in_place=engine is None or engine.capabilities.in_place,
+            run_network=engine is not None and engine.capabilities.run_network,
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]

@@ -562,7 +562,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     network: AlwaysShown[Flag[RunWide[Network | None]]] = None
     """shared: the machine's network, with an address for each node. cluster: an interface for each
     node that only the run's nodes reach; outgoing connections go through the machine. isolated:
-    the same without outgoing connections. Default: what the framework needs."""
+    the same without outgoing connections. Default: what the framework needs,
+    and cluster on engine container."""
     max_runtime: AlwaysShown[Flag[RunWide[Runtime]]] = MAX_RUNTIME
     """The run is canceled after this time. At most 30d."""
     grace_period: AlwaysShown[RunWide[Annotated[Duration, Meta(ge=0)]]] = 10.0

@@ -20,4 +20,4 @@ def test_what_the_guide_says_works(podman: PodmanService, own_home: Path) -> Non
     lines = output_of("engines", "check", "container").splitlines()
     assert lines[0].startswith("yes engine: Podman ")
     assert lines[-1].startswith(f"yes image: {podman_service.IMAGE} is on this machine")
-    assert podman.is_empty()
+    assert podman.left() == []

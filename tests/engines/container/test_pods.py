@@ -311,7 +311,7 @@ def test_a_jobset_with_all_kinds_of_containers(
         *(2, 1, 1)
     ], found
     assert "restart" not in done.stderr
-    assert podman.is_empty()
+    assert podman.left() == []
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr
     assert "use engine container" in done.stderr
@@ -357,4 +357,4 @@ def test_replicas_of_an_array_take_turns_with_their_containers(
     done = muster("run", str(path), "--engine", "container", code=0)
     lines = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
     assert sorted(lines) == ["item 0", "item 1", "item 2"]
-    assert podman.is_empty()
+    assert podman.left() == []

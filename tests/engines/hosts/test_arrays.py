@@ -111,8 +111,8 @@ def test_a_machine_in_use_is_left_out_and_used_later(lab: Lab) -> None:
     flag = lab.folder / "flag"
     other = lab.start(f"until [ -e {flag} ]; do sleep 0.1; done", 2)
     until(lambda: status(lab, other)["state"] == "IN_PROGRESS", pause=0.2)
-    flag = lab.folder / "go-on"
-    name = start(lab, 6, f"{WORK} until [ -e {flag} ]; do sleep 0.1; done", "--parallelism", "4")
+    release = lab.folder / "go-on"
+    name = start(lab, 6, f"{WORK} until [ -e {release} ]; do sleep 0.1; done", "--parallelism", "4")
 
     def states() -> list[str]:
         return sorted(node["state"] for node in status(lab, name)["nodes"])
@@ -120,6 +120,6 @@ def test_a_machine_in_use_is_left_out_and_used_later(lab: Lab) -> None:
     until(lambda: states() == ["QUEUED", "QUEUED", "READY", "READY"], pause=0.2)
     flag.touch()
     until(lambda: states() == ["READY"] * 4, pause=0.2)
-    flag.touch()
+    release.touch()
     assert lab.muster("wait", name)[0] == 0
     check_outputs(lab, name, 6)

@@ -53,8 +53,10 @@ class ImageSource(Struct, frozen=True):
 def read_source(folder: Path, home: Path, base: str, python: str) -> ImageSource:
     """What is in a folder. home: MUSTER_HOME, which is left out. base, python: the image, and its
     Python, that requirements are added to. Raises InvalidInput."""
+    if not folder.is_dir():
+        raise InvalidInput(Problem("--build", f"{folder} is no folder", "name the image's"))
     try:
-        files = files_of(folder, home) if folder.is_dir() else []
+        files = files_of(folder, home)
     except InvalidInput as error:
         raise InvalidInput(*(p._replace(path="--build") for p in error.problems)) from None
     recipe = next((name for name in _FILES if name in files), "")

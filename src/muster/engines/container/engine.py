@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 class ContainerEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True, gpus=True, images=True, extra_containers=True)
+    capabilities = replace(
+        CAPABILITIES,
+        limits=True,
+        gpus=True,
+        images=True,
+        run_network=True,
+        extra_containers=True,
+    )
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name

@@ -335,6 +335,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {f"{POD}.securityContext": {"seccompProfile": {"type": "Unconfined"}}},
     ),
+    "Container.imagePullPolicy": ({}, {f"{MAIN}.imagePullPolicy": "Never"}),
     "Volume.name": ({}, {f"{POD}.volumes": [{"name": "v"}]}),
     "Volume.emptyDir": ({}, {f"{POD}.volumes": [{"name": "v", "emptyDir": {}}], **MOUNTED}),
     "HostPath.path": (volume(VOLUME), volume(VOLUME, path="/e")),

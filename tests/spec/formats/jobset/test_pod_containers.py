@@ -139,7 +139,8 @@ def test_security_of_pods_and_containers() -> None:
         "readOnlyRootFilesystem": True,
     }
     side = {"name": "s", "image": "s", "securityContext": {"runAsNonRoot": False}}
-    main = {"name": "w", "image": "i", "command": ["x"], "securityContext": own}
+    main = {"name": "w", "image": "i", "imagePullPolicy": "Never", "command": ["x"]}
+    main["securityContext"] = own
     of_pod = {
         "runAsUser": 5,
         "runAsNonRoot": True,
@@ -150,6 +151,7 @@ def test_security_of_pods_and_containers() -> None:
     spec = read(manifest(containers=[main, side], securityContext=of_pod)).spec
     common = {"groups": (8, 7), "seccomp": "unconfined"}
     assert spec.node_groups[0].container == Container(
+        pull="never",
         user="5:6",
         non_root=True,
         cap_add=("IPC_LOCK",),

@@ -130,9 +130,7 @@ def _with_program(
         env=env.env,
         node_env=env.node_env,
         image=container.image or None,
-        container=container_of(
-            rj.template.spec.template.spec.security_context, container.security_context
-        ),
+        container=container_of(rj.template.spec.template.spec.security_context, container),
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         liveness_probe=liveness_probe(container, path, problems),

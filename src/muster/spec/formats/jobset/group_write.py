@@ -23,7 +23,7 @@ from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
 from muster.spec.formats.jobset.pod_containers import written
 from muster.spec.formats.jobset.probes import write_hook, write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
-from muster.spec.formats.jobset.security import write_security
+from muster.spec.formats.jobset.security import pull_policy, write_security
 from muster.spec.formats.jobset.volumes_read import NODE
 from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
@@ -202,6 +202,8 @@ def _container(
     losses += more
     if security:
         container["securityContext"] = security
+    if policy := pull_policy(group.container):
+        container["imagePullPolicy"] = policy
     limits = _limits(group.resources)
     if limits:
         container["resources"] = {"limits": limits}

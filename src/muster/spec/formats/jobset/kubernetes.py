@@ -222,6 +222,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str = ""
     image: str = ""
+    image_pull_policy: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     working_dir: str = ""

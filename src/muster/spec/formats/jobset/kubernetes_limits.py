@@ -36,6 +36,7 @@ _PROBE: Limits = {
     "httpGet": {"scheme": Limit(enum=("HTTP", "HTTPS"))},
 }
 _CONTAINER: Limits = {
+    "imagePullPolicy": Limit(enum=("Always", "IfNotPresent", "Never")),
     "ports": {"containerPort": Limit(1, 65535)},
     "startupProbe": _PROBE,
     "readinessProbe": _PROBE,

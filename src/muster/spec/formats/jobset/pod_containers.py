@@ -94,7 +94,7 @@ class PodReader(Struct, frozen=True):
             working_dir=container.working_dir or None,
             container=container_of(
                 self.shown.rj.template.spec.template.spec.security_context,
-                container.security_context,
+                container,
             ),
             resources=self.resources(container, f"{path}.resources"),
             # without a volume there, each container has its own

@@ -90,7 +90,7 @@ class _Checker:
         limit = limits if isinstance(limits, Limit) else Limit()
         if kind is not None and not _is(kind, value):
             if kind == "string" and (allowed := schema.get("enum", limit.enum)):
-                hint = suggestion(str(value), allowed)
+                hint = suggestion(str(value), filter(None, allowed))
                 return self._invalid(path, f"cannot be {say(value)}", hint)
             text = f"must be {_TYPE_NAMES[kind]}, not {say(value)}"
             return self._invalid(path, text, _type_hint(kind, schema, value))
@@ -154,7 +154,9 @@ class _Checker:
         before = len(self.problems)
         allowed = schema.get("enum", limit.enum)
         if allowed is not None and value not in allowed:
-            self._invalid(path, f"cannot be {say(value)}", suggestion(str(value), allowed))
+            self._invalid(
+                path, f"cannot be {say(value)}", suggestion(str(value), filter(None, allowed))
+            )
         if isinstance(value, str):
             self._text(schema, value, path)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -1,37 +1,43 @@
-"""Read security contexts as `Container` of a spec, and write them."""
+"""Read how containers are made, security contexts above all, as `Container` of a spec, and write
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
-from muster.spec.formats.jobset.kubernetes import (
-    PodSecurityContext,
-    SeccompProfile,
-    SecurityContext,
-)
+from muster.spec.formats.jobset import kubernetes as k8s
+from muster.spec.formats.jobset.kubernetes import PodSecurityContext, SeccompProfile
 from muster.spec.formats.notes import Loss
 from muster.spec.models import Container
 
 _DEFAULT = Container()
-#: What a security context says.
+#: Kubernetes: imagePullPolicy.
+_PULL: dict[str, Literal["missing", "always", "never"]] = {
+    "Always": "always",
+    "IfNotPresent": "missing",
+    "Never": "never",
+}
+#: What a manifest says.
 _WRITTEN = frozenset(
     (
-        *("user", "groups", "non_root", "cap_add", "cap_drop", "privileged"),
+        *("pull", "user", "groups", "non_root", "cap_add", "cap_drop", "privileged"),
         *("read_only", "no_new_privileges", "seccomp"),
     )
 )
 
 
-def container_of(pod: PodSecurityContext, own: SecurityContext) -> Container | None:
+def container_of(pod: PodSecurityContext, container: k8s.Container) -> Container | None:
     """How a container is made by its context and its pod's; None: as without any. Kubernetes: the
     container's has precedence."""
+    own = container.security_context
     user = pod.run_as_user if own.run_as_user is None else own.run_as_user
     group = pod.run_as_group if own.run_as_group is None else own.run_as_group
     non_root = pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
     profile = own.seccomp_profile or pod.seccomp_profile or SeccompProfile()
     groups = [*pod.supplemental_groups, *(() if pod.fs_group is None else (pod.fs_group,))]
     made = Container(
+        pull=_PULL.get(container.image_pull_policy),
         user=_user(user, group),
         groups=tuple(dict.fromkeys(groups)),
         non_root=bool(non_root),
@@ -73,6 +79,12 @@ def write_security(container: Container | None, path: str) -> tuple[dict[str, An
     both = {"add": list(given.cap_add), "drop": list(given.cap_drop)}
     made["capabilities"] = {name: names for name, names in both.items() if names} or None
     return {name: value for name, value in made.items() if value is not None}, losses
+
+
+def pull_policy(container: Container | None) -> str:
+    """The imagePullPolicy; "": Kubernetes' default."""
+    names = {value: name for name, value in _PULL.items()}
+    return "" if container is None or container.pull is None else names[container.pull]
 
 
 def _losses(given: Container, path: str) -> Iterator[Loss]:

@@ -86,7 +86,6 @@ NOTED: Mapping[Model, Mapping[str, str]] = {
         ),
     },
     k8s.Container: {
-        "imagePullPolicy": _IMAGE,
         **dict.fromkeys(("stdin", "stdinOnce", "tty"), "is not used: programs have no terminal"),
         **dict.fromkeys(
             ("terminationMessagePath", "terminationMessagePolicy", "resizePolicy"), _CLUSTER
