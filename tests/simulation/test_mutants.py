@@ -57,7 +57,7 @@ from simulation.harness.seeds import case_of, play
 from simulation.harness.session import VirtualClock
 from simulation.harness.simulator import Simulation
 
-SEEDS = 600
+SEEDS = 1_200
 Patch = pytest.MonkeyPatch
 
 

@@ -17,8 +17,8 @@ from simulation.harness.invariants import check
 from simulation.harness.render import render
 from simulation.harness.seeds import case_of, play
 
-DEFAULT = range(2_500)
-MORE = range(2_500, 10_000)  # in slow tests
+DEFAULT = range(10_000, 12_500)
+MORE = range(10_000)  # in slow tests
 NEW = 1000
 EXPLAINED = 3  # findings
 default_seeds = pytest.mark.skipif(
