@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -39,7 +40,12 @@ def said(output: str) -> dict[int, tuple[str, str]]:
 
 
 def test_each_node_is_on_a_node_of_slurm(cluster: SlurmCluster) -> None:
-    found = said(output_of("run", "--engine", "slurm", "--nodes", "4", "--", "sh", "-c", SAY))
+    script = f"{SAY}; umask"
+    output = output_of("run", "--engine", "slurm", "--nodes", "4", "--", "sh", "-c", script)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert output.count(f"| {mask:04o}\n") == 4
+    found = said(output)
     assert set(found) == set(range(4))
     assert len({node for node, _ in found.values()}) == 4
     assert len({job for _, job in found.values()}) == 1

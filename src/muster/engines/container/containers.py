@@ -149,10 +149,19 @@ def create_network(daemon: Daemon, body: Mapping[str, Any]) -> None:
 
 
 def remove_network(daemon: Daemon, run_id: str) -> None:
-    """Remove a run's network, unless a container uses it. Raises CannotReach."""
+    """Remove a run's network. Raises CannotReach; Refused if it is in use."""
     words = ("networks", bodies.network_name(run_id))
-    with contextlib.suppress(Refused):
-        repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE)  # a container that uses it is being removed
+        try:
+            repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
+        except Refused as error:
+            if error.status != 404 and number == _TRIES - 1:
+                raise
+            if error.status != 404:
+                continue
+        return
 
 
 def is_missing(source: str) -> bool:

@@ -193,7 +193,6 @@ def node_script(folder: str, python: str, program: str, nodes: str) -> str:
     here, interpreter = shlex.quote(folder), shlex.quote(python)
     return f"""\
 # serves a node; its arguments are the slots of all tasks, as ranges
-umask 077
 task=${{SLURM_PROCID:-0}}
 for range; do
   first=${{range%-*}} last=${{range#*-}}
