@@ -88,8 +88,17 @@ class Follower:
         except (CannotReach, Refused):
             pass  # who looks at the container follows it again
         except OSError as error:
-            text = f"muster: output of container {self._name} is lost: {error}\n"
-            sys.stderr.write(text)
+            self._is_lost(error)
+
+    def say(self, text: str) -> None:
+        """Write a line about the container to the standard error of the node."""
+        try:
+            self._write(_STDERR, [f"muster: {text}".encode()])
+        except OSError as error:
+            self._is_lost(error)
+
+    def _is_lost(self, error: OSError) -> None:
+        sys.stderr.write(f"muster: output of container {self._name} is lost: {error}\n")
 
     def _copied(self) -> int:
         """How many lines an earlier follower has copied."""
