@@ -261,6 +261,26 @@ def test_the_engine_is_away_while_an_init_container_ends(
 
 
 @pytest.mark.slow
+def test_output_is_followed_again_when_the_engine_was_restarted(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    waits = "while ! test -e /work/go; do sleep 0.05; done; echo later; exec sleep 1000"
+    side = container("side", "sidecar", f"echo up; touch /work/up; {waits}")
+    one = run("exec sleep 1000", mounts=(WORK,), extra_containers=(side,), grace_period=0.2)
+    one.start(0)
+    one.ready(0)
+    one.wait_for_output("[side] up")
+    podman.stop()
+    podman.start()
+    (one.folder / "containers/0-own/scratch/incarnation/work/go").touch()
+    one.wait_for_output("[side] later")
+    one.kill(0)
+    one.ended_after_all(0)
+    assert lines(one) == ["[side] later", "[side] up"]
+    one.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("supervised", [True, False])
 def test_they_end_with_the_container_of_their_node(
     run: MakeSession, podman: PodmanService, supervised: bool

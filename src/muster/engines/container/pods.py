@@ -148,6 +148,9 @@ class Pod:
             except queue.Empty:
                 what, given = "look", None
             if what == "quit":
+                for one in self._all:
+                    if one.follower is not None:
+                        one.follower.close()
                 return
             try:
                 self._take(what, given)
@@ -391,6 +394,9 @@ class Pod:
     def _follow(self, one: _Container, start: CompanionStart) -> None:
         own = volumes.own_folder(self._machine.home, self._plan.run_id, self._slot)
         state = own / f"lines-{one.plan.name}"
+        if one.follower is not None:  # of one that was replaced
+            one.follower.join(_OUTPUT_TIMEOUT)
+            one.follower.close()
         one.follower = Follower(self._daemon, one.id, one.plan.name, self._files(start), state)
 
     def _files(self, start: CompanionStart) -> OutputFiles:
