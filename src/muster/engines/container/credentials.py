@@ -14,7 +14,7 @@ from muster.engines.container.profile import Registry
 from muster.node.files import read_regular
 
 #: How Docker's file calls Docker Hub, and its registry in names of images.
-_HUB, _DOCKER_IO = "https://index.docker.io/v1/", "docker.io"
+HUB, DOCKER_IO = "https://index.docker.io/v1/", "docker.io"
 #: Seconds for a program that keeps credentials.
 _HELPER_TIMEOUT = 20.0
 
@@ -59,7 +59,7 @@ def registry_of(image: str) -> str:
     """The registry in the name of an image: HOST[:PORT]."""
     first, slash, _ = image.partition("/")
     is_host = slash and ("." in first or ":" in first or first == "localhost")
-    return first if is_host else _DOCKER_IO
+    return first if is_host else DOCKER_IO
 
 
 def credentials(registry: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -88,8 +88,8 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _of(registry: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
     names = [registry, f"https://{registry}"]
-    if registry == _DOCKER_IO:
-        names += [_HUB, "index.docker.io"]
+    if registry == DOCKER_IO:
+        names += [HUB, "index.docker.io"]
     helper = (data.get("credHelpers") or {}).get(registry) or data.get("credsStore")
     for name in names:
         entry = (data.get("auths") or {}).get(name) or {}
