@@ -69,7 +69,7 @@ def credentials(registry: str, environ: Mapping[str, str]) -> tuple[str, str] | 
             data = json.loads(read_regular(path))
         except (OSError, ValueError):  # there is none
             continue
-        if isinstance(data, dict) and (found := _of(registry, data)) is not None:
+        if isinstance(data, dict) and (found := _of(registry, data, environ)) is not None:
             return found
     return None
 
@@ -86,7 +86,9 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     yield Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "containers/auth.json"
 
 
-def _of(registry: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
+def _of(
+    registry: str, data: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, str] | None:
     names = [registry, f"https://{registry}"]
     if registry == DOCKER_IO:
         names += [HUB, "index.docker.io"]
@@ -99,16 +101,24 @@ def _of(registry: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
             except ValueError:
                 continue
             return user, password
-    return _ask_helper(str(helper), names) if helper else None
+    return _ask_helper(str(helper), names, environ) if helper else None
 
 
-def _ask_helper(helper: str, names: list[str]) -> tuple[str, str] | None:
-    """Ask docker-credential-HELPER, which gets the name of the registry on its standard input."""
+def _ask_helper(
+    helper: str, names: list[str], environ: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Ask docker-credential-HELPER, which gets the name of the registry on its standard input.
+    environ: the submitter's, in which it is looked for and runs."""
     for name in names:
         argv = [f"docker-credential-{helper}", "get"]
         try:
             done = subprocess.run(
-                argv, input=name.encode(), capture_output=True, timeout=_HELPER_TIMEOUT, check=True
+                argv,
+                env=environ,
+                input=name.encode(),
+                capture_output=True,
+                timeout=_HELPER_TIMEOUT,
+                check=True,
             )
             found = json.loads(done.stdout)
             return str(found["Username"]), str(found["Secret"])
