@@ -132,6 +132,19 @@ def test_nodes_say_what_is_pulled(run: MakeSession, podman: PodmanService, own_h
     assert one.close() == 0
 
 
+def test_a_folder_that_cannot_be_written_is_not_the_fault_of_the_engine(
+    run: MakeSession, own_home: Path
+) -> None:
+    one = run("true")
+    (one.folder / "containers").write_text("in the way")
+    one.start(0)
+    message = one.ended_after_all(0)[0]["message"]
+    assert message.startswith("what containers need cannot be made: ")
+    assert str(one.folder / "containers") in message
+    (one.folder / "containers").unlink()
+    one.close()
+
+
 def test_an_image_that_is_not_to_be_pulled(
     run: MakeSession, podman: PodmanService, own_home: Path
 ) -> None:

@@ -203,8 +203,10 @@ class RunContainers:
                     return _NotPrepared(text)
                 self._loop.post(partial(self._wait_for_engine, text))
                 time.sleep(_PAUSE)
-            except (Refused, OSError) as error:
+            except Refused as error:
                 return _NotPrepared(f"the container engine has refused: {error}")
+            except OSError as error:  # such as a disk that is full
+                return _NotPrepared(f"what containers need cannot be made: {error}")
 
     def _prepare_once(self) -> _Prepared | _NotPrepared:
         """Raises NoImage, CannotReach, Refused, OSError."""
