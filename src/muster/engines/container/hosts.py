@@ -171,6 +171,7 @@ class RunContainers:
                 lambda made: self._loop.post(lambda: self._may_have_ended(made)),
                 lambda: self._loop.post(self._look_at_all),
             )
+            self._loop.in_thread(self._watcher.watch, lambda _: None)
 
     def _advance(self) -> None:
         """Make containers for slots that wait, once what they need is there."""
