@@ -26,7 +26,6 @@ from muster.engines.container.pod_probes import why_down
 from muster.engines.container.record import Image
 from muster.engines.launch import emptied_mounts, given_files
 from muster.engines.remote.hosts import CompanionStart, HostsOwner
-from muster.node.files import empty_folder
 from muster.node.messages import ExitReport
 from muster.plan.model import ExtraContainerPlan, RunPlan
 
@@ -251,21 +250,19 @@ class Pod:
                 if bind["Source"] == part
                 for name in volumes.nested(bind["Target"], binds)
             }
-            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)), kept)
+            volumes.empty(part, volumes.whole_source(mount, *place), kept)
 
     def _write_files(self, start: CompanionStart) -> None:
         """Raises OSError."""
-        from muster.node.given_files import write
-
-        folder = str(volumes.files_folder(self._plan.run_id, self._slot))
+        folder = volumes.files_folder(self._plan.run_id, self._slot)
         for one in self._group.extra_containers:
-            files = given_files(folder, one.mounts, start.facts)
-            write(files)
+            files = given_files(str(folder), one.mounts, start.facts)
             # one that only its owner may read is for the container's user, as in that of the node
             user, _, group = (one.container.user or "").partition(":")
+            owner = None
             if os.geteuid() == 0 and user.isdigit():
-                for file in files:
-                    os.chown(file.path, int(user), int(group) if group.isdigit() else -1)
+                owner = int(user), int(group) if group.isdigit() else -1
+            volumes.write_files(folder, files, owner)
 
     # --- steps
 
