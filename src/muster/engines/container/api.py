@@ -85,8 +85,8 @@ class Daemon(Struct, frozen=True):
             connection.close()
 
     def exit_code(self, container: str, argv: Sequence[str], timeout: float) -> int | None:
-        """That of a command that runs in a container. timeout: seconds for all of it, whatever it
-        prints. Raises TookTooLong, CannotReach, Refused."""
+        """The exit code of a command that runs in a container. timeout: seconds for all of it,
+        whatever it prints. Raises TookTooLong, CannotReach, Refused."""
         body = {"Cmd": list(argv), "AttachStdout": True, "AttachStderr": True}
         command = self.call("POST", ("containers", container, "exec"), {}, body)["Id"]
         deadline = time.monotonic() + timeout

@@ -36,7 +36,7 @@ _LEAVE_TIMEOUT, _LEAVE_PAUSE = 3.0, 0.02
 _REMOVAL_TIMEOUT = 20.0
 #: Seconds for a server to accept connections, and between looks at its container.
 _START_TIMEOUT, _LOOK = 120.0, 1.0
-#: The exit code of what was killed (SIGKILL), also for want of memory.
+#: The exit code of what was killed (SIGKILL), such as for using too much memory.
 _KILLED = 137
 #: Exit codes above it are of what a signal has ended.
 _SIGNALED = 128
@@ -63,7 +63,7 @@ class Found(Struct, frozen=True):
 
 
 def list_containers(daemon: Daemon, run_id: str) -> list[Found]:
-    """Those of a run, by slot. Raises CannotReach, Refused."""
+    """The containers of a run's nodes, by slot. Raises CannotReach, Refused."""
     filters = {"label": [f"{bodies.RUN}={run_id}"]}
     listed = daemon.get("containers", "json", all="true", filters=filters)
     return sorted(_found(listed), key=lambda one: one.slot)

@@ -60,8 +60,8 @@ class _Container:
 
 
 class Pod:
-    """Those of the node in a slot. See `remote.hosts.Companions`. images: by their names, once they
-    are known. post: has a call made in the loop's thread."""
+    """The other containers of the node in a slot. See `remote.hosts.Companions`. images: by their
+    names, once they are known. post: has a call made in the loop's thread."""
 
     def __init__(
         self,

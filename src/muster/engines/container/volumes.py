@@ -40,7 +40,7 @@ def memory_folder(run_id: str) -> Path:
 
 
 def files_folder(run_id: str, slot: int) -> Path:
-    """That of a slot, which its containers mount."""
+    """The folder for given files of a slot, which its containers mount."""
     return memory_folder(run_id) / str(slot)
 
 
