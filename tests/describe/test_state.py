@@ -9,8 +9,10 @@ from muster.describe.state import _consequences, why
 from muster.lifecycle.counts import count_nodes
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Stopping
+from muster.plan.model import ExtraContainerPlan
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
+from support.sessions import make_plan
 
 
 def test_only_broken_connections_are_counted_as_such() -> None:
@@ -92,3 +94,13 @@ def test_restarts_by_the_engine_itself_are_named() -> None:
     plan = run_plan(1, rules)
     sentence = "3 restarts after failures, 2 of them by the engine itself; "
     assert f"{sentence}`muster events {plan.run_name}` shows why" in why(plan, status, 3, 10.0)
+
+
+@pytest.mark.parametrize("state", [RunState.ACCEPTED, RunState.IN_PROGRESS])
+def test_what_runs_before_a_program_is_named(state: RunState) -> None:
+    rules, nodes = policy((1, 1, None)), (NodeStatus(NodeState.STARTING),)
+    extra = tuple(ExtraContainerPlan(role, role, "x") for role in ("init", "sidecar", "main"))
+    plan = make_plan("true", extra_containers=extra)
+    status = RunStatus(nodes, state=state, counts=count_nodes(rules, nodes))
+    (sentence,) = [one for one in why(plan, status, 0, 10.0) if "sidecar" in one]
+    assert sentence.endswith("starts after its init containers and sidecars: init, sidecar")

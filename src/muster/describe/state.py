@@ -79,7 +79,7 @@ def sentences_without_nodes(plan: RunPlan, status: RunStatus) -> list[str]:
         case RunState.ACCEPTED:
             starting = ["its supervisor is starting the first nodes", *_mounts(plan)]
             queued = any(node.state is NodeState.QUEUED for node in status.nodes)
-            return [*_surroundings(status), *([] if queued else starting)]
+            return [*_surroundings(status), *([] if queued else starting), *_first(plan, status)]
         case RunState.SUSPENDED:
             return [status.details, to_resume(plan)]
         case _:
@@ -164,6 +164,7 @@ def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) ->
     reasons += _restarting(status, restarts, now)
     reasons += _waiting(plan, status)
     reasons += [_probe_text(group) for group in plan.groups if _awaits_probe(group, status)]
+    reasons += _first(plan, status)
     if status.stopping is None:
         reasons += [
             f"{plan.node(rank).fqdn} failed (exit code {node.exit_code}); "
@@ -240,6 +241,16 @@ def _waiting(plan: RunPlan, status: RunStatus) -> Iterator[str]:
 def _awaits_probe(group: GroupPlan, status: RunStatus) -> bool:
     members = status.nodes[group.first_rank : group.first_rank + group.size]
     return group.probe is not None and any(n.state is NodeState.RUNNING for n in members)
+
+
+def _first(plan: RunPlan, status: RunStatus) -> Iterator[str]:
+    """Which containers run, or have ended, before the programs of nodes that start."""
+    for group in plan.groups:
+        names = [one.name for one in group.extra_containers if one.role in ("init", "sidecar")]
+        members = status.nodes[group.first_rank : group.first_rank + group.size]
+        if names and any(node.state is NodeState.STARTING for node in members):
+            text = "its program starts after its init containers and sidecars"
+            yield f"group {group.name}: {text}: {', '.join(names)}"
 
 
 def _probe_text(group: GroupPlan) -> str:

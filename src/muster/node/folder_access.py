@@ -68,6 +68,15 @@ def descend(root: str, place: str) -> int:
     return descriptor
 
 
+def open_regular_below(root: str, place: str) -> int:
+    """Open a regular file in a folder, without following links. Raises OSError."""
+    descriptor = descend(root, place)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", os.path.join(root, place))
+
+
 def open_in(folder: int, name: str) -> int:
     """Open a file or folder in an opened folder, without following a link. Raises OSError."""
     return checked(os.open(name, READ, dir_fd=folder), name)

@@ -27,7 +27,7 @@ def write(files: Sequence[GivenFile]) -> None:
     """Write the files. Raises OSError."""
     for file in files:
         os.makedirs(os.path.dirname(file.path), 0o755, exist_ok=True)
-        content = _content(file)
+        content = content_of(file)
         if not os.path.islink(file.path) and os.path.exists(file.path):
             with contextlib.suppress(PermissionError):  # another user's, who lets all write
                 os.chmod(file.path, 0o600)  # of the last time: its owner may not be allowed to
@@ -39,7 +39,8 @@ def write(files: Sequence[GivenFile]) -> None:
                 os.fchmod(descriptor, file.mode)
 
 
-def _content(file: GivenFile) -> bytes:
+def content_of(file: GivenFile) -> bytes:
+    """The content of a file. Raises OSError."""
     if not file.is_base64:
         return file.content.encode()
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
-from muster.engines.container.build import read_source
+from muster.engines.container.build import _logins, read_source
 from muster.errors import InvalidInput
 from support import podman_service
 from support.command import muster
@@ -25,6 +27,23 @@ def folder_with(place: Path, **files: str) -> Path:
     for name, text in files.items():
         (place / name.replace("_", ".")).write_text(text)
     return place
+
+
+def test_docker_gets_the_credentials_of_its_hub_by_the_name_that_it_knows(tmp_path: Path) -> None:
+    lines = ("FROM ana/private:1 AS one", "FROM ghcr.io/ana/other:2", "FROM nowhere.org/x")
+    (tmp_path / "Containerfile").write_text("\n".join(lines))
+    source = read_source(tmp_path, tmp_path / "home", "base", "python3")
+    logins = {"ana/private:1": "hub", "ghcr.io/ana/other:2": "ghcr"}
+
+    def login(image: str) -> dict[str, str]:
+        text = json.dumps({"username": "ana", "password": logins.get(image)}).encode()
+        header = {"X-Registry-Auth": base64.urlsafe_b64encode(text).decode()}
+        return header if image in logins else {}
+
+    found = json.loads(base64.urlsafe_b64decode(_logins(source, login)["X-Registry-Config"]))
+    passwords = {name: one["password"] for name, one in found.items()}
+    hub = dict.fromkeys(("docker.io", "https://index.docker.io/v1/"), "hub")
+    assert passwords == {**hub, "ghcr.io": "ghcr"}
 
 
 def test_a_run_builds_its_image_once(podman: PodmanService, own_home: Path, tmp_path: Path) -> None:

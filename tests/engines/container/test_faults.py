@@ -18,12 +18,14 @@ from muster.client import api
 from muster.client.client import Client
 from muster.engines import profiles
 from muster.engines.base import RunContext
-from muster.engines.container import bodies
+from muster.engines.container import bodies, containers
 from muster.engines.container.api import CannotReach, Daemon
 from muster.engines.container.sockets import NoSocket, find_socket
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.registry import engine_named
+from muster.engines.remote.code import RUN
 from muster.errors import EngineError, MusterError
+from muster.node import unix_sockets
 from muster.plan.model import MountPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from support import podman_service
@@ -128,6 +130,19 @@ def test_nodes_say_what_is_pulled(run: MakeSession, podman: PodmanService, own_h
     assert next_of(one, "NodeQueued", 0)["why"] == f"pulling {name}"
     one.ended_after_all(0)
     assert one.close() == 0
+
+
+def test_a_folder_that_cannot_be_written_is_not_the_fault_of_the_engine(
+    run: MakeSession, own_home: Path
+) -> None:
+    one = run("true")
+    (one.folder / "containers").write_text("in the way")
+    one.start(0)
+    message = one.ended_after_all(0)[0]["message"]
+    assert message.startswith("what containers need cannot be made: ")
+    assert str(one.folder / "containers") in message
+    (one.folder / "containers").unlink()
+    one.close()
 
 
 def test_an_image_that_is_not_to_be_pulled(
@@ -277,6 +292,55 @@ def test_what_a_lost_node_has_written_is_kept(
     assert (one.folder / "logs/0/workers-0.out").read_text() == "up\nlast\n"
     assert one.close() == 0
     assert [path.name for path in outputs.parent.iterdir()] == ["outputs"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "node",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("logs", "run/outputs", "logs/0")),
+        pytest.param("logs/0/workers-0.out", marks=pytest.mark.slow),
+    ],
+)
+def test_links_of_a_program_lead_nobody_to_files_of_this_machine(
+    run: MakeSession, podman: PodmanService, tmp_path: Path, place: str
+) -> None:
+    victim = tmp_path / "victim"
+    for file in ("logs/0/workers-0.out", "run/outputs/x"):
+        (victim / file).parent.mkdir(parents=True)
+        (victim / file).write_text("secret\n")
+    source = victim if place == "node" else victim / place
+    place = place if place == "node" else f"node/{place.replace('run/', f'{RUN}/')}"
+    script = f"cd /muster/slot; mv {place} old; ln -s {source} {place}; exec sleep 1000"
+    one = run(f"echo up; until [ -e $MUSTER_OUTPUTS/go ]; do sleep 0.01; done; {script}")
+    one.start(0)
+    one.ready(0)
+    one._kill()
+    (outputs,) = one.host_folder(0).glob("*/outputs")
+    (outputs / "rank-0/go").touch()
+    until((one.host_folder(0).parent / place).is_symlink, "there is a link")
+    podman.podman("kill", f"muster-{one.plan.run_id}-0")
+    one.replaced()
+    assert "was killed" in one.ended_after_all(0)[0]["message"]
+    assert one.close() == 0
+    assert (victim / "logs/0/workers-0.out").read_text() == "secret\n"
+    assert (victim / "run/outputs/x").read_text() == "secret\n"
+    assert "secret" not in (one.folder / "logs/0/workers-0.out").read_text()
+    assert not [
+        path
+        for path in (one.folder / "lost").rglob("*")
+        if path.is_file() and not path.is_symlink() and "secret" in path.read_text()
+    ]
+
+
+def test_a_socket_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    with unix_sockets.listen(str(tmp_path), "socket"):
+        (tmp_path / "node/socket").symlink_to(tmp_path / "socket")
+        assert not containers.accepts(tmp_path / "node")
+        (tmp_path / "other").symlink_to(tmp_path)
+        assert not containers.accepts(tmp_path / "other")
+        assert containers.accepts(tmp_path)
 
 
 def test_the_logs_of_a_node_that_is_lost_while_its_supervisor_lags_are_complete(

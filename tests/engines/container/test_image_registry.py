@@ -6,11 +6,15 @@ import base64
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from muster.engines.container.api import Daemon, Refused
 from muster.engines.container.credentials import NoPassword, auth_header
+from muster.engines.container.images import find_image
 from muster.engines.container.profile import Registry
 from support import podman_service
 from support.command import muster, output_of
@@ -104,3 +108,29 @@ def test_the_login_of_a_profile(
         for path in (own_home / "runs").rglob("*")
         if path.is_file() and PASSWORD.encode() in path.read_bytes()
     ]
+
+
+class Engine:
+    """Has an image once it was pulled."""
+
+    def __init__(self) -> None:
+        self.has = False
+
+    def get(self, *words: str) -> dict[str, Any]:
+        if not self.has:
+            raise Refused(404, "no such image")
+        digests = ["ghcr.io/ana/train@sha256:12"]
+        return {"Id": "sha256:34", "RepoDigests": digests, "Config": {}}
+
+    def stream(self, *_: object) -> Any:
+        self.has = True
+        return StringIO("")
+
+
+def test_the_digest_of_what_was_pulled_is_said() -> None:
+    said, daemon = list[str](), cast(Daemon, Engine())
+    for _ in range(2):  # the second time, it is there
+        found = find_image(daemon, "ghcr.io/ana/train:7", "missing", lambda _: {}, said.append)
+        assert found.digest == "ghcr.io/ana/train@sha256:12"
+    which = "which is ghcr.io/ana/train@sha256:12"
+    assert said == ["pulling ghcr.io/ana/train:7", f"pulled ghcr.io/ana/train:7, {which}"]

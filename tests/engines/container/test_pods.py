@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from engines.container.conftest import MakeSession
 from muster.engines.container.containers import list_extra
 from muster.engines.container.pod_output import OutputFiles
+from muster.engines.container.pod_probes import why_down
 from muster.plan.model import ContainerPlan, ExtraContainerPlan, MountPlan
 from support.command import muster
 from support.faults import until
@@ -122,6 +124,55 @@ def test_a_sidecar_is_started_again_and_stays_in_a_restart_in_place(run: MakeSes
     one.close()
 
 
+def probe_of(*command: str, timeout: float, threshold: int = 1000) -> dict[str, Any]:
+    found = dict.fromkeys(("port", "http", "file"))
+    numbers = {"period": 0.1, "timeout": timeout, "threshold": threshold, "initial_delay": 0.0}
+    return {**found, **numbers, "command": list(command)}
+
+
+def running(word: str) -> list[str]:
+    """Processes of this machine that run `yes` with this word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == f"yes\0{word}\0".encode():
+                found.append(path.parent.name)
+    return found
+
+
+def test_a_probe_that_prints_without_end_holds_up_nothing(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    word = os.urandom(6).hex()
+    side = container("side", "sidecar", "sleep 1000", probe=probe_of("yes", word, timeout=1000.0))
+    one = run("true", mounts=(WORK,), extra_containers=(side,), grace_period=0.2)
+    one.start(0)
+    until(lambda: bool(running(word)), "the probe is tried")
+    other = os.urandom(6).hex()
+    why = why_down(
+        podman.daemon, f"muster-{one.plan.run_id}-0", ("", ""), probe_of("yes", other, timeout=0.5)
+    )
+    assert why == f"command `yes {other}`: it took longer than 0.5 s"
+    until(lambda: not running(other), "what has taken too long is killed")
+    one.stop(0)
+    assert one.ended_after_all(0)
+    one.close()
+
+
+@pytest.mark.slow
+def test_a_sidecar_whose_probe_fails_is_started_again_and_says_so(run: MakeSession) -> None:
+    probe = probe_of("sh", "-c", "test -e /work/2", timeout=20.0, threshold=2)
+    script = "test -e /work/1 && touch /work/2; touch /work/1; exec sleep 1000"
+    side = container("side", "sidecar", script, probe=probe)
+    one = run("echo up", mounts=(WORK,), extra_containers=(side,), grace_period=0.2)
+    one.start(0)
+    assert one.ended(0)[0]["exit_code"] == 0
+    text = "its startup probe failed 2 times, so it is started again: command"
+    end = "`sh -c 'test -e /work/2'`: it exited with 1"
+    assert one.output(0, "err") == f"[side] muster: {text} {end}\n"
+    one.close()
+
+
 def test_output_does_not_follow_links_of_programs(tmp_path: Path) -> None:
     node, secret = tmp_path / "node", tmp_path / "secret"
     (node / "logs").mkdir(parents=True)
@@ -206,6 +257,26 @@ def test_the_engine_is_away_while_an_init_container_ends(
     (folder / "go").touch()
     podman.start()
     assert one.ended_after_all(0)[0]["message"] == "init container wait exited with 5"
+    one.close()
+
+
+@pytest.mark.slow
+def test_output_is_followed_again_when_the_engine_was_restarted(
+    run: MakeSession, podman: PodmanService
+) -> None:
+    waits = "while ! test -e /work/go; do sleep 0.05; done; echo later; exec sleep 1000"
+    side = container("side", "sidecar", f"echo up; touch /work/up; {waits}")
+    one = run("exec sleep 1000", mounts=(WORK,), extra_containers=(side,), grace_period=0.2)
+    one.start(0)
+    one.ready(0)
+    one.wait_for_output("[side] up")
+    podman.stop()
+    podman.start()
+    (one.folder / "containers/0-own/scratch/incarnation/work/go").touch()
+    one.wait_for_output("[side] later")
+    one.kill(0)
+    one.ended_after_all(0)
+    assert lines(one) == ["[side] later", "[side] up"]
     one.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +113,16 @@ def test_credentials_are_those_of_docker_and_podman(
     assert json.loads(base64.urlsafe_b64decode(header)) == {"username": "other", "password": "x"}
 
 
-def test_credentials_from_a_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_runs_in_the_environment_of_the_submitter(tmp_path: Path) -> None:
     helper = tmp_path / "docker-credential-box"
     helper.write_text(
         '#!/bin/sh\nread name\n[ "$name" = ghcr.io ] || exit 1\n'
-        'echo \'{"Username": "ana", "Secret": "s"}\'\n'
+        'echo \'{"Username": "\'$WHO\'", "Secret": "s"}\'\n'
     )
     helper.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     write(tmp_path / ".docker/config.json", {"credsStore": "box"})
-    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environ = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run"), "PATH": path}
+    environ["WHO"] = "ana"
     assert credentials("ghcr.io", environ) == ("ana", "s")
     assert credentials("quay.io", environ) is None

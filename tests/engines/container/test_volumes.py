@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from engines.container.conftest import MakeSession
 from muster.engines.container import volumes
+from muster.node.launch_message import GivenFile
 from muster.plan.model import FilePlan, MountPlan
 from support.podman_service import IMAGE, USERS_IMAGE
 
@@ -59,3 +61,53 @@ def test_given_files_and_scratch_folders_are_at_their_paths(run: MakeSession, im
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_given_files_are_not_written_through_links(tmp_path: Path) -> None:
+    root, victim = tmp_path / "0", tmp_path / "victim"
+    (root / "VAR").mkdir(parents=True)
+    victim.mkdir()
+    (victim / "pass").write_text("old")
+    file = GivenFile(str(root / "VAR/keys/pass"), "secret", 0o400)
+    for _ in range(2):
+        volumes.write_files(root, [file], None)
+        written = root / "VAR/keys/pass"
+        assert (written.read_text(), written.stat().st_mode & 0o777) == ("secret", 0o400)
+    written.unlink()
+    written.symlink_to(victim / "pass")
+    with pytest.raises(OSError, match="pass"):
+        volumes.write_files(root, [file], (0, 0))
+    written.unlink()
+    os.mkfifo(written)
+    with pytest.raises(OSError, match="pass"):
+        volumes.write_files(root, [file], None)
+    written.unlink()
+    written.parent.rmdir()
+    (root / "VAR/keys").symlink_to(victim)
+    with pytest.raises(OSError, match="keys"):
+        volumes.write_files(root, [file], None)
+    assert (victim / "pass").read_text() == "old"
+
+
+def test_a_part_that_becomes_a_link_is_neither_made_nor_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, victim = tmp_path / "whole", tmp_path / "victim"
+    whole.mkdir()
+    victim.mkdir()
+    (victim / "file").touch()
+    part = f"{whole}/a/b"
+    volumes._make_part(part, str(whole), is_file=False)
+    Path(part, "x").touch()
+    volumes.empty(part, str(whole), ())
+    assert list(Path(part).iterdir()) == []
+    # a container replaces it after it was looked at
+    monkeypatch.setattr(volumes, "check_inside", lambda part, whole: part)
+    Path(part).rmdir()
+    Path(part).parent.rmdir()
+    Path(part).parent.symlink_to(victim)
+    with pytest.raises(OSError, match="a"):
+        volumes._make_part(part, str(whole), is_file=False)
+    with pytest.raises(OSError, match="a"):
+        volumes.empty(f"{whole}/a", str(whole), ())
+    assert [path.name for path in victim.iterdir()] == ["file"]

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote, urlencode
@@ -26,6 +27,15 @@ _MOST_TEXT = 1 << 16
 
 class CannotReach(Exception):  # noqa: N818
     """The engine does not answer. The text says why."""
+
+
+class TookTooLong(CannotReach):
+    """A command has not ended in time. It may still run."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__("it has not ended in time")
+        #: By which the engine knows it.
+        self.command = command
 
 
 class Refused(Exception):  # noqa: N818
@@ -75,18 +85,20 @@ class Daemon(Struct, frozen=True):
             connection.close()
 
     def exit_code(self, container: str, argv: Sequence[str], timeout: float) -> int | None:
-        """That of a command that runs in a container. timeout: seconds for it. Raises CannotReach,
-        also if it takes longer; Refused."""
+        """The exit code of a command that runs in a container. timeout: seconds for all of it,
+        whatever it prints. Raises TookTooLong, CannotReach, Refused."""
         body = {"Cmd": list(argv), "AttachStdout": True, "AttachStderr": True}
         command = self.call("POST", ("containers", container, "exec"), {}, body)["Id"]
+        deadline = time.monotonic() + timeout
         connection = _Connection(self.path, timeout)
         try:
             # its output follows without the headers of other answers; Podman learns of its end only
             # where that is read
             path, headers = f"/exec/{command}/start", {"Connection": "Upgrade", "Upgrade": "tcp"}
             connection.request("POST", path, b'{"Detach": false}', {**_JSON, **headers})
-            while connection.sock.recv(_MOST_TEXT):
-                pass
+            _read_to_end(connection.sock, deadline)
+        except TimeoutError:
+            raise TookTooLong(command) from None
         except (OSError, http.client.HTTPException) as error:
             raise CannotReach(_why(error)) from None
         finally:
@@ -181,6 +193,15 @@ class _Connection(http.client.HTTPConnection):
             sock.close()
             raise
         self.sock = sock
+
+
+def _read_to_end(sock: socket.socket, deadline: float) -> None:
+    """Read until the other end closes. Raises TimeoutError at the deadline, OSError."""
+    while (left := deadline - time.monotonic()) > 0:
+        sock.settimeout(left)
+        if not sock.recv(_MOST_TEXT):
+            return
+    raise TimeoutError
 
 
 def _ask(

@@ -34,9 +34,9 @@ PROGRAM, FOLDER = "/muster/program", "/muster/slot"
 #: Where the container of a node has its scratch folders and given files, which it may write.
 SCRATCH, FILES = "/muster/scratch", "/muster/files"
 #: The folder of a node's server, in that of its slot, where the user of the image creates it.
-_NODE = "node"
+NODE = "node"
 #: Where containers see that of their server.
-SERVER_FOLDER = f"{FOLDER}/{_NODE}"
+SERVER_FOLDER = f"{FOLDER}/{NODE}"
 _NANO = 1_000_000_000
 #: Of Python: nothing of the environment, no packages, output at once, UTF-8 whatever the locale.
 _OPTIONS = ("-I", "-S", "-u", "-X", "utf8")
@@ -128,7 +128,7 @@ def slot_folder(home: Home, run_id: str, slot: int) -> Path:
 
 def server_folder(home: Home, run_id: str, slot: int) -> Path:
     """The folder of the server of a node, see `node.serve`."""
-    return slot_folder(home, run_id, slot) / _NODE
+    return slot_folder(home, run_id, slot) / NODE
 
 
 def container_body(plan: RunPlan, slot: int, image: Image, machine: Machine) -> dict[str, Any]:

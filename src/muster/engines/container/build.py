@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import BUILT
-from muster.engines.container.credentials import registry_of
+from muster.engines.container.credentials import DOCKER_IO, HUB, registry_of
 from muster.engines.container.images import Login, look_up
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.storage.ignore import files_of
@@ -156,11 +156,14 @@ def _failure(source: ImageSource, step: str, said: list[str], why: str) -> str:
 
 
 def _logins(source: ImageSource, login: Login) -> Mapping[str, str]:
-    """The header with the credentials for the registries of the images that it is built on."""
+    """The header with the credentials for the registries of the images that it is built on. That of
+    Docker Hub has two names: Docker knows it by the one in its files (Docker Engine API, build)."""
     found = {}
     for image in _FROM.findall(source.text):
         if header := login(image).get("X-Registry-Auth"):
-            found[registry_of(image)] = json.loads(base64.urlsafe_b64decode(header))
+            registry = registry_of(image)
+            for name in (registry, HUB) if registry == DOCKER_IO else (registry,):
+                found[name] = json.loads(base64.urlsafe_b64decode(header))
     if not found:
         return {}
     return {"X-Registry-Config": base64.urlsafe_b64encode(json.dumps(found).encode()).decode()}

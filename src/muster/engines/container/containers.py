@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import socket
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
@@ -15,7 +18,7 @@ from msgspec import Struct
 from muster.engines.container import bodies
 from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.gpus import explained
-from muster.node import unix_sockets
+from muster.node import folder_access, unix_sockets
 from muster.node.file_watch import Watcher
 from muster.node.files import remove_tree
 from muster.spec.quantities import format_size
@@ -33,12 +36,18 @@ _LEAVE_TIMEOUT, _LEAVE_PAUSE = 3.0, 0.02
 _REMOVAL_TIMEOUT = 20.0
 #: Seconds for a server to accept connections, and between looks at its container.
 _START_TIMEOUT, _LOOK = 120.0, 1.0
-#: The exit code of what was killed (SIGKILL), also for want of memory.
+#: The exit code of what was killed (SIGKILL), such as for using too much memory.
 _KILLED = 137
 #: Exit codes above it are of what a signal has ended.
 _SIGNALED = 128
 #: Seconds for a container to vanish that was ended to be removed.
 _VANISH_TIMEOUT = 1.0
+
+
+#: The socket of a server, in its folder.
+_SOCKET = "socket"
+#: Errors of opening what is no folder, or a link.
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 
 class CannotStart(Exception):  # noqa: N818
@@ -54,7 +63,7 @@ class Found(Struct, frozen=True):
 
 
 def list_containers(daemon: Daemon, run_id: str) -> list[Found]:
-    """Those of a run, by slot. Raises CannotReach, Refused."""
+    """The containers of a run's nodes, by slot. Raises CannotReach, Refused."""
     filters = {"label": [f"{bodies.RUN}={run_id}"]}
     listed = daemon.get("containers", "json", all="true", filters=filters)
     return sorted(_found(listed), key=lambda one: one.slot)
@@ -244,13 +253,13 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         if (descriptor := watcher.fileno()) is not None:
             poll.register(descriptor, select.POLLIN)
         while not accepts(folder):
-            if not is_there and folder.is_dir():
+            if not is_there and os.path.lexists(folder):
                 is_there = True
                 with contextlib.suppress(OSError):  # the container has ended
                     watcher.add(folder)
                 continue
             wait = min(_LOOK, watcher.timeout() or _LOOK)
-            if poll.poll(1 if (folder / "socket").exists() else 1000 * wait):
+            if poll.poll(1 if os.path.lexists(folder / _SOCKET) else 1000 * wait):
                 watcher.drain()
                 continue
             why = why_ended(daemon, made)
@@ -262,10 +271,26 @@ def wait_for_server(daemon: Daemon, made: str, folder: Path) -> None:
         watcher.close()
 
 
+def connect(folder: Path) -> socket.socket:
+    """A connection to a server. folder: its own, in that of its slot. The container could write
+    there, so a link is not followed: another program may listen where it leads. Raises OSError."""
+    inside = folder_access.descend(str(folder.parent), folder.name)
+    try:
+        found = os.open(_SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
+    finally:
+        os.close(inside)
+    try:  # a link is no socket: refused
+        return unix_sockets.connect("/proc/self/fd", str(found))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from None
+    finally:
+        os.close(found)
+
+
 def accepts(folder: Path) -> bool:
     """Whether a server accepts connections. folder: its own."""
     try:
-        unix_sockets.connect(str(folder), "socket").close()
+        connect(folder).close()
     except OSError:
         return False
     return True
@@ -375,14 +400,52 @@ def remove_folder(folder: Path) -> None:
         remove_tree(str(folder))
 
 
-def keep_files(folders: Sequence[Path], target: Path) -> set[str]:
-    """Move these folders to one that is made, before they are removed. Returns the names of those
-    in which there were files. Raises OSError."""
-    found = [folder for folder in folders if any(names for _, _, names in os.walk(folder))]
-    for folder in found:
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.rename(target / folder.name)
-    return {folder.name for folder in found}
+def keep_files(root: Path, places: Sequence[str], target: Path) -> set[str]:
+    """Move folders to one that is made, before they are removed. root: the folder of a slot, in
+    which the container could write, so no link in it is followed; places: paths in it. Returns the
+    names of those in which there were files. Raises OSError."""
+    kept = set[str]()
+    for place in places:
+        parent, _, name = place.rpartition("/")
+        try:
+            above = folder_access.descend(str(root), parent)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER:
+                raise
+            continue
+        try:
+            if _has_files(above, name):
+                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                moved = target / name
+                os.rename(name, moved, src_dir_fd=above)
+                if moved.is_symlink():  # something still runs there
+                    moved.unlink()
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+                kept.add(name)
+        finally:
+            os.close(above)
+    return kept
+
+
+def _has_files(above: int, name: str) -> bool:
+    """Whether this is a folder in an opened one, with files in it or below, or what cannot be
+    listed. Raises OSError."""
+    failed: list[OSError] = []
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        return False
+    try:
+        for _, names, opened in folder_access.walk(folder, failed.append):
+            for one in names:
+                found = os.stat(one, dir_fd=opened, follow_symlinks=False)
+                if not stat.S_ISDIR(found.st_mode):
+                    return True
+        return bool(failed)
+    finally:
+        os.close(folder)
 
 
 def provide_source(path: Path) -> None:

@@ -14,7 +14,7 @@ from muster.engines.container.profile import Registry
 from muster.node.files import read_regular
 
 #: How Docker's file calls Docker Hub, and its registry in names of images.
-_HUB, _DOCKER_IO = "https://index.docker.io/v1/", "docker.io"
+HUB, DOCKER_IO = "https://index.docker.io/v1/", "docker.io"
 #: Seconds for a program that keeps credentials.
 _HELPER_TIMEOUT = 20.0
 
@@ -59,7 +59,7 @@ def registry_of(image: str) -> str:
     """The registry in the name of an image: HOST[:PORT]."""
     first, slash, _ = image.partition("/")
     is_host = slash and ("." in first or ":" in first or first == "localhost")
-    return first if is_host else _DOCKER_IO
+    return first if is_host else DOCKER_IO
 
 
 def credentials(registry: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -69,7 +69,7 @@ def credentials(registry: str, environ: Mapping[str, str]) -> tuple[str, str] | 
             data = json.loads(read_regular(path))
         except (OSError, ValueError):  # there is none
             continue
-        if isinstance(data, dict) and (found := _of(registry, data)) is not None:
+        if isinstance(data, dict) and (found := _of(registry, data, environ)) is not None:
             return found
     return None
 
@@ -86,10 +86,12 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     yield Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "containers/auth.json"
 
 
-def _of(registry: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
+def _of(
+    registry: str, data: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, str] | None:
     names = [registry, f"https://{registry}"]
-    if registry == _DOCKER_IO:
-        names += [_HUB, "index.docker.io"]
+    if registry == DOCKER_IO:
+        names += [HUB, "index.docker.io"]
     helper = (data.get("credHelpers") or {}).get(registry) or data.get("credsStore")
     for name in names:
         entry = (data.get("auths") or {}).get(name) or {}
@@ -99,16 +101,24 @@ def _of(registry: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
             except ValueError:
                 continue
             return user, password
-    return _ask_helper(str(helper), names) if helper else None
+    return _ask_helper(str(helper), names, environ) if helper else None
 
 
-def _ask_helper(helper: str, names: list[str]) -> tuple[str, str] | None:
-    """Ask docker-credential-HELPER, which gets the name of the registry on its standard input."""
+def _ask_helper(
+    helper: str, names: list[str], environ: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Ask docker-credential-HELPER, which gets the name of the registry on its standard input.
+    environ: the submitter's, in which it is looked for and runs."""
     for name in names:
         argv = [f"docker-credential-{helper}", "get"]
         try:
             done = subprocess.run(
-                argv, input=name.encode(), capture_output=True, timeout=_HELPER_TIMEOUT, check=True
+                argv,
+                env=environ,
+                input=name.encode(),
+                capture_output=True,
+                timeout=_HELPER_TIMEOUT,
+                check=True,
             )
             found = json.loads(done.stdout)
             return str(found["Username"]), str(found["Secret"])

@@ -31,7 +31,6 @@ from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_us
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.reservations.demands import uses_gpus
 from muster.lifecycle.states import NodeState
-from muster.node import unix_sockets
 from muster.node.connection import Transport
 from muster.plan.model import MountPlan
 
@@ -172,6 +171,7 @@ class RunContainers:
                 lambda made: self._loop.post(lambda: self._may_have_ended(made)),
                 lambda: self._loop.post(self._look_at_all),
             )
+            self._loop.in_thread(self._watcher.watch, lambda _: None)
 
     def _advance(self) -> None:
         """Make containers for slots that wait, once what they need is there."""
@@ -204,8 +204,10 @@ class RunContainers:
                     return _NotPrepared(text)
                 self._loop.post(partial(self._wait_for_engine, text))
                 time.sleep(_PAUSE)
-            except (Refused, OSError) as error:
+            except Refused as error:
                 return _NotPrepared(f"the container engine has refused: {error}")
+            except OSError as error:  # such as a disk that is full
+                return _NotPrepared(f"what containers need cannot be made: {error}")
 
     def _prepare_once(self) -> _Prepared | _NotPrepared:
         """Raises NoImage, CannotReach, Refused, OSError."""
@@ -414,7 +416,7 @@ class RunContainers:
         """Raises OSError."""
         folder = bodies.server_folder(self._context.home, self._plan.run_id, slot)
         try:
-            sock = unix_sockets.connect(str(folder), "socket")
+            sock = containers.connect(folder)
         except OSError:
             self._look(slot)
             raise
@@ -460,11 +462,12 @@ class RunContainers:
     def _ended(self, slot: int, why: str) -> _End:
         """In any thread: keep what a node has written whose server has not left, as some of it may
         not have been copied. The text says where its outputs are."""
-        node = bodies.server_folder(self._context.home, self._plan.run_id, slot)
+        folder = bodies.slot_folder(self._context.home, self._plan.run_id, slot)
         target = self._run_dir.path / "lost" / f"{slot}-{os.urandom(3).hex()}"
         outputs = self._run_dir.outputs.name
         try:
-            kept = containers.keep_files([node / LOGS, node / RUN / outputs], target)
+            places = [f"{bodies.NODE}/{LOGS}", f"{bodies.NODE}/{RUN}/{outputs}"]
+            kept = containers.keep_files(folder, places, target)
         except OSError as error:
             return _End(f"{why}; its files could not be kept: {error}")
         if outputs in kept:

@@ -55,6 +55,7 @@ def find_image(
     login: makes the header for its registry, see `credentials.auth_header`. say: gets a phrase
     about what is waited for. Raises NoImage, CannotReach."""
     found = None if pull == "always" else look_up(daemon, name)
+    is_new = found is None
     if found is None:
         if pull == "never":
             text = f"image {name} is not on this machine, and pull is `never`"
@@ -65,7 +66,10 @@ def find_image(
             raise NoImage(f"image {name} was pulled, but is not on this machine", final=True)
     if why := why_unusable(name, found):
         raise NoImage(why, final=True)
-    return image_of(found)
+    image = image_of(found)
+    if is_new and image.digest:  # what the tag means today
+        say(f"pulled {name}, which is {image.digest}")
+    return image
 
 
 def why_unusable(name: str, found: Mapping[str, Any]) -> str:

@@ -22,11 +22,10 @@ from muster.engines.container.api import CannotReach, Daemon, Refused
 from muster.engines.container.bodies import Machine
 from muster.engines.container.pod_bodies import extra_binds, extra_body, extra_name
 from muster.engines.container.pod_output import Follower, OutputFiles
-from muster.engines.container.pod_probes import succeeds
+from muster.engines.container.pod_probes import why_down
 from muster.engines.container.record import Image
 from muster.engines.launch import emptied_mounts, given_files
 from muster.engines.remote.hosts import CompanionStart, HostsOwner
-from muster.node.files import empty_folder
 from muster.node.messages import ExitReport
 from muster.plan.model import ExtraContainerPlan, RunPlan
 
@@ -38,7 +37,7 @@ _OUTPUT_TIMEOUT = 5.0
 _PAUSE, _REACH_TIMEOUT = 0.5, 3600.0
 #: Exit codes above it are of what a signal has ended.
 _SIGNALED = 128
-Order = Literal["start", "stop", "kill", "finish", "look", "quit"]
+Order = Literal["start", "stop", "kill", "finish", "look", "probed", "quit"]
 
 
 class _Container:
@@ -54,14 +53,15 @@ class _Container:
         #: Of a sidecar: whether its startup probe has succeeded since it was made.
         self.is_up = False
         self.probes = 0  # that have failed
-        self.due = 0.0  # when it is started again, or probed
+        self.probed = ""  # the id of the one whose probe a thread tries
+        self.due = 0.0  # when it is started again, or probed; 0: nothing is due
         self.restarts = 0
         self.is_told = False  # whether it was sent SIGTERM
 
 
 class Pod:
-    """Those of the node in a slot. See `remote.hosts.Companions`. images: by their names, once they
-    are known. post: has a call made in the loop's thread."""
+    """The other containers of the node in a slot. See `remote.hosts.Companions`. images: by their
+    names, once they are known. post: has a call made in the loop's thread."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Pod:
     def _order(self, what: Order, given: object = None) -> None:
         self._orders.put((what, given))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread = threading.Thread(target=self._guarded, args=(self._run,), daemon=True)
             self._thread.start()
 
     def wait(self, timeout: float) -> None:
@@ -129,6 +129,14 @@ class Pod:
             self._thread.join(timeout)
 
     # --- the thread
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """In a thread: what nobody expects ends the run, as in `RunLoop.in_thread`."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  raised where it ends the run
+            bug = error
+            self._post(lambda: _raise(bug))
 
     def _run(self) -> None:
         while True:
@@ -139,6 +147,9 @@ class Pod:
             except queue.Empty:
                 what, given = "look", None
             if what == "quit":
+                for one in self._all:
+                    if one.follower is not None:
+                        one.follower.close()
                 return
             try:
                 self._take(what, given)
@@ -180,6 +191,8 @@ class Pod:
             self._kill_at = now
         elif what == "finish":
             self._finish = given
+        elif what == "probed":
+            self._probed(*given)
         self._look()
 
     # --- an incarnation begins
@@ -237,21 +250,19 @@ class Pod:
                 if bind["Source"] == part
                 for name in volumes.nested(bind["Target"], binds)
             }
-            empty_folder(volumes.check_inside(part, volumes.whole_source(mount, *place)), kept)
+            volumes.empty(part, volumes.whole_source(mount, *place), kept)
 
     def _write_files(self, start: CompanionStart) -> None:
         """Raises OSError."""
-        from muster.node.given_files import write
-
-        folder = str(volumes.files_folder(self._plan.run_id, self._slot))
+        folder = volumes.files_folder(self._plan.run_id, self._slot)
         for one in self._group.extra_containers:
-            files = given_files(folder, one.mounts, start.facts)
-            write(files)
+            files = given_files(str(folder), one.mounts, start.facts)
             # one that only its owner may read is for the container's user, as in that of the node
             user, _, group = (one.container.user or "").partition(":")
+            owner = None
             if os.geteuid() == 0 and user.isdigit():
-                for file in files:
-                    os.chown(file.path, int(user), int(group) if group.isdigit() else -1)
+                owner = int(user), int(group) if group.isdigit() else -1
+            volumes.write_files(folder, files, owner)
 
     # --- steps
 
@@ -317,19 +328,38 @@ class Pod:
             self._make(one, start)
         if one.is_up or one.plan.probe is None:
             one.is_up, one.due = True, 0.0
-        elif now >= one.due:
+        elif now >= one.due and one.probed != one.id:
             self._probe(one, one.plan.probe)
         return one.is_up
 
     def _probe(self, one: _Container, probe: Mapping[str, Any]) -> None:
+        """Try it in a thread: what is ordered meanwhile does not wait for it."""
         node = bodies.container_name(self._plan.run_id, self._slot)
         python = self._group.container.python or self._machine.settings.python
-        if succeeds(self._daemon, one.id, (node, python), probe):
+        made = one.probed = one.id
+        one.due = 0.0
+
+        def work() -> None:
+            why = why_down(self._daemon, made, (node, python), probe)
+            self._order("probed", (one, made, why))
+
+        threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
+
+    def _probed(self, one: _Container, made: str, why: str) -> None:
+        """A probe was tried. Raises CannotReach."""
+        if one.probed == made:
+            one.probed = ""
+        if one.id != made or not one.runs or one.plan.probe is None:
+            return
+        if not why:
             one.is_up, one.due = True, 0.0
             return
         one.probes += 1
-        one.due = time.monotonic() + probe["period"]
-        if one.probes >= probe["threshold"]:  # Kubernetes: it is started again
+        one.due = time.monotonic() + one.plan.probe["period"]
+        if one.probes >= one.plan.probe["threshold"]:  # Kubernetes: it is started again
+            text = f"its startup probe failed {one.probes} times, so it is started again: {why}"
+            if one.follower is not None:
+                one.follower.say(text)
             containers.signal(self._daemon, one.id, "KILL")
 
     def _make(self, one: _Container, start: CompanionStart) -> None:
@@ -361,6 +391,9 @@ class Pod:
     def _follow(self, one: _Container, start: CompanionStart) -> None:
         own = volumes.own_folder(self._machine.home, self._plan.run_id, self._slot)
         state = own / f"lines-{one.plan.name}"
+        if one.follower is not None:  # of one that was replaced
+            one.follower.join(_OUTPUT_TIMEOUT)
+            one.follower.close()
         one.follower = Follower(self._daemon, one.id, one.plan.name, self._files(start), state)
 
     def _files(self, start: CompanionStart) -> OutputFiles:
@@ -439,6 +472,10 @@ class Pod:
 
     def _tell_failed(self, start: CompanionStart, report: ExitReport) -> None:
         self._post(lambda: self._owner.companions_failed(self._slot, start.number, report))
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _what(one: _Container) -> str:

@@ -26,17 +26,18 @@ def provide_program(home: Home) -> Path:
     from py_compile import PycInvalidationMode
 
     part = folder.with_name(f".{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
-    with zipfile.ZipFile(io.BytesIO(node_program())) as archive:
-        archive.extractall(part)
-    # images with the Python that runs here start faster
-    compileall.compile_dir(part, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
-    _make_readable(part)  # by the users of images
     try:
+        with zipfile.ZipFile(io.BytesIO(node_program())) as archive:
+            archive.extractall(part)
+        # images with the Python that runs here start faster
+        compileall.compile_dir(part, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+        _make_readable(part)  # by the users of images
         part.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(part)
-        if not folder.is_dir():
+    except OSError:
+        if not folder.is_dir():  # no other process was faster
             raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return folder
 
 

@@ -100,7 +100,7 @@ def _copy(folder: Path) -> None:
     if (loader := _loader(binary)) is not None:
         shutil.copy2(loader, libraries / os.path.basename(loader))
         for file in (binary, *map(str, modules.glob("*.so"))):
-            for name, path in _needed(loader, file):
+            for name, path in _needed(loader, file, must=file == binary):
                 if not (libraries / name).exists():
                     shutil.copy2(path, libraries / name)
     words = " ".join(python_command())
@@ -137,13 +137,17 @@ def _loader(binary: str) -> str | None:
     return None
 
 
-def _needed(loader: str, file: str) -> Iterator[tuple[str, str]]:
-    """The shared libraries that a file needs, by name, with their paths. Raises OSError."""
+def _needed(loader: str, file: str, *, must: bool) -> Iterator[tuple[str, str]]:
+    """The shared libraries that a file needs, by name, with their paths. must: whether it has to be
+    loadable; of the standard library, a module may not be, on this machine either. Raises
+    OSError."""
     argv = [loader, "--list", file]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         raise OSError(f"{loader} does not say what {file} needs") from None
+    if done.returncode and must:
+        raise OSError(f"{loader} cannot load {file}: {done.stderr.strip()}")
     for words in map(str.split, done.stdout.splitlines()):
         if "=>" not in words or not words[-1].startswith("("):
             continue

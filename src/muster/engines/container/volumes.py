@@ -13,12 +13,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.engines.container.bodies import FILES, SCRATCH, Machine, slot_folder, source_of
-from muster.node.files import remove_tree
+from muster.node import folder_access, given_files
+from muster.node.files import empty_folder, remove_tree
+from muster.node.launch_message import GivenFile
 from muster.plan.model import MountPlan, RunPlan
 from muster.spec.placeholders import placeholders
 from muster.storage.home import Home
@@ -27,6 +29,7 @@ from muster.storage.mount_sources import named_source
 #: File systems in memory.
 _MEMORY = "/dev/shm"
 _SCRATCH = "scratch"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Owner of a scratch folder -> the folder it is in, below _SCRATCH, and its mode.
 _OWNERS = {"node": 0o777, "incarnation": 0o1777}
 
@@ -37,7 +40,7 @@ def memory_folder(run_id: str) -> Path:
 
 
 def files_folder(run_id: str, slot: int) -> Path:
-    """That of a slot, which its containers mount."""
+    """The folder for given files of a slot, which its containers mount."""
     return memory_folder(run_id) / str(slot)
 
 
@@ -157,11 +160,80 @@ def _make_part(part: str, whole: str, *, is_file: bool) -> None:
     if os.path.lexists(real):
         return
     names = os.path.relpath(real, inside).split("/")
-    for number in range(1, len(names) + (0 if is_file else 1)):
-        _make_folder(os.path.join(inside, *names[:number]))
-    if is_file:
-        os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        os.chmod(real, 0o666)
+    folder = _make_below(inside, names[:-1] if is_file else names, 0o777)
+    try:
+        if is_file:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            with open(os.open(names[-1], flags, 0o600, dir_fd=folder), "wb") as file:
+                os.fchmod(file.fileno(), 0o666)
+    finally:
+        os.close(folder)
+
+
+def _make_below(root: str, names: Sequence[str], mode: int) -> int:
+    """Open a folder below another one, and make what is missing on the way. Containers may write
+    there, so no link is followed. Raises OSError."""
+    folder = os.open(root, _FOLDER)
+    for name in names:
+        try:
+            is_new = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+                is_new = True
+            below = os.open(name, _FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+        if is_new:
+            os.fchmod(folder, mode)
+    return folder
+
+
+def empty(part: str, whole: str, keep: Collection[str]) -> None:
+    """Empty what is mounted of a volume, as `empty_folder` does. Raises OSError, also if a link
+    leads out of the volume."""
+    real, inside = check_inside(part, whole), os.path.realpath(whole)
+    folder = folder_access.descend(inside, os.path.relpath(real, inside))
+    try:
+        empty_folder(f"/proc/self/fd/{folder}", keep)
+    finally:
+        os.close(folder)
+
+
+def write_files(root: Path, files: Sequence[GivenFile], owner: tuple[int, int] | None) -> None:
+    """Write given files in the folder of a slot, in place. owner: user and group that get them;
+    None: this process's. Containers may write in the folders of the files, so no link is followed.
+    Raises OSError."""
+    for file in files:
+        *names, name = os.path.relpath(file.path, root).split("/")
+        folder = _make_below(str(root), names, 0o755)
+        try:
+            with open(_open_to_write(name, folder), "wb") as opened:
+                opened.truncate()
+                opened.write(given_files.content_of(file))
+                with contextlib.suppress(PermissionError):  # another user's, who lets all write
+                    os.fchmod(opened.fileno(), file.mode)
+                if owner is not None:
+                    os.fchown(opened.fileno(), *owner)
+        finally:
+            os.close(folder)
+
+
+def _open_to_write(name: str, folder: int) -> int:
+    """Open a regular file in an opened folder, or create it. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        there = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            if stat.S_ISREG(os.fstat(there).st_mode):  # its owner may not be allowed to write
+                os.chmod(f"/proc/self/fd/{there}", 0o600)
+        finally:
+            os.close(there)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    found = os.open(name, flags, 0o600, dir_fd=folder)
+    if stat.S_ISREG(os.fstat(found).st_mode):
+        return found
+    os.close(found)
+    raise OSError(errno.EINVAL, "it is no regular file", name)
 
 
 def nested(path: str, binds: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from muster.engines.logs import NodeOutputs
 from muster.engines.remote.contact import Contact
+from muster.node.folder_access import open_regular_below
 from muster.node.streams import Stream, Streams
 
 _BLOCK = 1 << 20
@@ -64,14 +65,18 @@ class OutputFile:
                 sys.stderr.write(f"{text}\n")
                 self.close()
 
-    def take_rest(self) -> None:
-        """Copy the rest at once: "the host" is this machine. Nothing if there is no such file.
-        Raises OSError."""
-        with contextlib.suppress(FileNotFoundError), open(self.remote_path, "rb") as file:
-            file.seek(self.size)
-            while data := file.read(_BLOCK):
-                self._append(data)
-        self.close()
+    def take_rest(self, folder: str) -> None:
+        """Copy the rest at once: "the host" is this machine. folder: of programs, with the file;
+        no link in it is followed. Nothing if there is no such file. Raises OSError."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                place = os.path.relpath(self.remote_path, folder)
+                with open(open_regular_below(folder, place), "rb") as file:
+                    file.seek(self.size)
+                    while data := file.read(_BLOCK):
+                        self._append(data)
+        finally:
+            self.close()
 
     def _append(self, data: bytes) -> None:
         while data:
@@ -118,10 +123,13 @@ class NodeOutput:
         for file in self._files:
             file.finish()
 
-    def take_rest(self) -> None:
+    def take_rest(self, folder: str) -> None:
         """See `OutputFile.take_rest`."""
-        for file in self._files:
-            file.take_rest()
+        try:
+            for file in self._files:
+                file.take_rest(folder)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Copy no more."""

@@ -317,7 +317,7 @@ class RunOutput:
                 plan = self._plan.node(node.rank, node.slot)
                 local = self._logs.assign_outputs(attempt, plan, continued=True)
                 output = NodeOutput(local, on_host(local, str(logs / str(attempt))))
-                output.take_rest()
+                output.take_rest(str(logs))
             remove_tree(str(logs))
         except OSError as error:
             text = f"muster: node {node.rank}: its last output was not copied"
