@@ -373,6 +373,40 @@ def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path
     muster("cancel", run.name)
 
 
+#: Takes its time, as it does when the controller is busy.
+SLOW = """\
+#!/bin/sh
+sleep 5
+exec {scancel} "$@"
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_outlives_its_nodes(
+    cluster: SlurmCluster, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its servers dial on, and are not taken for those of the next job."""
+    program = own_home / "bin" / "scancel"
+    program.parent.mkdir()
+    program.write_text(SLOW.format(scancel=shutil.which("scancel")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    save = "trap 'echo saved; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=30s", "failure.max_restarts=1")
+    words = [word for option in options for word in ("--set", option)]
+    job = 'echo "job $SLURM_JOB_ID"; '
+    run = Counting(own_home, *words, script=f"{save}{job}{COUNT}")
+    run.until_lines()
+    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.5)
+    run.until_lines(attempt=1)
+    jobs = [(run.folder / f"logs/{n}/workers-0.out").read_text().split()[:2] for n in range(2)]
+    until(lambda: len(cluster.jobs()) == 1, "the first job has ended", pause=0.2)
+    run.until_lines(attempt=1)
+    assert jobs[0] != jobs[1] == ["job", run.job(cluster)]
+    assert run.status()["attempt"] == 1
+    muster("cancel", run.name)
+
+
 def test_jobs_that_nobody_drives_are_ended(cluster: SlurmCluster, own_home: Path) -> None:
     run = Counting(own_home)
     run.until_lines()

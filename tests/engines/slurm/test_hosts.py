@@ -15,6 +15,7 @@ from muster.engines.slurm.hosts import SlurmHosts
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.nodes import Nodes, Slot
 from muster.engines.slurm.record import Allocation, Record
+from muster.engines.slurm.run_folder import RunFolder
 from muster.engines.slurm.time_limits import TimeLimits
 from muster.lifecycle.status import Reason
 
@@ -28,6 +29,9 @@ class Owner:
     def gone(self, slot: int, why: str, _reason: Reason = Reason.NODE_LOST) -> None:
         self.told.append((slot, why))
 
+    def refused(self, slot: int, why: str) -> None:
+        self.told.append((slot, why))
+
     def queued(self, slots: Sequence[int], why: str) -> None:
         self.told += [(slot, why) for slot in slots]
 
@@ -37,6 +41,7 @@ def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
     made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
     made.now = 100.0
+    made._in_use, made._wanted, made._parts = set(), [], []
     made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
     loop: Any = SimpleNamespace(now=lambda: made.now)
     made._jobs = jobs = Jobs.__new__(Jobs)
@@ -46,8 +51,10 @@ def hosts(tmp_path: Path) -> Any:
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
     jobs._dropped = made._dropped
     made._limits = limits = TimeLimits(loop, None, print, print)
-    made._nodes = Nodes(loop, made._owner, jobs, SimpleNamespace(), limits)  # type: ignore[arg-type]
-    made._nodes._slots = {slot: Slot(0, Arrivals()) for slot in (0, 1)}
+    profile: Any = SimpleNamespace(scratch="/x")
+    folder = RunFolder(tmp_path, None, profile)  # type: ignore[arg-type]
+    made._nodes = Nodes(loop, made._owner, jobs, folder, limits)
+    made._nodes._slots = {slot: Slot(0, 0, Arrivals()) for slot in (0, 1)}
     return made
 
 
@@ -77,9 +84,32 @@ def test_a_job_without_any_contact_is_gone(hosts: Any) -> None:
     assert hosts._jobs._allocations == {}
 
 
+@pytest.mark.parametrize("way", ["lost", "ended", "given up", "not started"])
+def test_a_node_that_is_gone_is_refused_from_then_on(hosts: Any, tmp_path: Path, way: str) -> None:
+    """Its server may live on for a while, and dial."""
+    nodes, dialed = hosts._nodes, {slot: Arrivals() for slot in (0, 1)}
+    nodes.listen(SimpleNamespace(of=dialed.__getitem__))
+    one = hosts._jobs._allocations[0] = Allocation(0, (0, 1), 7, servers={1: 5})
+    for slot in (0, 1):
+        nodes.expect(slot, one)
+    for name in ("0-0.settings", "5-1.settings", "5-1.token"):
+        (tmp_path / name).touch()
+    assert (dialed[0].server, dialed[1].server) == (0, 5) and dialed[1].take is not None
+    if way == "lost":
+        nodes._lose(1, "lost")
+    elif way == "ended":
+        hosts._end(one, "ended")
+    elif way == "given up":
+        hosts.give_up(1)
+    else:
+        nodes._server_ended(1, nodes._slots[1], "n1", 1)
+    assert dialed[1].take is None
+    assert not [*tmp_path.glob("5-1.*")]
+    assert (tmp_path / "0-0.settings").exists() is (way != "ended")
+
+
 def test_a_node_on_which_nothing_can_be_started(hosts: Any) -> None:
     jobs, codes, canceled = hosts._jobs, [75, 1, 1, 1], list[int]()
-    hosts._nodes._folder.node_script = "node.sh"
     jobs.start_server = lambda *args: args[-1](codes.pop(0))
     jobs.cancel = lambda one: canceled.append(one.number)
     jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"})}
@@ -109,7 +139,7 @@ def waiting(reason: str, start: str = "", number: int = 7) -> Job:
 
 
 def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
-    hosts._nodes._slots = {0: Slot(0), 1: Slot(0, Arrivals())}
+    hosts._nodes._slots = {0: Slot(0, 0), 1: Slot(0, 0, Arrivals())}
     hosts._seen(0, [waiting("None")])
     assert hosts._owner.told == []  # most start soon
     hosts._seen(0, [waiting("None")])

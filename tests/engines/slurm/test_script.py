@@ -40,9 +40,9 @@ def test_groups_with_equal_needs_are_one_component(plan_of: PlanOf) -> None:
     of_b = "--cpus-per-task=2 --mem=1048576K --gpus-per-node=2 --account=lab"
     assert second == f"--nodes=2 --ntasks-per-node=1 --no-kill {of_b}"
     assert text.endswith(
-        "--het-group=0 --nodes=3 --ntasks=3 --ntasks-per-node=1 sh /shared/r1/node.sh 0-1 4-4 2-3"
+        "--het-group=0 --nodes=3 --ntasks=3 --ntasks-per-node=1 sh /shared/r1/node.sh 0 0-1 4-4 2-3"
         " : --het-group=1 --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=2"
-        " sh /shared/r1/node.sh 0-1 4-4 2-3\n"
+        " sh /shared/r1/node.sh 0 0-1 4-4 2-3\n"
     )
 
 
@@ -162,7 +162,7 @@ def test_replicas_of_an_array_are_tasks_of_one_job(plan_of: PlanOf, tmp_path: Pa
     srun.chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
     done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith(f"sh {tmp_path}/node.sh 4-5\n")
+    assert done.stdout.endswith(f"sh {tmp_path}/node.sh 6 4-5\n")
     assert (tmp_path / "job-4_2").readlink() == Path("12")
 
 
@@ -177,15 +177,15 @@ def test_each_task_serves_a_slot(tmp_path: Path, task: int, slot: int | None) ->
     program.chmod(0o755)
     (tmp_path / "environment").write_text(script.environment_script({"A": "it's\n1"}))
     for number in (3, 4, 9):
-        (tmp_path / f"{number}.settings").write_text(f"settings {number}")
+        (tmp_path / f"1-{number}.settings").write_text(f"settings {number}")
     text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
-    argv = ["sh", str(tmp_path / "node.sh"), "3-4", "9-9"]
+    argv = ["sh", str(tmp_path / "node.sh"), "1", "3-4", "9-9"]
     env = {"SLURM_PROCID": str(task), "PATH": "/usr/bin:/bin"}
     assert subprocess.run(argv, env=env, check=False).returncode == 0
     logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
-    said = f"-IS /p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
-    assert logs == ({} if slot is None else {f"{slot}.log": said})
+    said = f"-IS /p.pyz serve /nodes/r1-1-{slot} with settings {slot}\n"
+    assert logs == ({} if slot is None else {f"1-{slot}.log": said})
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.glob("*.log"))
 
 
@@ -193,25 +193,25 @@ def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho up\n[ -e again ] || { touch again; kill -KILL $$; }\n")
     program.chmod(0o755)
-    for name in ("environment", "0.settings"):
+    for name in ("environment", "1-0.settings"):
         (tmp_path / name).touch()
     text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
     env = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["sh", str(tmp_path / "node.sh"), "0-0"], env=env, check=False)
+    done = subprocess.run(["sh", str(tmp_path / "node.sh"), "1", "0-0"], env=env, check=False)
     assert done.returncode == 0
-    assert (tmp_path / "0.log").read_text().splitlines().count("up") == 2
+    assert (tmp_path / "1-0.log").read_text().splitlines().count("up") == 2
 
 
 def test_a_python_that_is_missing_is_named(tmp_path: Path) -> None:
-    for name in ("environment", "0.settings"):
+    for name in ("environment", "1-0.settings"):
         (tmp_path / name).touch()
     text = script.node_script(str(tmp_path), "/no/python", "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
-    argv = ["sh", str(tmp_path / "node.sh"), "0-0"]
+    argv = ["sh", str(tmp_path / "node.sh"), "1", "0-0"]
     env = {"SLURM_PROCID": "0", "PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n7"}
     assert subprocess.run(argv, env=env, check=False).returncode == 127
-    text = (tmp_path / "0.log").read_text()
+    text = (tmp_path / "1-0.log").read_text()
     assert text == "muster: there is no /no/python on n7; set `python` in the profile\n"
 
 

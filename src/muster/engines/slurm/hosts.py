@@ -169,10 +169,10 @@ class SlurmHosts:
         for slot in slots:
             known = of_slot.get(slot)
             if known is not None and known.lent and slot not in self._in_use:
-                self._leave(known.number, slot)  # it was not started there
+                self._nodes.give_up(slot)  # it was not started there
                 known = None
             if known is not None:
-                self._nodes.expect(slot, known.number)
+                self._nodes.expect(slot, known)
                 if slot in self._in_use:
                     self._in_use.discard(slot)
                     self._nodes.place_found(slot, known)
@@ -183,19 +183,14 @@ class SlurmHosts:
             self._submit_or_watch(one)
         return new
 
-    def _leave(self, number: int, slot: int) -> None:
-        one = self._jobs.get(number)
-        if one is not None:
-            self._jobs.leave(one, slot)
-
     def _submit_new(self, jobs: Sequence[Sequence[int]]) -> None:
         """Submit jobs for these slots, together."""
         assert self._dialing is not None
         made = self._jobs.add(jobs)
         for one in made:
             for slot in one.slots:
-                self._nodes.expect(slot, one.number)
-                self._folder.write_settings(slot, self._dialing)
+                self._nodes.expect(slot, one)
+                self._folder.write_settings(slot, one.server(slot), self._dialing)
             if one.lent:
                 self._jobs.use_lent(one, partial(self._step_ended, one.number))
                 self._jobs.watch(one)
@@ -209,8 +204,7 @@ class SlurmHosts:
             return
         for slot in self._nodes.waiting(one.slots):
             self._nodes.give_up(slot)
-            self._leave(number, slot)
-            log = self._folder.last_words(slot)
+            log = self._folder.last_words(slot, one.server(slot))
             where = f"Slurm job {one.key}, in which this was started, cannot run it"
             self._owner.refused(slot, f"{where}: {log or why.removeprefix('srun: error: ')}")
 
@@ -226,7 +220,7 @@ class SlurmHosts:
         for one in self._jobs:
             for slot in one.slots:
                 if slot not in self._nodes:
-                    self._nodes.expect(slot, one.number)
+                    self._nodes.expect(slot, one)
                     self._nodes.place_found(slot, one)
             self._submit_or_watch(one, over=True)
 
@@ -236,9 +230,6 @@ class SlurmHosts:
         self._wanted = [one for one in self._wanted if one != slot]
         self._parts = [[one for one in part if one != slot] for part in self._parts]
         self._nodes.give_up(slot)
-        one = self._jobs.of_slot(slot)
-        if one is not None:
-            self._jobs.leave(one, slot)
 
     def close(self) -> None:
         """See `Hosts`."""

@@ -114,7 +114,13 @@ class Jobs:
 
     def add_slot(self, one: Allocation, slot: int, host: str) -> Allocation:
         """An allocation serves one more slot, on a node that it has."""
-        one = replace(one, slots=(*one.slots, slot), hosts={**one.hosts, slot: host})
+        one = replace(
+            one,
+            slots=(*one.slots, slot),
+            hosts={**one.hosts, slot: host},
+            servers={**one.servers, slot: self._next},
+        )
+        self._next += 1
         self._put(one)
         return one
 
@@ -139,8 +145,9 @@ class Jobs:
         """An allocation does not serve a slot any more. One that serves none is ended."""
         left = tuple(other for other in one.slots if other != slot)
         hosts = {other: host for other, host in one.hosts.items() if other != slot}
+        servers = {other: number for other, number in one.servers.items() if other != slot}
         if left:
-            self._put(replace(one, slots=left, hosts=hosts))
+            self._put(replace(one, slots=left, hosts=hosts, servers=servers))
         else:
             self.drop(one)
             self.cancel(one)
@@ -261,7 +268,8 @@ class Jobs:
         step = script.STEP.split()
         where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
         where.append("--immediate=60")
-        started = self._start([*step, *where, "sh", str(node_script), f"{slot}-{slot}"])
+        serve = ["sh", str(node_script), str(one.server(slot)), f"{slot}-{slot}"]
+        started = self._start([*step, *where, *serve])
         self._loop.in_thread(started.wait, ended)
 
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -283,7 +291,7 @@ class Jobs:
         """Start the servers of slots in it: a step for each component, in a thread. ended: called
         when one ends, with what it has said if it has failed, else ""."""
         for part in self.parts(one.slots):
-            step = shlex.split(script.step_of(str(self.folder), [part]))
+            step = shlex.split(script.step_of(str(self.folder), [part], f"{one.number}"))
             where = [f"--jobid={one.job}", "--overlap", "--immediate=60"]
             words = [step[0], *where, f"--job-name={self.name(one)}", *step[1:]]
             self._loop.in_thread(partial(self._run_step, words), ended)

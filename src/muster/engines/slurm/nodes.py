@@ -43,6 +43,8 @@ class Slot(Struct):
     """A slot that has a node, or waits for one."""
 
     allocation: int
+    #: See `Allocation.server`.
+    server: int
     #: Where its connections are passed on to; None until it has a node.
     arrivals: Arrivals | None = None
     #: When contact was lost (see `RunLoop.now`); None: there is contact.
@@ -83,11 +85,22 @@ class Nodes:
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
 
-    def expect(self, slot: int, number: int) -> None:
+    def expect(self, slot: int, one: Allocation) -> None:
         """A slot waits for a node of an allocation."""
         assert self._dialing is not None
-        self._slots[slot] = Slot(number)
-        self._dialing.of(slot).take = partial(self._arrived, slot)
+        self._slots[slot] = Slot(one.number, one.server(slot))
+        arrivals = self._dialing.of(slot)
+        arrivals.server, arrivals.take = one.server(slot), partial(self._arrived, slot)
+
+    def _forget(self, slot: int) -> Slot | None:
+        """A slot has no node any more, and waits for none: its server is refused, which may live
+        on for a while. Returns what was known of it."""
+        known = self._slots.pop(slot, None)
+        if known is not None:
+            if self._dialing is not None:
+                self._dialing.of(slot).take = None
+            self._folder.remove_settings(slot, known.server)
+        return known
 
     def place_found(self, slot: int, one: Allocation) -> None:
         """A slot has a node since an earlier session; there is no contact yet."""
@@ -95,11 +108,11 @@ class Nodes:
         self._slots[slot].lost_at = self._loop.now()
 
     def give_up(self, slot: int) -> None:
-        """A slot needs no node any more."""
-        self._slots.pop(slot, None)
-        if self._dialing is not None:
-            self._dialing.of(slot).take = None
-        self._folder.remove_settings(slot)
+        """A slot needs no node any more: its allocation does not serve it."""
+        self._forget(slot)
+        if (one := self._jobs.of_slot(slot)) is not None:
+            self._folder.remove_settings(slot, one.server(slot))  # if an earlier session has it
+            self._jobs.leave(one, slot)
 
     def waiting(self, slots: Sequence[int] | None = None) -> list[int]:
         """The slots that wait for a node. slots: those to choose from; None: all."""
@@ -135,13 +148,13 @@ class Nodes:
         """No process of an allocation is left. logs: whether what it has written last says why a
         slot has got no node."""
         for slot in one.slots:
-            known = self._slots.pop(slot, None)
+            known = self._forget(slot)
             if known is None:
                 continue
             if known.arrivals is not None:
                 self._owner.gone(slot, why, reason)
             else:
-                log = self._folder.last_words(slot, one.file) if logs else ""
+                log = self._folder.last_words(slot, known.server, one.file) if logs else ""
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 
     # --- nodes that Slurm has told to end
@@ -225,7 +238,9 @@ class Nodes:
         return self._given_up.get(number, "")
 
     def _lose(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
-        one = self._jobs.get(self._slots.pop(slot).allocation)
+        known = self._forget(slot)
+        assert known is not None
+        one = self._jobs.get(known.allocation)
         assert one is not None
         self._jobs.leave(one, slot)
         self._owner.gone(slot, why, reason)
@@ -250,8 +265,8 @@ class Nodes:
         """Have a running job serve one more slot, on a node of it that nobody uses."""
         assert self._dialing is not None
         one = self._jobs.add_slot(one, slot, host)
-        self.expect(slot, one.number)
-        self._folder.write_settings(slot, self._dialing)
+        self.expect(slot, one)
+        self._folder.write_settings(slot, one.server(slot), self._dialing)
         self._start_server(one, slot, host)
         self._jobs.watch(one)
 
@@ -267,10 +282,10 @@ class Nodes:
 
         known.failed = code not in (0, SERVED)
         if known.failed and known.arrivals is None and self._slots.get(slot) is known:
-            del self._slots[slot]
+            self._forget(slot)
             if (one := self._jobs.get(known.allocation)) is not None:
                 self._jobs.leave(one, slot)
-            log = self._folder.last_words(slot)
+            log = self._folder.last_words(slot, known.server)
             text = f"its server could not be started on the spare node {host}"
             self._owner.refused(slot, f"{text}: {log}" if log else text)
 

@@ -150,20 +150,28 @@ def batch_script(
         f'  [ "$(readlink {owner})" = "$SLURM_JOB_ID" ] || exit 0',
         "# memory is that of the job; the variables of its components would contradict each other",
         "unset SLURM_CPU_BIND $(env | sed -n 's/^\\(SLURM_MEM_PER_[A-Z0-9_]*\\)=.*/\\1/p')",
-        *([f"first=$(({first} + {count} * SLURM_ARRAY_TASK_ID))"] if is_array else []),
-        f"exec {step_of(folder, parts, is_array=is_array)}",
+        *(
+            [
+                f"number=$(({number} + SLURM_ARRAY_TASK_ID))",
+                f"first=$(({first} + {count} * SLURM_ARRAY_TASK_ID))",
+            ]
+            if is_array
+            else []
+        ),
+        f"exec {step_of(folder, parts, '$number' if is_array else number, is_array=is_array)}",
     ]
     return "\n".join([*lines, ""])
 
 
-def step_of(folder: str, parts: Sequence[Component], *, is_array: bool = False) -> str:
+def step_of(folder: str, parts: Sequence[Component], number: str, *, is_array: bool = False) -> str:
     """The command that starts the node servers of a job, in it: one step. Its tasks are numbered
-    over all components. is_array: the slots follow the one in the shell's variable `first`."""
+    over all components. number: of the allocation, or a variable of the shell that has it.
+    is_array: the slots follow the one in the shell's variable `first`."""
     if is_array:
         every = f"$first-$((first + {len(parts[0].slots) - 1}))"
     else:
         every = ranges(slot for part in parts for slot in part.slots)
-    serve = f"sh {shlex.quote(folder)}/node.sh {every}"
+    serve = f"sh {shlex.quote(folder)}/node.sh {number} {every}"
     words = []
     for index, part in enumerate(parts):
         count = len(part.slots)
@@ -192,16 +200,20 @@ def node_script(folder: str, python: str, program: str, nodes: str) -> str:
     """
     here, interpreter = shlex.quote(folder), shlex.quote(python)
     return f"""\
-# serves a node; its arguments are the slots of all tasks, as ranges
+# serves a node; its arguments are the number of its server, and the slots of all tasks, as ranges
 umask 077
+number=$1
+shift
 task=${{SLURM_PROCID:-0}}
 for range; do
   first=${{range%-*}} last=${{range#*-}}
   if [ "$task" -le "$((last - first))" ]; then slot=$((first + task)); break; fi
   task=$((task - (last - first) - 1))
 done
-cd {here} && [ -n "$slot" ] && [ -e "$slot.settings" ] || exit 0  # it was given up
-exec >>"$slot.log" 2>&1 </dev/null
+cd {here} && [ -n "$slot" ] || exit 0
+server="$number-$slot"
+[ -e "$server.settings" ] || exit 0  # it was given up
+exec >>"$server.log" 2>&1 </dev/null
 export MUSTER_NODE_HOST="$SLURMD_NODENAME"
 . ./environment
 command -v {interpreter} >/dev/null || {{
@@ -211,10 +223,10 @@ command -v {interpreter} >/dev/null || {{
 ended=
 trap 'ended=yes' TERM  # the server has got it, too
 while :; do
-  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$slot" <"$slot.settings"
+  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$server" <"$server.settings"
   code=$?
   # a server that was killed is started again, and finds its node
-  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$slot.settings" ] || exit "$code"
+  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$server.settings" ] || exit "$code"
 done
 """
 
