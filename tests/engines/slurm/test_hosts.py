@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engines.conftest import PlanOf
 from muster.engines.remote.contact import Arrivals
 from muster.engines.slurm.client import Job
 from muster.engines.slurm.hosts import SlurmHosts
@@ -166,3 +167,20 @@ def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> Non
     (step,) = hosts._jobs._commands
     assert step.wait(timeout=60) == 0
     assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spare"), [(("n1", "n2"), None), (("n1", "n2", "n3"), "n3"), (("n1",), None)]
+)
+def test_a_node_that_has_not_dialed_yet_is_not_spare(
+    hosts: Any, plan_of: PlanOf, nodes: tuple[str, ...], spare: str | None
+) -> None:
+    """The node of slot 1 has dialed, that of slot 0 not yet; slot 2 needs one."""
+    jobs, added = hosts._jobs, list[str]()
+    jobs._plan, jobs._options = plan_of(nodes=3), {}
+    jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={1: "n1"})}
+    jobs._components = {0: [Job(7, 7, "muster-r1.0", "RUNNING", "", nodes, "None")]}
+    hosts._nodes._slots = {0: Slot(0, 0), 1: Slot(0, 0, Arrivals())}
+    hosts._nodes._add = lambda _one, _slot, host: added.append(host)
+    assert hosts._nodes.use_spare(2) is bool(spare)
+    assert added == ([spare] if spare else [])

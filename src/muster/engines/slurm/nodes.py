@@ -256,8 +256,11 @@ class Nodes:
                 continue
             for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
                 free = [name for name in job.nodes if name not in one.hosts.values()]
-                if slot in part.slots and free and part.flags == need[0].flags:
-                    self._add(one, slot, free[0])
+                # those that have not dialed yet have nodes, too: a step gets the first ones
+                unknown = [s for s in self.waiting(part.slots) if s not in {slot, *one.hosts}]
+                is_spare = len(free) > len(unknown)
+                if slot in part.slots and is_spare and part.flags == need[0].flags:
+                    self._add(one, slot, free[-1])
                     return True
         return False
 
