@@ -373,6 +373,56 @@ def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path
     muster("cancel", run.name)
 
 
+@pytest.mark.slow
+def test_a_group_that_has_ended_before_a_time_limit(
+    cluster: SlurmCluster, own_home: Path, tmp_path: Path
+) -> None:
+    save = f"trap 'echo saved; exit 0' USR1; {COUNT}"
+    job = {
+        "engine": "slurm",
+        "slurm": {"time": "1"},
+        "checkpoint": {"grace": "20s"},
+        "node_groups": [
+            {"name": "short", "command": ["sleep", "1"]},
+            {"name": "long", "command": ["sh", "-c", save]},
+        ],
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    done = muster("run", "--detach", str(tmp_path / "job.yaml"), code=0)
+    name = done.stderr.split()[0]
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(muster("status", name, "--json", code=0).stdout)
+        return found
+
+    until(lambda: status()["state"] == "FAILED", "it has failed", pause=0.5)
+    cause = status()["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_killed_while_programs_save(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    """The one that takes over does not tell them again, and takes them for what they are."""
+    done = own_home / "done"
+    wait = f"until [ -e {done} ]; do sleep 0.1; done"
+    save = f"trap 'echo saving; {wait}; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=30s")
+    words = [word for option in options for word in ("--set", option)]
+    run = Counting(own_home, *words, script=f"{save}{COUNT}")
+    run.until_lines()
+    paths = [run.folder / f"logs/0/workers-{rank}.out" for rank in range(2)]
+    until(lambda: all("saving" in path.read_text() for path in paths), "they save", pause=0.1)
+    os.kill(run.supervisor(), signal.SIGKILL)
+    run.status()  # any command has another one started
+    until(lambda: run.status()["nodes"][0]["state"] == "RUNNING", "it has contact", pause=0.2)
+    done.touch()
+    cause = run.until_state("FAILED", "SUCCEEDED")["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+    assert [path.read_text().count("saving") for path in paths] == [1, 1]
+
+
 #: Takes its time, as it does when the controller is busy.
 SLOW = """\
 #!/bin/sh

@@ -15,6 +15,7 @@ from muster.engines.slurm.client import Job
 from muster.engines.slurm.hosts import SlurmHosts
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.nodes import Nodes, Slot
+from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.record import Allocation, Record
 from muster.engines.slurm.run_folder import RunFolder
 from muster.engines.slurm.time_limits import TimeLimits
@@ -26,12 +27,21 @@ class Owner:
 
     def __init__(self) -> None:
         self.told: list[tuple[int, str]] = []
+        self.saving: list[tuple[list[int], bool]] = []
+        self.ended: set[int] = set()
+
+    def placed(self, _slot: int, _host: object) -> None:
+        pass
 
     def gone(self, slot: int, why: str, _reason: Reason = Reason.NODE_LOST) -> None:
         self.told.append((slot, why))
 
     def refused(self, slot: int, why: str) -> None:
         self.told.append((slot, why))
+
+    def expiring(self, slots: Sequence[int], *, told: bool = False) -> list[int]:
+        self.saving.append((list(slots), told))
+        return [slot for slot in slots if slot not in self.ended]
 
     def queued(self, slots: Sequence[int], why: str) -> None:
         self.told += [(slot, why) for slot in slots]
@@ -52,7 +62,7 @@ def hosts(tmp_path: Path) -> Any:
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
     jobs._dropped = made._dropped
     made._limits = limits = TimeLimits(loop, None, print, print)
-    profile: Any = SimpleNamespace(scratch="/x")
+    profile = SlurmProfile(scratch="/x", python="/python")
     folder = RunFolder(tmp_path, None, profile)  # type: ignore[arg-type]
     made._nodes = Nodes(loop, made._owner, jobs, folder, limits)
     made._nodes._slots = {slot: Slot(0, 0, Arrivals()) for slot in (0, 1)}
@@ -184,3 +194,45 @@ def test_a_node_that_has_not_dialed_yet_is_not_spare(
     hosts._nodes._add = lambda _one, _slot, host: added.append(host)
     assert hosts._nodes.use_spare(2) is bool(spare)
     assert added == ([spare] if spare else [])
+
+
+EXPIRES = "Slurm job 7 is about to reach its time limit"
+
+
+def test_a_node_that_has_ended_keeps_no_others_that_have_saved(hosts: Any) -> None:
+    hosts._owner.ended = {0}
+    hosts._jobs.cancel = print
+    hosts._warn(0)
+    assert hosts._owner.told == []
+    hosts._nodes._terminated(1)
+    assert sorted(hosts._owner.told) == [(0, EXPIRES), (1, EXPIRES)]
+
+
+def test_a_node_that_is_lost_keeps_no_others_that_have_saved(hosts: Any) -> None:
+    hosts._jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"})}
+    hosts._jobs.cancel = print
+    hosts._warn(0)
+    hosts._nodes._terminated(0)
+    hosts._nodes._slots[1].lost_at = 100.0
+    hosts._seen(0, [Job(7, 7, "muster-r1.0", "RUNNING", "", ("n1",), "None")])
+    lost = "node n2 was lost, and Slurm job 7 goes on without it"
+    assert hosts._owner.told == [(1, lost), (0, EXPIRES)]
+
+
+def test_nodes_are_told_to_save_by_one_session(hosts: Any) -> None:
+    """Another one that takes over takes their ends for what they are."""
+    hosts._jobs.cancel = print
+    hosts._warn(0)
+    one = hosts._jobs._allocations[0]
+    assert one.warned and hosts._owner.saving == [([0, 1], False)]
+    hosts._owner.saving.clear()
+    nodes = hosts._nodes
+    nodes.listen(SimpleNamespace(of=lambda _slot: Arrivals()))
+    for slot in (0, 1):
+        nodes.expect(slot, one)
+        nodes.place_found(slot, one)
+    hosts._warn(0)
+    assert hosts._owner.saving == [([0], True), ([1], True)]
+    for slot in (0, 1):
+        nodes._terminated(slot)
+    assert hosts._owner.told == [(0, EXPIRES), (1, EXPIRES)]

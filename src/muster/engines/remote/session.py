@@ -509,14 +509,15 @@ class RemoteSession:
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
 
-    def expiring(self, slots: Sequence[int]) -> None:
+    def expiring(self, slots: Sequence[int], *, told: bool = False) -> list[int]:
         """See `HostsOwner`."""
         checkpoint = self._policy.checkpoint
         for slot in slots:
             self._expiring.add(slot)
-            if checkpoint is not None:
+            if checkpoint is not None and not told:
                 self._nodes[slot].signal(checkpoint.signal)
         self._note(*(self._nodes[slot] for slot in slots))
+        return [s for s in slots if self._nodes[s].running and not self._nodes[s].to_end]
 
     def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
         """Whether the infrastructure has ended a node, and is asked why: its end follows."""

@@ -124,6 +124,10 @@ class Jobs:
         self._put(one)
         return one
 
+    def warned(self, one: Allocation) -> None:
+        """The nodes of an allocation are told to save. A later session does not tell them again."""
+        self._put(replace(one, warned=True))
+
     def found_host(self, one: Allocation, slot: int, host: str) -> None:
         """The node of a slot is known. Of nodes that arrive together, that is written once."""
         if one.hosts.get(slot) == host:

@@ -53,7 +53,7 @@ class Slot(Struct):
     restarted_at: float | None = None
     #: Whether the last attempt to do that has failed, though no server runs.
     failed: bool = False
-    #: When its server said that the node has ended, as it was told to; None: it did not.
+    #: When its node has ended, as it was told to, or before it was told to save; None: it has not.
     terminated_at: float | None = None
     #: Whether the node was told to save, as its job is about to reach its time limit.
     warned: bool = False
@@ -106,6 +106,8 @@ class Nodes:
         """A slot has a node since an earlier session; there is no contact yet."""
         self._place(slot, one.hosts.get(slot) or _UNNAMED)
         self._slots[slot].lost_at = self._loop.now()
+        if one.warned:
+            self._warn([slot], told=True)
 
     def give_up(self, slot: int) -> None:
         """A slot needs no node any more: its allocation does not serve it."""
@@ -173,10 +175,19 @@ class Nodes:
     def warn(self, one: Allocation) -> None:
         """The job of an allocation is about to reach its time limit: have its nodes save. Their
         ends are reported when all have ended, or the job has."""
-        slots = [slot for slot in one.slots if slot in self._slots and self._slots[slot].arrivals]
+        if not one.warned:
+            self._jobs.warned(one)
+            here = [slot for slot in one.slots if slot in self._slots]
+            self._warn([slot for slot in here if self._slots[slot].arrivals], told=False)
+
+    def _warn(self, slots: Sequence[int], *, told: bool) -> None:
+        """told: whether their nodes were told to save by an earlier session."""
+        left = self._owner.expiring(slots, told=told)
         for slot in slots:
-            self._slots[slot].warned = True
-        self._owner.expiring(slots)
+            known = self._slots[slot]
+            known.warned = True
+            if slot not in left:
+                known.terminated_at = self._loop.now()
 
     def _end_warned(self, one: Allocation) -> None:
         left = [slot for slot in one.slots if slot in self._slots and self._slots[slot].warned]
@@ -213,6 +224,7 @@ class Nodes:
             if host not in alive:
                 text = f"node {host} was lost, and Slurm job {one.key} goes on without it"
                 self._lose(slot, text)
+                self._end_warned(one)  # if it was the last that had not saved
             elif known.failed and self._loop.now() >= known.lost_at + _UNSTARTABLE_AFTER:
                 self._give_up_job(one, host)
             elif self._may_restart(known):
@@ -252,7 +264,7 @@ class Nodes:
         for one in self._jobs:
             parts = self._jobs.parts([*one.slots, slot])
             jobs = self._jobs.components(one)
-            if len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
+            if one.warned or len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
                 continue
             for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
                 free = [name for name in job.nodes if name not in one.hosts.values()]

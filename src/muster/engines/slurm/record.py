@@ -23,6 +23,8 @@ class Allocation(Struct, frozen=True):
     lent: bool = False
     #: slot -> the name of its node in Slurm, of those that are known.
     hosts: dict[int, str] = {}
+    #: Whether its nodes were told to save, as its job is about to reach its time limit.
+    warned: bool = False
     #: slot -> the number of its server (`Arrivals.server`), for slots that were added later. Of all
     #: others, it is that of the allocation.
     servers: dict[int, int] = {}
