@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,28 @@ def test_a_python_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_variables_of_the_submitter() -> None:
     environ = {"B": "x y", "A": "$HOME", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"}
     assert script.environment_script(environ) == "export A='$HOME'\nexport B='x y'\n"
+
+
+SHELLS = [path for name in ("sh", "dash", "bash") if (path := shutil.which(name))]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_variables_of_the_submitter_that_shells_use(tmp_path: Path, shell: str) -> None:
+    """Also those with the names of the script's own."""
+    program, link = tmp_path / "python", tmp_path / "sh"
+    program.write_text('#!/bin/sh\necho "$@ with $(cat)"\nexec env\n')
+    program.chmod(0o755)
+    link.symlink_to(shell)  # bash is another shell by this name
+    own = ("server", "slot", "number", "code", "ended", "range", "first", "last", "task")
+    of_shells = ("OPTIND", "UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS")
+    environ = dict.fromkeys((*own, *of_shells, "LINENO", "RANDOM", "_"), "x")
+    (tmp_path / "environment").write_text(script.environment_script(environ))
+    (tmp_path / "1-0.settings").write_text("settings")
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
+    (tmp_path / "node.sh").write_text(text)
+    argv = [str(link), str(tmp_path / "node.sh"), "1", "0-0"]
+    env = {"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n7"}
+    assert subprocess.run(argv, env=env, check=False).returncode == 0
+    first, *others = (tmp_path / "1-0.log").read_text().splitlines()
+    assert first == "-IS /p.pyz serve /nodes/r1-1-0 with settings"
+    assert {f"{name}=x" for name in own} | {"MUSTER_NODE_HOST=n7"} <= {*others}

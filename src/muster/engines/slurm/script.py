@@ -214,16 +214,20 @@ cd {here} && [ -n "$slot" ] || exit 0
 server="$number-$slot"
 [ -e "$server.settings" ] || exit 0  # it was given up
 exec >>"$server.log" 2>&1 </dev/null
-export MUSTER_NODE_HOST="$SLURMD_NODENAME"
-. ./environment
-command -v {interpreter} >/dev/null || {{
-  echo "muster: there is no {python} on $SLURMD_NODENAME; set \\`python\\` in the profile"
-  exit 127
-}}
 ended=
 trap 'ended=yes' TERM  # the server has got it, too
 while :; do
-  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$server" <"$server.settings"
+  (
+    # variables of the submitter may have any names: those of this script are not used after them
+    set -- {shlex.quote(nodes)}"-$server" "$server.settings" "$SLURMD_NODENAME"
+    . ./environment
+    export MUSTER_NODE_HOST="$3"
+    command -v {interpreter} >/dev/null || {{
+      echo "muster: there is no {python} on $3; set \\`python\\` in the profile"
+      exit 127
+    }}
+    exec {interpreter} -IS {shlex.quote(program)} serve "$1" <"$2"
+  )
   code=$?
   # a server that was killed is started again, and finds its node
   [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$server.settings" ] || exit "$code"
@@ -247,8 +251,15 @@ _NOT_PASSED = frozenset(
         *("ZE_AFFINITY_MASK", "HOSTNAME", "TMPDIR"),
     )
 )
+#: Variables of shells: setting them there fails, or changes what the shell does.
+_OF_SHELLS = frozenset(
+    (
+        *("UID", "EUID", "GID", "EGID", "PPID", "PGRP", "KSHUID", "KSHGID", "USER_ID", "IFS"),
+        *("OPTIND", "OPTARG", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "KSH_VERSION"),
+    )
+)
 _PREFIXES = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
 
 
 def _is_own(name: str) -> bool:
-    return name in _NOT_PASSED or name.startswith(_PREFIXES)
+    return name in _NOT_PASSED or name in _OF_SHELLS or name.startswith(_PREFIXES)
