@@ -219,6 +219,10 @@ def test_slurm_gets_no_variables_that_it_would_keep() -> None:
         "PASSWORD": "x",
         "SBATCH_ACCOUNT": "lab",
         "SBATCH_JOB_NAME": "mine",
+        "SBATCH_CLUSTERS": "other",
+        "SLURM_CLUSTERS": "other",
+        "SBATCH_SIGNAL": "B:USR1@60",
+        "SBATCH_EXPORT": "NONE",
         "SLURM_JOB_ID": "3",
         "SLURM_CONF": "/c",
     }

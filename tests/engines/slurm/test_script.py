@@ -101,6 +101,9 @@ def test_gpus_are_given_once(plan_of: PlanOf) -> None:
         ({"extra": ["--comment x -o /x"]}, "extra[0]"),
         ({"extra": ["--comment=x\n#SBATCH --array=1-3"]}, "extra[0]"),
         ({"extra": ["--"]}, "extra[0]"),
+        ({"extra": ["--clusters=other"]}, "extra[0]"),
+        ({"extra": ["--cluster=other"]}, "extra[0]"),
+        ({"extra": ["--signal=USR1@60"]}, "extra[0]"),
     ],
 )
 def test_options_that_cannot_be_passed_on(options: dict[str, Any], path: str) -> None:
@@ -130,6 +133,8 @@ def test_what_is_refused_says_what_to_write() -> None:
     assert "write the long form" in short.hint
     (own,) = option_problems({"extra": ["--requ"]})
     assert own.message == "--requeue is set by Muster"
+    (other,) = option_problems({"extra": ["--cluster=other"]})
+    assert other.message == "--clusters is not possible with Muster" and "SLURM_CONF" in other.hint
     assert not list(option_problems({"extra": ["--nodefile=x", "--wait-all-nodes=1", "--hold"]}))
 
 

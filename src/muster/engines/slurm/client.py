@@ -32,11 +32,13 @@ _NEEDED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"),
     *("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME"),
 )
-#: Those that would replace what a script says: jobs are found by their names.
+#: Those that would replace what a script says, or have a job signaled or submitted elsewhere: jobs
+#: are found by their names, in the cluster of the configuration.
 _OWN_VARIABLES = frozenset(
     (
         *("SBATCH_JOB_NAME", "SBATCH_ARRAY_INX", "SBATCH_INPUT", "SBATCH_OUTPUT"),
         *("SBATCH_ERROR", "SBATCH_OPEN_MODE", "SBATCH_REQUEUE", "SBATCH_NO_KILL", "SBATCH_WAIT"),
+        *("SBATCH_CLUSTERS", "SBATCH_SIGNAL", "SBATCH_EXPORT"),
     )
 )
 #: Has the numbers of all tasks of an array shown.
