@@ -157,6 +157,35 @@ def test_a_cluster_without_arrays(cluster: SlurmCluster, own_home: Path) -> None
     assert sorted("--array=" in text for text in scripts) == [False, False, True]
 
 
+#: Says how many run at the same time, and refuses all.
+COUNTED = """\
+#!/bin/sh
+[ "$1" = --version ] && exec {sbatch} "$@"
+touch {folder}/running.$$
+ls {folder}/running.* | wc -l >>{folder}/counts
+sleep 0.2
+rm {folder}/running.$$
+echo "sbatch: error: Batch job submission failed: Access denied" >&2
+exit 1
+"""
+
+
+def test_the_tasks_of_an_array_are_submitted_a_few_at_a_time(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    """If Slurm refuses the array."""
+    program = own_home / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(COUNTED.format(folder=program.parent, sbatch=shutil.which("sbatch")))
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    words = ("--array", "n=1..40", "--parallelism", "40", "--", "true")
+    done = muster("run", "--engine", "slurm", *words, env={**os.environ, "PATH": path}, code=1)
+    assert "40 of 40 replicas" in done.stderr
+    counts = [int(line) for line in (program.parent / "counts").read_text().split()]
+    assert len(counts) > 40 and 1 < max(counts) <= 8
+
+
 @pytest.mark.slow
 def test_an_array_whose_submission_was_not_answered(cluster: SlurmCluster, own_home: Path) -> None:
     words = ("--array", "n=1..6", "--parallelism", "3", "--set", "slurm.extra=[--hold]")

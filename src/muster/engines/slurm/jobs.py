@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,13 @@ from muster.engines.slurm.profile import SlurmProfile
 from muster.engines.slurm.program import folder_of
 from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.engines.slurm.watcher import watcher_of
+
+#: Commands that submit jobs at the same time, of one run.
+_AT_ONCE = 8
+#: Submits a job in a thread; and what gets the answer.
+_Submission = tuple[
+    Callable[[], int | CannotRun | None], Callable[[int | CannotRun | None], object]
+]
 
 
 class Jobs:
@@ -59,6 +67,8 @@ class Jobs:
         self._next = self._record.next
         #: Allocation -> the components of its job, as Slurm said last.
         self._components: dict[int, Sequence[Job]] = {}
+        self._submissions: deque[_Submission] = deque()  # those that wait
+        self._submitting = 0
         self._commands: list[subprocess.Popen[bytes]] = []
         self._watcher = watcher_of(loop, self._environ)
         self._is_unwritten = False  # whether the record is to be written
@@ -216,7 +226,22 @@ class Jobs:
             else:
                 return job
 
-        self._loop.in_thread(work, partial(self._submitted, ones, done))
+        self._submissions.append((work, partial(self._submitted, ones, done)))
+        self._submit_next()
+
+    def _submit_next(self) -> None:
+        """Submit what is due, a few jobs at a time: there are many if an array was refused."""
+        while self._submissions and self._submitting < _AT_ONCE:
+            work, done = self._submissions.popleft()
+            self._submitting += 1
+            self._loop.in_thread(work, partial(self._take_answer, done))
+
+    def _take_answer(
+        self, done: Callable[[int | CannotRun | None], object], answer: int | CannotRun | None
+    ) -> None:
+        self._submitting -= 1
+        self._submit_next()
+        done(answer)
 
     def _script(self, ones: Sequence[Allocation]) -> str:
         """The script of a job. ones: its allocations; of an array, some may have been given up
