@@ -522,7 +522,13 @@ def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_ho
 def test_slurm_that_is_absent(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(own_home))
     done = muster("run", "--engine", "slurm", "--", "true", code=2)
-    assert "sbatch, squeue, srun of Slurm is not installed" in done.stderr
+    assert "there is no sbatch, squeue, srun, scancel, scontrol, sinfo" in done.stderr
+
+
+def test_slurm_without_a_configuration(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(own_home / "slurm.conf"))
+    done = muster("run", "--engine", "slurm", "--", "true", code=2)
+    assert f"there is no {own_home}/slurm.conf, which SLURM_CONF names" in done.stderr
 
 
 def test_what_is_found(cluster: SlurmCluster) -> None:

@@ -47,6 +47,18 @@ class Owner:
         self.told += [(slot, why) for slot in slots]
 
 
+class Timer:
+    """Stands for a participant of the loop."""
+
+    at = 0.0
+
+    def wake_at(self, at: float) -> None:
+        self.at = at
+
+    def notify(self) -> None:
+        pass
+
+
 @pytest.fixture
 def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
@@ -58,6 +70,7 @@ def hosts(tmp_path: Path) -> Any:
     made._jobs = jobs = Jobs.__new__(Jobs)
     jobs._watcher = SimpleNamespace(forget=lambda *_: None)  # type: ignore[assignment]
     jobs._file, jobs._next, jobs._components = tmp_path / "record", 1, {}
+    jobs._commands, jobs._to_cancel, jobs._canceling = [], {}, Timer()  # type: ignore[assignment]
     jobs._record, jobs._is_unwritten, jobs._closed = Record(str(tmp_path)), False, False
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
     jobs._dropped = made._dropped
@@ -168,15 +181,46 @@ def test_why_a_job_waits_is_told_once(hosts: Any) -> None:
 
 def test_a_job_is_canceled_by_its_id_and_name(hosts: Any, tmp_path: Path) -> None:
     """Slurm may have given the id to a job of others."""
-    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
     (tmp_path / "scancel").chmod(0o755)
     hosts._jobs._plan = SimpleNamespace(run_id="r1")
     hosts._jobs._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    hosts._jobs._commands = []
+    for number in (2, 3):
+        hosts._jobs.cancel(Allocation(number, (number,), 8, array=2))
+    hosts._jobs.cancel(Allocation(5, (9,)))  # it is being submitted
     hosts._jobs.cancel(hosts._jobs._allocations[0])
-    (step,) = hosts._jobs._commands
-    assert step.wait(timeout=60) == 0
-    assert (tmp_path / "asked").read_text() == "--name=muster-r1.0 7\n"
+    hosts._jobs._cancel()
+    for command in hosts._jobs._commands:
+        assert command.wait(timeout=60) == 0
+    asked = ["--name=muster-r1.0 7", "--name=muster-r1.2 8_0 8_1", "--name=muster-r1.5"]
+    assert sorted((tmp_path / "asked").read_text().splitlines()) == asked
+
+
+@pytest.mark.parametrize(
+    ("why", "asked"), [("Unable to contact slurm controller", 2), ("Invalid job id specified", 1)]
+)
+def test_a_job_is_canceled_until_slurm_answers(
+    hosts: Any, tmp_path: Path, why: str, asked: int
+) -> None:
+    script = f"[ $(wc -l <{tmp_path}/asked) = 1 ] && {{ echo 'error: {why}' >&2; exit 1; }}; exit 0"
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n{script}\n')
+    (tmp_path / "scancel").chmod(0o755)
+    hosts._jobs._plan = SimpleNamespace(run_id="r1")
+    hosts._jobs._environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    hosts._jobs.cancel(hosts._jobs._allocations[0])
+    hosts._jobs._cancel()
+    (command,) = hosts._jobs._commands
+    assert command.wait(timeout=60) == 0
+    assert (tmp_path / "asked").read_text() == asked * "--name=muster-r1.0 7\n"
+
+
+def test_a_cancellation_for_which_no_process_can_be_started(hosts: Any) -> None:
+    jobs = hosts._jobs
+    jobs._plan, jobs._environ = SimpleNamespace(run_id="r1"), {"PATH": "/no/such/folder"}
+    jobs._loop = SimpleNamespace(now=lambda: 100.0)
+    jobs.cancel(jobs._allocations[0])
+    jobs._cancel()
+    assert jobs._canceling.at == 105.0 and jobs._to_cancel == {"muster-r1.0": ["7"]}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Only formats that are the same from Slurm 22.05 on are used.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -41,7 +42,9 @@ _OWN_VARIABLES = frozenset(
         *("SBATCH_CLUSTERS", "SBATCH_SIGNAL", "SBATCH_EXPORT"),
     )
 )
-#: Has the numbers of all tasks of an array shown.
+#: Errors of a command that cannot be run, which do not pass, as a lack of memory may.
+_FINAL = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ELOOP)
+#: Makes squeue list every task of an array.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
 #: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
 #: which often says again what lines before have said.
@@ -208,19 +211,31 @@ def _squeue(environ: Mapping[str, str], *options: str) -> str:
     return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
 
 
-def cancel_words(name: str, job: str = "") -> list[str]:
-    """The command that cancels a job of this name. job: see `Job.key`; "": not known.
+def cancel_words(name: str, *jobs: str) -> list[str]:
+    """The command that cancels jobs of this name. jobs: see `Job.key`; none: all of this name.
 
-    The name is given even with an id: a controller that has lost its state gives ids again, and
-    jobs of others may have them.
+    The name is given even with ids: a controller that has lost its state gives them again, and jobs
+    of others may have them.
     """
-    return ["scancel", f"--name={name}", *([job] if job else [])]
+    return ["scancel", f"--name={name}", *jobs]
+
+
+#: Runs the command that its arguments are until it succeeds, or what it cancels has ended; for an
+#: hour or so.
+PERSISTENT = """\
+for pause in 1 2 4 8 16 $(seq 30 89); do
+  why=$("$@" 2>&1) && exit
+  case $why in *"Invalid job id"*) exit 0 ;; esac
+  sleep "$pause"
+done
+exit 1
+"""
 
 
 def cancel(name: str, job: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, if it has this name; nothing if it has ended. Raises CannotRun."""
     try:
-        run(cancel_words(name, job), environ)
+        run(cancel_words(name, *([job] if job else [])), environ)
     except CannotRun as error:
         if "Invalid job id" not in str(error):
             raise
@@ -259,7 +274,8 @@ def _run(
         text = f"{words[0]} does not answer within {_TIMEOUT:.0f} s"
         raise CannotRun(text, refused=False) from None
     except OSError as error:
-        raise CannotRun(f"{words[0]} cannot be run: {error.strerror}", refused=True) from None
+        text = f"{words[0]} cannot be run: {error.strerror}"
+        raise CannotRun(text, refused=error.errno in _FINAL) from None
 
 
 def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -384,6 +400,19 @@ def check_version(environ: Mapping[str, str]) -> None:
     if (found := version(environ)) < OLDEST:
         text = f"Slurm {'.'.join(map(str, found))} is too old: 22.05 or newer is needed"
         raise CannotRun(text, refused=True)
+
+
+def configuration_problem(environ: Mapping[str, str]) -> str:
+    """Why the commands do not know of a cluster here; "" if they do, or that is not known now."""
+    path = environ.get("SLURM_CONF", "")
+    if path and not os.path.exists(path):
+        return f"there is no {path}, which SLURM_CONF names"
+    try:
+        version(environ)
+    except CannotRun as error:
+        if "DNS SRV lookup failed" in str(error):  # the last place that is looked at
+            return "Slurm has no configuration here: set SLURM_CONF, or use a login node"
+    return ""
 
 
 def version(environ: Mapping[str, str]) -> tuple[int, ...]:

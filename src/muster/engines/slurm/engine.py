@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home
 
+#: What is used of Slurm.
+_COMMANDS = ("sbatch", "squeue", "srun", "scancel", "scontrol", "sinfo")
 #: Replicas of an array that run at once if the job does not say: each is a job of its own.
 _AT_ONCE = 32
 
@@ -42,8 +44,12 @@ class SlurmEngine(RemoteEngine):
 
     def available(self) -> str:
         """See `Engine.available`."""
-        missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
-        return f"{', '.join(missing)} of Slurm is not installed" if missing else ""
+        missing = [name for name in _COMMANDS if shutil.which(name) is None]
+        if missing:
+            return f"not all commands of Slurm are installed: there is no {', '.join(missing)}"
+        from muster.engines.slurm.client import configuration_problem
+
+        return configuration_problem(os.environ)
 
     def findings(self) -> list[Finding]:
         """See `Engine.findings`."""

@@ -19,6 +19,7 @@ from muster.engines.loop import RunLoop
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import script
 from muster.engines.slurm.client import (
+    PERSISTENT,
     CannotRun,
     Job,
     cancel,
@@ -33,6 +34,8 @@ from muster.engines.slurm.program import folder_of
 from muster.engines.slurm.record import RECORD, Allocation, Record
 from muster.engines.slurm.watcher import watcher_of
 
+#: Seconds until jobs are canceled if no command could be started for that.
+_CANCEL_PAUSE = 5.0
 #: Commands that submit jobs at the same time, of one run.
 _AT_ONCE = 8
 #: Submits a job in a thread; and what gets the answer.
@@ -69,6 +72,8 @@ class Jobs:
         self._components: dict[int, Sequence[Job]] = {}
         self._submissions: deque[_Submission] = deque()  # those that wait
         self._submitting = 0
+        self._to_cancel: dict[str, list[str]] = {}  # name -> ids of its jobs, if they are known
+        self._canceling = loop.add(self._cancel)
         self._commands: list[subprocess.Popen[bytes]] = []
         self._watcher = watcher_of(loop, self._environ)
         self._is_unwritten = False  # whether the record is to be written
@@ -183,6 +188,8 @@ class Jobs:
             self._write()
         for one in self:
             self.unwatch(one)
+        self._cancel()
+        self._canceling.close()
         for command in self._commands:
             command.poll()
 
@@ -276,12 +283,26 @@ class Jobs:
                 done(known, answer)
 
     def cancel(self, one: Allocation) -> None:
-        """End a job that serves no slot: a process does that, which outlives this one."""
+        """End a job that serves no slot, soon: a process does that, which outlives this one, and
+        goes on until Slurm has answered."""
         if one.lent or (one.job is None and one.array is not None):
             return  # a task of an array that is being submitted is canceled when its id is known
+        ids = self._to_cancel.setdefault(self.name(one), [])
+        if one.job is not None:
+            ids.append(one.key)
+        self._canceling.notify()
+
+    def _cancel(self, _ready: Mapping[int, int] = {}) -> None:
+        """Start to cancel jobs, those of a name together: each command has Slurm list all jobs."""
         self._commands = [one for one in self._commands if one.poll() is None]
-        words = cancel_words(self.name(one), "" if one.job is None else one.key)
-        self._commands.append(self._start(words))
+        for name, ids in [*self._to_cancel.items()]:
+            try:
+                words = ["sh", "-c", PERSISTENT, "sh", *cancel_words(name, *ids)]
+                self._commands.append(self._start(words))
+            except OSError:  # such as too many processes
+                self._canceling.wake_at(self._loop.now() + _CANCEL_PAUSE)
+                return
+            del self._to_cancel[name]
 
     def start_server(
         self,
@@ -298,11 +319,17 @@ class Jobs:
         where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
         where.append("--immediate=60")
         serve = ["sh", str(node_script), str(one.server(slot)), f"{slot}-{slot}"]
-        started = self._start([*step, *where, *serve])
-        self._loop.in_thread(started.wait, ended)
+
+        def work() -> int:
+            try:
+                return self._start([*step, *where, *serve]).wait()
+            except OSError:  # such as too many processes
+                return 1
+
+        self._loop.in_thread(work, ended)
 
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a command of Slurm, which goes on if this process is killed."""
+        """Start a command of Slurm, which goes on if this process is killed. Raises OSError."""
         null = subprocess.DEVNULL
         return subprocess.Popen(
             words,
