@@ -398,6 +398,7 @@ def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path
     for rank in range(2):
         assert "saved" in (run.folder / f"logs/0/workers-{rank}.out").read_text()
     run.until_lines(attempt=1)
+    until(lambda: len(cluster.jobs()) == 1, "the first job has ended", pause=0.2)
     assert run.job(cluster) != first
     muster("cancel", run.name)
 
@@ -435,7 +436,7 @@ def test_a_supervisor_that_is_killed_while_programs_save(
 ) -> None:
     """The one that takes over does not tell them again, and takes them for what they are."""
     done = own_home / "done"
-    wait = f"until [ -e {done} ]; do sleep 0.1; done"
+    wait = f"until [ -e {done} ]; do echo line; sleep 0.1; done"
     save = f"trap 'echo saving; {wait}; exit 0' USR1; "
     options = ("slurm.time=1", "checkpoint.grace=30s")
     words = [word for option in options for word in ("--set", option)]
@@ -445,7 +446,7 @@ def test_a_supervisor_that_is_killed_while_programs_save(
     until(lambda: all("saving" in path.read_text() for path in paths), "they save", pause=0.1)
     os.kill(run.supervisor(), signal.SIGKILL)
     run.status()  # any command has another one started
-    until(lambda: run.status()["nodes"][0]["state"] == "RUNNING", "it has contact", pause=0.2)
+    run.until_lines()
     done.touch()
     cause = run.until_state("FAILED", "SUCCEEDED")["cause"]
     assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
