@@ -11,6 +11,7 @@ import pytest
 
 from engines.conftest import PlanOf
 from muster.engines.remote.contact import Arrivals
+from muster.engines.slurm import jobs as jobs_module
 from muster.engines.slurm.client import Job
 from muster.engines.slurm.hosts import SlurmHosts
 from muster.engines.slurm.jobs import Jobs
@@ -66,10 +67,15 @@ def hosts(tmp_path: Path) -> Any:
     made.now = 100.0
     made._in_use, made._wanted, made._parts = set(), [], []
     made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
-    loop: Any = SimpleNamespace(now=lambda: made.now)
+    loop: Any = SimpleNamespace(
+        now=lambda: made.now,
+        post=lambda call: call(),
+        in_thread=lambda work, done: done(work()),
+    )
     made._jobs = jobs = Jobs.__new__(Jobs)
     jobs._watcher = SimpleNamespace(forget=lambda *_: None)  # type: ignore[assignment]
     jobs._file, jobs._next, jobs._components = tmp_path / "record", 1, {}
+    jobs._loop = loop
     jobs._commands, jobs._to_cancel, jobs._canceling = [], {}, Timer()  # type: ignore[assignment]
     jobs._record, jobs._is_unwritten, jobs._closed = Record(str(tmp_path)), False, False
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
@@ -280,3 +286,40 @@ def test_nodes_are_told_to_save_by_one_session(hosts: Any) -> None:
     for slot in (0, 1):
         nodes._terminated(slot)
     assert hosts._owner.told == [(0, EXPIRES), (1, EXPIRES)]
+
+
+def test_nodes_that_end_together_are_recorded_once(
+    hosts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, later, written = hosts._jobs, list[Any](), list[Record]()
+    monkeypatch.setattr(jobs_module, "write_record", lambda _file, one: written.append(one))
+    jobs._loop.post, jobs.cancel = later.append, lambda _one: None
+    jobs._allocations = {0: Allocation(0, tuple(range(50)), 7)}
+    hosts._nodes._slots = {slot: Slot(0, 0, Arrivals()) for slot in range(50)}
+    for slot in range(50):
+        (tmp_path / f"0-{slot}.settings").touch()
+        hosts._nodes._lose(slot, "lost")
+    while later:
+        later.pop(0)()
+    assert [record.allocations for record in written] == [()]
+    assert not [*tmp_path.glob("*.settings")]
+
+
+@pytest.mark.parametrize("given_up", [(), (1,)])
+def test_settings_are_written_for_nodes_that_are_needed(
+    hosts: Any, tmp_path: Path, given_up: tuple[int, ...]
+) -> None:
+    """They are written in a thread, while nodes may be given up."""
+    nodes = hosts._nodes
+    nodes.listen(SimpleNamespace(of=lambda _slot: Arrivals()))
+    one = hosts._jobs._allocations[0]
+    for slot in (0, 1):
+        nodes.expect(slot, one)
+    for slot in given_up:
+        hosts.give_up(slot)
+    nodes._folder.write_settings = lambda slot, server, _: (
+        tmp_path / f"{server}-{slot}.settings"
+    ).touch()
+    nodes.write_settings([one])
+    left = sorted(path.name for path in tmp_path.glob("*.settings"))
+    assert left == [f"0-{slot}.settings" for slot in (0, 1) if slot not in given_up]

@@ -190,8 +190,8 @@ class SlurmHosts:
         for one in made:
             for slot in one.slots:
                 self._nodes.expect(slot, one)
-                self._folder.write_settings(slot, one.server(slot), self._dialing)
             if one.lent:
+                self._nodes.write_settings([one])
                 self._jobs.use_lent(one, partial(self._step_ended, one.number))
                 self._jobs.watch(one)
         if not made[0].lent:
@@ -240,7 +240,9 @@ class SlurmHosts:
         self._jobs.close()
         if self._dialing is not None:
             self._dialing.close()
-        if not [*self._jobs]:
+        if [*self._jobs]:
+            self._nodes.close()
+        else:
             self._folder.remove()
 
     # --- submissions
@@ -257,8 +259,9 @@ class SlurmHosts:
         """Submit a job. again: it may have been, and is looked for first."""
         one = self._jobs.get(number)
         if one is not None and one.job is None:  # else it was given up
-            done = partial(self._submitted, over=over)
-            self._jobs.submit(self._jobs.array_of(one), done, again=again, over=over)
+            done, ones = partial(self._submitted, over=over), self._jobs.array_of(one)
+            prepare = partial(self._nodes.write_settings, ones)
+            self._jobs.submit(ones, prepare, done, again=again, over=over)
 
     def _submitted(self, one: Allocation, answer: int | CannotRun | None, *, over: bool) -> None:
         if isinstance(answer, int):

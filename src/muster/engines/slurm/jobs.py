@@ -148,9 +148,7 @@ class Jobs:
         if one.hosts.get(slot) == host:
             return
         one.hosts[slot] = host
-        if not self._is_unwritten:
-            self._is_unwritten = True
-            self._loop.post(self._write)
+        self._write_soon()
 
     def drop(self, one: Allocation) -> None:
         """A job has ended, or there is none."""
@@ -158,7 +156,7 @@ class Jobs:
         self._allocations.pop(one.number, None)
         self._components.pop(one.number, None)
         self._dropped(one.number)
-        self._write()
+        self._write_soon()
 
     def leave(self, one: Allocation, slot: int) -> None:
         """An allocation does not serve a slot any more. One that serves none is ended."""
@@ -166,7 +164,9 @@ class Jobs:
         hosts = {other: host for other, host in one.hosts.items() if other != slot}
         servers = {other: number for other, number in one.servers.items() if other != slot}
         if left:
-            self._put(replace(one, slots=left, hosts=hosts, servers=servers))
+            one = replace(one, slots=left, hosts=hosts, servers=servers)
+            self._allocations[one.number] = one
+            self._write_soon()
         else:
             self.drop(one)
             self.cancel(one)
@@ -174,6 +174,12 @@ class Jobs:
     def _put(self, one: Allocation) -> None:
         self._allocations[one.number] = one
         self._write()
+
+    def _write_soon(self) -> None:
+        """Write the record, once for all that changes now."""
+        if not self._is_unwritten:
+            self._is_unwritten = True
+            self._loop.post(self._write)
 
     def _write(self) -> None:
         self._is_unwritten = False
@@ -206,13 +212,15 @@ class Jobs:
     def submit(
         self,
         ones: Sequence[Allocation],
+        prepare: Callable[[], object],
         done: Callable[[Allocation, int | CannotRun | None], object],
         *,
         again: bool,
         over: bool = False,
     ) -> None:
         """Submit a job in a thread, for one allocation, or for all of an array that are left.
-        again: it may have been, and is looked for first. over: it is not submitted any more. done:
+        again: it may have been, and is looked for first. over: it is not submitted any more.
+        prepare: called in the thread before it is; raises OSError if that is not possible. done:
         gets its id for each of them; None if there is no job. Of allocations that were given up
         meanwhile, the job is canceled, and nothing is said."""
         name, environ, run_id = self.name(ones[0]), self._environ, self._plan.run_id
@@ -224,12 +232,16 @@ class Jobs:
                     known = [job for job in jobs_of_run(run_id, environ) if job.name == name]
                     if known or over:
                         return min((job.leader for job in known), default=None)
+                prepare()
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and not any(one.number in self._allocations for one in ones):
                     # it was given up meanwhile, and nobody else knows it
                     cancel(name, str(job), environ)
             except CannotRun as error:
                 return error
+            except OSError as error:
+                why = f"the folder that nodes share cannot be written: {error}"
+                return CannotRun(why, refused=True)
             else:
                 return job
 

@@ -75,6 +75,7 @@ class Nodes:
         self._slots: dict[int, Slot] = {}
         self._given_up: dict[int, str] = {}  # allocation -> why its job was canceled
         self._dialing: Dialing | None = None
+        self._unneeded: list[tuple[int, int]] = []  # slots and servers whose settings are to go
 
     def listen(self, dialing: Dialing) -> None:
         """Nodes can dial from now on."""
@@ -99,8 +100,40 @@ class Nodes:
         if known is not None:
             if self._dialing is not None:
                 self._dialing.of(slot).take = None
-            self._folder.remove_settings(slot, known.server)
+            self._remove_settings(slot, known.server)
         return known
+
+    def _remove_settings(self, slot: int, server: int) -> None:
+        """In a thread, for all that end now: a file system of many machines takes its time."""
+        self._unneeded.append((slot, server))
+        if len(self._unneeded) == 1:
+            self._loop.post(self._remove_unneeded)
+
+    def _remove_unneeded(self) -> None:
+        unneeded, self._unneeded = self._unneeded, []
+
+        def work() -> None:
+            for one in unneeded:
+                self._folder.remove_settings(*one)
+
+        self._loop.in_thread(work, lambda _none: None)
+
+    def close(self) -> None:
+        """Leave what other supervisors need."""
+        for one in self._unneeded:
+            self._folder.remove_settings(*one)
+
+    def write_settings(self, ones: Sequence[Allocation]) -> None:
+        """Write what the servers of allocations are started with, of slots that wait for them. May
+        be called in any thread. Raises OSError."""
+        assert self._dialing is not None
+        for one in ones:
+            for slot in one.slots:
+                server = one.server(slot)
+                self._folder.write_settings(slot, server, self._dialing)
+                known = self._slots.get(slot)
+                if known is None or known.server != server:  # it was given up meanwhile
+                    self._folder.remove_settings(slot, server)
 
     def place_found(self, slot: int, one: Allocation) -> None:
         """A slot has a node since an earlier session; there is no contact yet."""
@@ -113,7 +146,7 @@ class Nodes:
         """A slot needs no node any more: its allocation does not serve it."""
         self._forget(slot)
         if (one := self._jobs.of_slot(slot)) is not None:
-            self._folder.remove_settings(slot, one.server(slot))  # if an earlier session has it
+            self._remove_settings(slot, one.server(slot))  # if an earlier session has it
             self._jobs.leave(one, slot)
 
     def waiting(self, slots: Sequence[int] | None = None) -> list[int]:
