@@ -5,6 +5,7 @@ Only formats that are the same from Slurm 22.05 on are used.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -46,8 +47,9 @@ _OWN_VARIABLES = frozenset(
 _FINAL = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ELOOP)
 #: Makes squeue list every task of an array.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
-#: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
-#: which often says again what lines before have said.
+#: What commands say of a job that Slurm does not know.
+_UNKNOWN_JOB = "Invalid job id"
+#: Prefix of usage hints; prefix of sbatch's summary, which often repeats earlier lines.
 _USAGE, _SUMMARY = 'Try "', "Batch job submission failed: "
 
 
@@ -60,6 +62,10 @@ class CannotRun(Exception):  # noqa: N818
     def __init__(self, text: str, *, refused: bool) -> None:
         super().__init__(text)
         self.refused = refused
+
+
+class UnknownJob(CannotRun):
+    """Slurm does not know a job any more, or not yet."""
 
 
 class Job(Struct, frozen=True):
@@ -135,10 +141,8 @@ def jobs_with_ids(
     listed = ",".join(map(str, sorted(ids)))
     try:
         return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"), ids)
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
 
 
 def details_of(job: str, environ: Mapping[str, str]) -> list[Job]:
@@ -146,10 +150,8 @@ def details_of(job: str, environ: Mapping[str, str]) -> list[Job]:
     Raises CannotRun."""
     try:
         return parse_details(run(("scontrol", "--oneliner", "show", "job", job), environ))
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
 
 
 def parse_details(text: str) -> list[Job]:
@@ -222,10 +224,10 @@ def cancel_words(name: str, *jobs: str) -> list[str]:
 
 #: Runs the command that its arguments are until it succeeds, or what it cancels has ended; for an
 #: hour or so.
-PERSISTENT = """\
+PERSISTENT = f"""\
 for pause in 1 2 4 8 16 $(seq 30 89); do
   why=$("$@" 2>&1) && exit
-  case $why in *"Invalid job id"*) exit 0 ;; esac
+  case $why in *"{_UNKNOWN_JOB}"*) exit 0 ;; esac
   sleep "$pause"
 done
 exit 1
@@ -234,11 +236,8 @@ exit 1
 
 def cancel(name: str, job: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, if it has this name; nothing if it has ended. Raises CannotRun."""
-    try:
+    with contextlib.suppress(UnknownJob):
         run(cancel_words(name, *([job] if job else [])), environ)
-    except CannotRun as error:
-        if "Invalid job id" not in str(error):
-            raise
 
 
 def cancel_steps(steps: Iterable[str], environ: Mapping[str, str]) -> None:
@@ -250,7 +249,8 @@ def run(words: Sequence[str], environ: Mapping[str, str], text: str = "") -> str
     """What a command prints. text: for its standard input. Raises CannotRun."""
     done = _run(words, environ, text)
     if done.returncode:
-        raise CannotRun(_why(words[0], done.stderr), refused=not _is_unreachable(done.stderr))
+        kind = UnknownJob if _UNKNOWN_JOB in done.stderr else CannotRun
+        raise kind(_why(words[0], done.stderr), refused=not _is_unreachable(done.stderr))
     return done.stdout
 
 
@@ -387,10 +387,8 @@ def steps_of_run(job: int, run_id: str, environ: Mapping[str, str]) -> list[str]
     words = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
     try:
         lines = run(words, environ).splitlines()
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
     rows = [line.split("|", 1) for line in lines if "|" in line]
     return [step for step, name in rows if name.startswith(f"muster-{run_id}.")]
 

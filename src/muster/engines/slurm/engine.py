@@ -98,7 +98,7 @@ class SlurmEngine(RemoteEngine):
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
         from muster.engines.slurm import script
-        from muster.engines.slurm.program import folder_of
+        from muster.engines.slurm.shared_folder import folder_of
 
         folder = str(folder_of(self._profile, self._home.root) / plan.run_id)
         options, texts, number = self._profile.options, [], 0

@@ -10,7 +10,7 @@ from muster.engines.slurm.client import OLDEST, CannotRun, version
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.partitions import partitions
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import folder_of, provide_program
+from muster.engines.slurm.shared_folder import folder_of, provide_program
 
 
 def examine(profile: SlurmProfile, home: Path, environ: Mapping[str, str]) -> list[Finding]:

@@ -22,10 +22,10 @@ from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.nodes import Nodes
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import provide_program
 from muster.engines.slurm.reasons import how_it_ended, why_it_ends, worst
 from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
+from muster.engines.slurm.shared_folder import provide_program
 from muster.engines.slurm.time_limits import TimeLimits
 from muster.engines.slurm.waiting import Waiting
 from muster.lifecycle.status import Reason

@@ -30,8 +30,8 @@ from muster.engines.slurm.client import (
     submit,
 )
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import folder_of
 from muster.engines.slurm.record import RECORD, Allocation, Record
+from muster.engines.slurm.shared_folder import folder_of
 from muster.engines.slurm.watcher import watcher_of
 
 #: Seconds until jobs are canceled if no command could be started for that.

@@ -180,8 +180,7 @@ class Nodes:
         return bool(alive)
 
     def end(self, one: Allocation, why: str, reason: Reason, *, logs: bool = False) -> None:
-        """No process of an allocation is left. logs: whether what it has written last says why a
-        slot has got no node."""
+        """No process of an allocation is left. logs: append the last log line as the reason."""
         for slot in one.slots:
             known = self._forget(slot)
             if known is None:

@@ -40,8 +40,8 @@ _NEWS = 90.0
 
 
 def most_telling(jobs: Iterable[Job]) -> Job:
-    """The component of a waiting job whose reason is to be told: one that can only end if somebody
-    does something comes before those that end by themselves. Raises ValueError for no jobs."""
+    """The component whose reason to report; reasons that need action come first. Raises ValueError
+    for no jobs."""
     return max(jobs, key=lambda job: (_weight(job), -job.id))
 
 

@@ -19,7 +19,7 @@ class Allocation(Struct, frozen=True):
     slots: tuple[int, ...]
     #: Slurm's id; None: it is being submitted, or was, and the answer is not known.
     job: int | None = None
-    #: Whether the job was there before the run, which may not end it.
+    #: Whether the run borrows a job that it did not submit and must not cancel.
     lent: bool = False
     #: slot -> the name of its node in Slurm, of those that are known.
     hosts: dict[int, str] = {}

@@ -13,7 +13,7 @@ from muster.engines.base import RunContext
 from muster.engines.remote.dialing import Dialing
 from muster.engines.slurm import script
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import remove_files
+from muster.engines.slurm.shared_folder import remove_files
 from muster.node.files import replace_file
 from muster.node.host_programs import inherited
 

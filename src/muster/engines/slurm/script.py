@@ -7,6 +7,7 @@ a slot: the tasks are numbered over all components, in the order of the slots th
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any])
     for slot in sorted(slots):
         group = plan.group(plan.nodes[slot].group)
         options = merged(defaults, group.slurm)
-        cpus = None if group.resources.cpus is None else -int(-group.resources.cpus // 1)
+        cpus = None if group.resources.cpus is None else math.ceil(group.resources.cpus)
         key = (tuple(_flags(plan, group, options)), cpus, options.get("spares", 0))
         needs.setdefault(key, []).append(slot)
     return [
@@ -75,7 +76,7 @@ def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any])
 def _flags(plan: RunPlan, group: GroupPlan, options: Mapping[str, Any]) -> list[str]:
     resources, found = group.resources, []
     if resources.cpus is not None:
-        found.append(f"--cpus-per-task={-int(-resources.cpus // 1)}")
+        found.append(f"--cpus-per-task={math.ceil(resources.cpus)}")
     if resources.memory is not None:
         found.append(f"--mem={-(-resources.memory // 1024)}K")
     if resources.gpus and not {"gres", "gpus_per_node"} & options.keys():
