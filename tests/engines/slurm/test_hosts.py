@@ -40,8 +40,8 @@ class Owner:
     def refused(self, slot: int, why: str) -> None:
         self.told.append((slot, why))
 
-    def expiring(self, slots: Sequence[int], *, told: bool = False) -> list[int]:
-        self.saving.append((list(slots), told))
+    def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
+        self.saving.append((list(slots), signaled))
         return [slot for slot in slots if slot not in self.ended]
 
     def queued(self, slots: Sequence[int], why: str) -> None:
@@ -65,7 +65,7 @@ def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
     made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
     made.now = 100.0
-    made._in_use, made._wanted, made._parts = set(), [], []
+    made._in_use, made._pending, made._parts = set(), [], []
     made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
     loop: Any = SimpleNamespace(
         now=lambda: made.now,

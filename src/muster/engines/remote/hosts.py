@@ -162,9 +162,9 @@ class HostsOwner(Protocol):
         it was saved. What is missing of the logs is taken from there."""
         ...
 
-    def expiring(self, slots: Sequence[int], *, told: bool = False) -> list[int]:
+    def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
         """The infrastructure is about to end the nodes of these slots: have their programs save, as
-        before a suspension (`Policy.checkpoint`), unless an earlier session has told them to.
+        before a suspension (`Policy.checkpoint`), unless an earlier session has (`signaled`).
         However they end, `Host.terminated` is called then, and the engine says why with `gone`.
         Returns the slots for which that is to come: the nodes of others have ended, or were told
         to."""

@@ -513,12 +513,12 @@ class RemoteSession:
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
 
-    def expiring(self, slots: Sequence[int], *, told: bool = False) -> list[int]:
+    def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
         """See `HostsOwner`."""
         checkpoint = self._policy.checkpoint
         for slot in slots:
             self._expiring.add(slot)
-            if checkpoint is not None and not told:
+            if checkpoint is not None and not signaled:
                 self._nodes[slot].signal(checkpoint.signal)
         self._note(*(self._nodes[slot] for slot in slots))
         return [s for s in slots if self._nodes[s].running and not self._nodes[s].to_end]

@@ -295,19 +295,21 @@ def _why(command: str, text: str) -> str:
     lines = [line.strip().removeprefix(f"{command}: ") for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_USAGE)]
     errors = [line for line in lines if "error:" in line] or lines
-    said: list[str] = []
+    reasons: list[str] = []
     for line in errors:
         one = line.rpartition("error: ")[2]
         summary = one.removeprefix(_SUMMARY)
-        if summary not in said and not (one != summary and _is_said(summary, said)):
-            said.append(summary)
-    return "; ".join(said) or f"{command} has failed"
+        if summary not in reasons and not (one != summary and _is_repeated(summary, reasons)):
+            reasons.append(summary)
+    return "; ".join(reasons) or f"{command} has failed"
 
 
-def _is_said(summary: str, said: Sequence[str]) -> bool:
+def _is_repeated(summary: str, reasons: Sequence[str]) -> bool:
     """Whether a line before has most words of a summary."""
     words = set(re.findall(r"\w+", summary.lower()))
-    return any(2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in said)
+    return any(
+        2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in reasons
+    )
 
 
 def _is_unreachable(text: str) -> bool:

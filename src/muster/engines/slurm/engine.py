@@ -72,7 +72,7 @@ class SlurmEngine(RemoteEngine):
         if problem := plan_checks.check_open_files(plan, replicas):
             problems.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         if '"' in str(root) or not str(root).isprintable():
-            text = f"Slurm cannot be told of MUSTER_HOME={root}"
+            text = f"Slurm cannot use MUSTER_HOME={root}"
             problems.append(Problem("", text, "choose one without quotes"))
         return [*problems, *plan_checks.problems(self.name, plan)]
 
@@ -121,7 +121,7 @@ class SlurmEngine(RemoteEngine):
         from muster.engines.slurm.partitions import time_findings
 
         found = []
-        with contextlib.suppress(CannotRun):  # it is told below
+        with contextlib.suppress(CannotRun):  # it is reported below
             found += time_findings(plan, self._profile.options, os.environ)
         for title, text in self.preview(plan).items():
             try:

@@ -41,9 +41,9 @@ def _partitions(profile: SlurmProfile, environ: Mapping[str, str]) -> Finding:
         if one.up
     }
     says = ", ".join(usable.values()) or "none is up"
-    wanted = profile.options.get("partition")
-    if wanted is not None and not set(wanted.split(",")) & usable.keys():
-        return Finding("partitions", False, says, f"there is no {wanted}: change the profile")
+    partition = profile.options.get("partition")
+    if partition is not None and not set(partition.split(",")) & usable.keys():
+        return Finding("partitions", False, says, f"there is no {partition}: change the profile")
     return Finding("partitions", bool(usable), says)
 
 

@@ -48,12 +48,12 @@ class SlurmHosts:
         grace = None if checkpoint is None else checkpoint.grace
         self._limits = TimeLimits(loop, grace, self._jobs.look_soon, self._warn)
         self._nodes = Nodes(loop, owner, self._jobs, self._folder, self._limits)
-        self._waiting: dict[int, Waiting] = {}  # allocation -> what the owner was told of its queue
+        self._waiting: dict[int, Waiting] = {}  # allocation -> what was reported of its queue
         #: Slots whose nodes were found alive, and are not placed yet.
         self._in_use = set(slots_in_use(context))
         self._program = Path()  # the node program, for nodes
         self._dialing: Dialing | None = None
-        self._wanted: list[int] = []  # slots that are to be in one job
+        self._pending: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
         self._pauses: list[Participant] = []
         self._over = False  # whether `place_ended` waits for it
@@ -119,9 +119,9 @@ class SlurmHosts:
             self.place_ended()  # again: it could not place them before
 
     def _cannot_be_used(self, why: CannotRun) -> None:
-        slots = [*self._wanted, *(slot for part in self._parts for slot in part)]
+        slots = [*self._pending, *(slot for part in self._parts for slot in part)]
         if why.refused:
-            self._wanted, self._parts = [], []
+            self._pending, self._parts = [], []
             for slot in slots:
                 self._owner.refused(slot, f"Slurm cannot be used: {why}")
         else:
@@ -144,7 +144,7 @@ class SlurmHosts:
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
-        self._wanted += slots
+        self._pending += slots
         self._loop.post(self._allocate_all)  # with those that others are asked for now
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
@@ -155,9 +155,9 @@ class SlurmHosts:
     def _allocate_all(self) -> None:
         if self._dialing is None or self._closed:
             return
-        wanted, self._wanted = self._wanted, []
+        pending, self._pending = self._pending, []
         parts, self._parts = self._parts, []
-        if new := self._allocate(wanted):
+        if new := self._allocate(pending):
             self._submit_new([new])
         for jobs in self._jobs.batches([new for part in parts if (new := self._allocate(part))]):
             self._submit_new(jobs)
@@ -186,16 +186,16 @@ class SlurmHosts:
     def _submit_new(self, jobs: Sequence[Sequence[int]]) -> None:
         """Submit jobs for these slots, together."""
         assert self._dialing is not None
-        made = self._jobs.add(jobs)
-        for one in made:
+        added = self._jobs.add(jobs)
+        for one in added:
             for slot in one.slots:
                 self._nodes.expect(slot, one)
             if one.lent:
                 self._nodes.write_settings([one])
                 self._jobs.use_lent(one, partial(self._step_ended, one.number))
                 self._jobs.watch(one)
-        if not made[0].lent:
-            self._submit(made[0].number, again=False)
+        if not added[0].lent:
+            self._submit(added[0].number, again=False)
 
     def _step_ended(self, number: int, why: str) -> None:
         """A step in a job of others has ended; why: "" if it has not failed."""
@@ -211,7 +211,7 @@ class SlurmHosts:
     def place_ended(self) -> None:
         """See `Hosts`."""
         self._over = True
-        self._wanted.clear()
+        self._pending.clear()
         self._parts.clear()
         for slot in self._nodes.waiting():
             self.give_up(slot)  # it waits for a host, which nobody needs any more
@@ -227,7 +227,7 @@ class SlurmHosts:
     def give_up(self, slot: int) -> None:
         """See `Hosts`."""
         self._in_use.discard(slot)
-        self._wanted = [one for one in self._wanted if one != slot]
+        self._pending = [one for one in self._pending if one != slot]
         self._parts = [[one for one in part if one != slot] for part in self._parts]
         self._nodes.give_up(slot)
 

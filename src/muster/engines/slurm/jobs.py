@@ -68,7 +68,7 @@ class Jobs:
         self._record = read_record(self._file, Record) or new
         self._allocations = {one.number: one for one in self._record.allocations}
         self._next = self._record.next
-        #: Allocation -> the components of its job, as Slurm said last.
+        #: Allocation -> the components of its job, as Slurm reported last.
         self._components: dict[int, Sequence[Job]] = {}
         self._submissions: deque[_Submission] = deque()  # those that wait
         self._submitting = 0
@@ -102,14 +102,14 @@ class Jobs:
         in which this process was started."""
         lent = lent_job(self._environ)
         array = self._next if lent is None and len(jobs) > 1 else None
-        made = [
+        added = [
             Allocation(number, tuple(slots), lent, lent is not None, array=array)
             for number, slots in enumerate(jobs, self._next)
         ]
-        self._next += len(made)
-        self._allocations.update({one.number: one for one in made})
+        self._next += len(added)
+        self._allocations.update({one.number: one for one in added})
         self._write()  # first: they may be submitted from now on
-        return made
+        return added
 
     def array_of(self, one: Allocation) -> list[Allocation]:
         """The allocations that are submitted with one, and that one."""
@@ -222,7 +222,7 @@ class Jobs:
         again: it may have been, and is looked for first. over: it is not submitted any more.
         prepare: called in the thread before it is; raises OSError if that is not possible. done:
         gets its id for each of them; None if there is no job. Of allocations that were given up
-        meanwhile, the job is canceled, and nothing is said."""
+        meanwhile, the job is canceled, and nothing is reported."""
         name, environ, run_id = self.name(ones[0]), self._environ, self._plan.run_id
         text = self._script(ones)
 
@@ -357,7 +357,7 @@ class Jobs:
 
     def use_lent(self, one: Allocation, ended: Callable[[str], None]) -> None:
         """Start the servers of slots in it: a step for each component, in a thread. ended: called
-        when one ends, with what it has said if it has failed, else ""."""
+        when one ends, with its error message if it has failed, else ""."""
         for part in self.parts(one.slots):
             step = shlex.split(script.step_of(str(self.folder), [part], f"{one.number}"))
             where = [f"--jobid={one.job}", "--overlap", "--immediate=60"]
@@ -365,7 +365,7 @@ class Jobs:
             self._loop.in_thread(partial(self._run_step, words), ended)
 
     def _run_step(self, words: Sequence[str]) -> str:
-        """Run a step until it ends, in a thread. Returns what it has said if it has failed."""
+        """Run a step until it ends, in a thread. Returns its error message if it has failed."""
         try:
             done = subprocess.run(
                 words,
@@ -427,7 +427,7 @@ class Jobs:
         self._loop.in_thread(work, answered)
 
     def components(self, one: Allocation) -> Sequence[Job]:
-        """The components of a job, as Slurm said last; empty if it has not."""
+        """The components of a job, as Slurm reported last; empty if it has not."""
         return self._components.get(one.number, ())
 
 

@@ -140,7 +140,7 @@ class Nodes:
         self._place(slot, one.hosts.get(slot) or _UNNAMED)
         self._slots[slot].lost_at = self._loop.now()
         if one.warned:
-            self._warn([slot], told=True)
+            self._warn([slot], signaled=True)
 
     def give_up(self, slot: int) -> None:
         """A slot needs no node any more: its allocation does not serve it."""
@@ -210,11 +210,11 @@ class Nodes:
         if not one.warned:
             self._jobs.warned(one)
             here = [slot for slot in one.slots if slot in self._slots]
-            self._warn([slot for slot in here if self._slots[slot].arrivals], told=False)
+            self._warn([slot for slot in here if self._slots[slot].arrivals], signaled=False)
 
-    def _warn(self, slots: Sequence[int], *, told: bool) -> None:
-        """told: whether their nodes were told to save by an earlier session."""
-        left = self._owner.expiring(slots, told=told)
+    def _warn(self, slots: Sequence[int], *, signaled: bool) -> None:
+        """signaled: whether an earlier session has had them save."""
+        left = self._owner.expiring(slots, signaled=signaled)
         for slot in slots:
             known = self._slots[slot]
             known.warned = True

@@ -19,7 +19,7 @@ from muster.engines.slurm.options import flags, merged, minutes, quoted
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.values import MAX_RUNTIME
 
-#: Tasks of an array: Slurm allows 1001, unless it was told otherwise.
+#: Tasks of an array: Slurm allows 1001 by default.
 _MOST_TASKS = 1000
 #: Seconds that a job may take longer than its run: to start, to copy outputs, and to end.
 _MARGIN = 300.0

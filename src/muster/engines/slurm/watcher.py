@@ -32,7 +32,7 @@ class _Watch(Struct, eq=False):
     seen: Seen
     pause: float
     due: float
-    #: What Slurm has said last, but for what moves with every look; None: nothing.
+    #: What Slurm reported last, except for what changes with every look; None: nothing.
     last: Sequence[tuple[object, ...]] | None = None
     #: Whether it waits for its turn, so that its place in the queue is of interest.
     in_line: bool = False
