@@ -81,8 +81,9 @@ def hosts(tmp_path: Path) -> Any:
     jobs._allocations = {0: Allocation(0, (0, 1), 7)}
     jobs._dropped = made._dropped
     made._limits = limits = TimeLimits(loop, None, print, print)
-    profile = SlurmProfile(scratch="/x", python="/python")
-    folder = RunFolder(tmp_path, None, profile)  # type: ignore[arg-type]
+    profile = SlurmProfile(scratch=str(tmp_path / "nodes"), python="/python")
+    context: Any = SimpleNamespace(plan=SimpleNamespace(run_id="r1"))
+    folder = RunFolder(tmp_path, context, profile)
     made._nodes = Nodes(loop, made._owner, jobs, folder, limits)
     made._nodes._slots = {slot: Slot(0, 0, Arrivals()) for slot in (0, 1)}
     return made
@@ -124,6 +125,8 @@ def test_a_node_that_is_gone_is_refused_from_then_on(hosts: Any, tmp_path: Path,
         nodes.expect(slot, one)
     for name in ("0-0.settings", "5-1.settings", "5-1.token"):
         (tmp_path / name).touch()
+    files = tmp_path / "nodes" / "r1-5-1"
+    (files / "node").mkdir(parents=True)
     assert (dialed[0].server, dialed[1].server) == (0, 5) and dialed[1].take is not None
     if way == "lost":
         nodes._lose(1, "lost")
@@ -135,6 +138,7 @@ def test_a_node_that_is_gone_is_refused_from_then_on(hosts: Any, tmp_path: Path,
         nodes._server_ended(1, nodes._slots[1], "n1", 1)
     assert dialed[1].take is None
     assert not [*tmp_path.glob("5-1.*")]
+    assert files.exists() is (way != "ended")  # else its processes may write there
     assert (tmp_path / "0-0.settings").exists() is (way != "ended")
 
 

@@ -209,6 +209,33 @@ def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
     assert (tmp_path / "1-0.log").read_text().splitlines().count("up") == 2
 
 
+@pytest.mark.parametrize(
+    ("given_up", "told", "code", "left"),
+    [
+        (True, True, 143, False),
+        (True, True, 0, False),
+        (True, False, 0, True),  # it may have left files that could not be copied
+        (False, True, 143, True),
+        (True, True, 75, True),  # another one serves there
+    ],
+)
+def test_files_of_a_server_that_was_given_up(
+    tmp_path: Path, given_up: bool, told: bool, code: int, left: bool
+) -> None:
+    program = tmp_path / "python"
+    remove = f"rm {tmp_path}/1-0.settings; " if given_up else ""
+    term = "kill -TERM $PPID; " if told else ""
+    program.write_text(f'#!/bin/sh\nmkdir "$4"\n{remove}{term}exit {code}\n')
+    program.chmod(0o755)
+    for name in ("environment", "1-0.settings"):
+        (tmp_path / name).touch()
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", str(tmp_path / "r1"))
+    (tmp_path / "node.sh").write_text(text)
+    argv, env = ["sh", str(tmp_path / "node.sh"), "1", "0-0"], {"PATH": "/usr/bin:/bin"}
+    assert subprocess.run(argv, env=env, check=False).returncode == code
+    assert (tmp_path / "r1-1-0").exists() is left
+
+
 def test_a_python_that_is_missing_is_named(tmp_path: Path) -> None:
     for name in ("environment", "1-0.settings"):
         (tmp_path / name).touch()

@@ -75,7 +75,8 @@ class Nodes:
         self._slots: dict[int, Slot] = {}
         self._given_up: dict[int, str] = {}  # allocation -> why its job was canceled
         self._dialing: Dialing | None = None
-        self._unneeded: list[tuple[int, int]] = []  # slots and servers whose settings are to go
+        #: Slots and servers whose files are to go; and whether no process of them is left.
+        self._unneeded: list[tuple[int, int, bool]] = []
 
     def listen(self, dialing: Dialing) -> None:
         """Nodes can dial from now on."""
@@ -93,19 +94,19 @@ class Nodes:
         arrivals = self._dialing.of(slot)
         arrivals.server, arrivals.take = one.server(slot), partial(self._arrived, slot)
 
-    def _forget(self, slot: int) -> Slot | None:
+    def _forget(self, slot: int, *, ended: bool = False) -> Slot | None:
         """A slot has no node any more, and waits for none: its server is refused, which may live
-        on for a while. Returns what was known of it."""
+        on for a while. ended: no process of it is left. Returns what was known of it."""
         known = self._slots.pop(slot, None)
         if known is not None:
             if self._dialing is not None:
                 self._dialing.of(slot).take = None
-            self._remove_settings(slot, known.server)
+            self._remove_files(slot, known.server, ended=ended)
         return known
 
-    def _remove_settings(self, slot: int, server: int) -> None:
+    def _remove_files(self, slot: int, server: int, *, ended: bool = False) -> None:
         """In a thread, for all that end now: a file system of many machines takes its time."""
-        self._unneeded.append((slot, server))
+        self._unneeded.append((slot, server, ended))
         if len(self._unneeded) == 1:
             self._loop.post(self._remove_unneeded)
 
@@ -113,15 +114,17 @@ class Nodes:
         unneeded, self._unneeded = self._unneeded, []
 
         def work() -> None:
-            for one in unneeded:
-                self._folder.remove_settings(*one)
+            for slot, server, ended in unneeded:
+                self._folder.remove_settings(slot, server)
+                if ended:
+                    self._folder.remove_node(slot, server)
 
         self._loop.in_thread(work, lambda _none: None)
 
     def close(self) -> None:
         """Leave what other supervisors need."""
-        for one in self._unneeded:
-            self._folder.remove_settings(*one)
+        for slot, server, _ in self._unneeded:
+            self._folder.remove_settings(slot, server)
 
     def write_settings(self, ones: Sequence[Allocation]) -> None:
         """Write what the servers of allocations are started with, of slots that wait for them. May
@@ -146,7 +149,7 @@ class Nodes:
         """A slot needs no node any more: its allocation does not serve it."""
         self._forget(slot)
         if (one := self._jobs.of_slot(slot)) is not None:
-            self._remove_settings(slot, one.server(slot))  # if an earlier session has it
+            self._remove_files(slot, one.server(slot))  # if an earlier session has it
             self._jobs.leave(one, slot)
 
     def waiting(self, slots: Sequence[int] | None = None) -> list[int]:
@@ -182,7 +185,7 @@ class Nodes:
     def end(self, one: Allocation, why: str, reason: Reason, *, logs: bool = False) -> None:
         """No process of an allocation is left. logs: append the last log line as the reason."""
         for slot in one.slots:
-            known = self._forget(slot)
+            known = self._forget(slot, ended=True)
             if known is None:
                 continue
             if known.arrivals is not None:

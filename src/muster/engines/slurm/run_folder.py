@@ -7,6 +7,7 @@ and tokens are here, in files that only their owner reads.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from muster.engines.base import RunContext
@@ -71,6 +72,12 @@ class RunFolder:
         """Remove them: a server that starts later ends at once."""
         for name in ("settings", "token"):
             (self.path / f"{server}-{slot}.{name}").unlink(missing_ok=True)
+
+    def remove_node(self, slot: int, server: int) -> None:
+        """Remove what a server has left that has ended, as far as that is on this machine, or on a
+        file system that it shares."""
+        run_id = self._context.plan.run_id
+        shutil.rmtree(f"{self._nodes}/{run_id}-{server}-{slot}", ignore_errors=True)
 
     def last_words(self, slot: int, server: int, job: str = "") -> str:
         """What a server of a slot has written last or, if it has written nothing, its job; "" if

@@ -199,6 +199,8 @@ def node_script(folder: str, python: str, program: str, nodes: str) -> str:
 
     folder: the run's, which nodes share. nodes: the folder with that of each node server.
     """
+    from muster.node.serve import SERVED  # its import takes as long as all others here
+
     here, interpreter = shlex.quote(folder), shlex.quote(python)
     return f"""\
 # serves a node; its arguments are the number of its server, and the slots of all tasks, as ranges
@@ -231,8 +233,12 @@ while :; do
   )
   code=$?
   # a server that was killed is started again, and finds its node
-  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$server.settings" ] || exit "$code"
+  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$server.settings" ] || break
 done
+# nobody needs its files if it was given up and told to end; with {SERVED}, another one serves
+[ -z "$ended" ] || [ -e "$server.settings" ] || [ "$code" -eq {SERVED} ] ||
+  rm -rf {shlex.quote(nodes)}"-$server"
+exit "$code"
 """
 
 
