@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -327,3 +328,20 @@ def test_settings_are_written_for_nodes_that_are_needed(
     nodes.write_settings([one])
     left = sorted(path.name for path in tmp_path.glob("*.settings"))
     assert left == [f"0-{slot}.settings" for slot in (0, 1) if slot not in given_up]
+
+
+def test_a_job_that_is_given_up_while_it_waits_for_its_turn(hosts: Any, plan_of: PlanOf) -> None:
+    """It is not submitted. Eight are at a time."""
+    jobs, started, answers = hosts._jobs, list[Any](), list[Any]()
+    jobs._plan, jobs._options, jobs._environ = plan_of(nodes=10), {}, {"PATH": "/no/such/folder"}
+    jobs._submissions, jobs._submitting = deque(), 0
+    jobs._loop.in_thread = lambda work, done: started.append((work, done))
+    jobs._allocations = {number: Allocation(number, (number,)) for number in range(10)}
+    for one in [*jobs]:
+        jobs.submit([one], print, lambda one, answer: answers.append(one.number), again=False)
+    assert len(started) == 8
+    del jobs._allocations[9]
+    for work, done in started:  # which grows
+        done(work())
+    assert len(started) == 10 and started[9][0]() is None
+    assert answers == [*range(9)]

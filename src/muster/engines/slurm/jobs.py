@@ -232,6 +232,8 @@ class Jobs:
                     known = [job for job in jobs_of_run(run_id, environ) if job.name == name]
                     if known or over:
                         return min((job.leader for job in known), default=None)
+                if not any(one.number in self._allocations for one in ones):
+                    return None  # all were given up while this waited for its turn
                 prepare()
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and not any(one.number in self._allocations for one in ones):
