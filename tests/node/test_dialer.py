@@ -169,9 +169,9 @@ def test_a_server_that_is_refused_says_so_once_and_goes_on(
     listener = supervised.listener
 
     class Counted(ContactSecrets, frozen=True):
-        def is_token(self, token: str, rank: int) -> bool:
+        def is_token(self, token: str, rank: int, server: int = 0) -> bool:
             taken.append(rank)
-            return super().is_token(token, rank)
+            return super().is_token(token, rank, server)
 
     listener._secrets = Counted(secrets.authority, secrets.certificate, secrets.key, secrets.secret)
     loop.until(lambda: len(taken) == 2)

@@ -153,6 +153,17 @@ def test_a_node_cannot_pass_for_another_one(run: Run, dial: Dial, loop: Loop) ->
     assert node.ended == "its token is not that of node 0 of run r1"
 
 
+def test_an_earlier_server_of_a_node_is_refused(run: Run, dial: Dial, loop: Loop) -> None:
+    """Such as one of a job that has not ended yet, when another job has been submitted."""
+    run.listener.of(0).server = 2
+    for token in (run.secrets.token(0), run.secrets.token(0, 1)):
+        node = dial(token=token)
+        loop.until(lambda node=node: bool(node.ended))
+        assert node.ended == "its token is not that of node 0 of run r1"
+    node = dial(token=run.secrets.token(0, 2))
+    loop.until(lambda: node.talks)
+
+
 def test_the_secret_of_another_run(run: Run, dial: Dial, loop: Loop, tmp_path: Path) -> None:
     node = dial(token=secrets_of(tmp_path, "r2").token(0))
     loop.until(lambda: bool(node.ended))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from muster.engines.slurm.client import (
     CannotRun,
     Job,
     client_environ,
+    configuration_problem,
     expand,
     parse_details,
     parse_jobs,
@@ -209,6 +212,32 @@ def test_why_slurm_refuses(tmp_path: Path, text: str, said: str) -> None:
     assert str(error.value) == said and error.value.refused
 
 
+@pytest.mark.parametrize(("number", "refused"), [(errno.ENOENT, True), (errno.EAGAIN, False)])
+def test_what_passes_is_no_refusal(
+    monkeypatch: pytest.MonkeyPatch, number: int, refused: bool
+) -> None:
+    def cannot(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("subprocess.run", cannot)
+    with pytest.raises(CannotRun) as error:
+        submit("", {})
+    assert error.value.refused is refused
+
+
+def test_a_machine_without_a_configuration(tmp_path: Path) -> None:
+    program = tmp_path / "sbatch"
+    text = "sbatch: error: fetch_config: DNS SRV lookup failed"
+    program.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert "set SLURM_CONF" in configuration_problem(environ)
+    program.write_text("#!/bin/sh\necho 'sbatch: error: Connection refused' >&2\nexit 1\n")
+    assert configuration_problem(environ) == ""  # its controller may be away
+    missing = f"{tmp_path}/slurm.conf"
+    assert missing in configuration_problem({**environ, "SLURM_CONF": missing})
+
+
 #: How Slurm is to print times, and the tasks of arrays.
 OWN = ("SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
 
@@ -219,6 +248,10 @@ def test_slurm_gets_no_variables_that_it_would_keep() -> None:
         "PASSWORD": "x",
         "SBATCH_ACCOUNT": "lab",
         "SBATCH_JOB_NAME": "mine",
+        "SBATCH_CLUSTERS": "other",
+        "SLURM_CLUSTERS": "other",
+        "SBATCH_SIGNAL": "B:USR1@60",
+        "SBATCH_EXPORT": "NONE",
         "SLURM_JOB_ID": "3",
         "SLURM_CONF": "/c",
     }

@@ -157,6 +157,35 @@ def test_a_cluster_without_arrays(cluster: SlurmCluster, own_home: Path) -> None
     assert sorted("--array=" in text for text in scripts) == [False, False, True]
 
 
+#: Says how many run at the same time, and refuses all.
+COUNTED = """\
+#!/bin/sh
+[ "$1" = --version ] && exec {sbatch} "$@"
+touch {folder}/running.$$
+ls {folder}/running.* | wc -l >>{folder}/counts
+sleep 0.2
+rm {folder}/running.$$
+echo "sbatch: error: Batch job submission failed: Access denied" >&2
+exit 1
+"""
+
+
+def test_the_tasks_of_an_array_are_submitted_a_few_at_a_time(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    """If Slurm refuses the array."""
+    program = own_home / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(COUNTED.format(folder=program.parent, sbatch=shutil.which("sbatch")))
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    words = ("--array", "n=1..40", "--parallelism", "40", "--", "true")
+    done = muster("run", "--engine", "slurm", *words, env={**os.environ, "PATH": path}, code=1)
+    assert "40 of 40 replicas" in done.stderr
+    counts = [int(line) for line in (program.parent / "counts").read_text().split()]
+    assert len(counts) > 40 and 1 < max(counts) <= 8
+
+
 @pytest.mark.slow
 def test_an_array_whose_submission_was_not_answered(cluster: SlurmCluster, own_home: Path) -> None:
     words = ("--array", "n=1..6", "--parallelism", "3", "--set", "slurm.extra=[--hold]")
@@ -369,7 +398,92 @@ def test_programs_save_before_a_time_limit(cluster: SlurmCluster, own_home: Path
     for rank in range(2):
         assert "saved" in (run.folder / f"logs/0/workers-{rank}.out").read_text()
     run.until_lines(attempt=1)
+    until(lambda: len(cluster.jobs()) == 1, "the first job has ended", pause=0.2)
     assert run.job(cluster) != first
+    muster("cancel", run.name)
+
+
+@pytest.mark.slow
+def test_a_group_that_has_ended_before_a_time_limit(
+    cluster: SlurmCluster, own_home: Path, tmp_path: Path
+) -> None:
+    save = f"trap 'echo saved; exit 0' USR1; {COUNT}"
+    job = {
+        "engine": "slurm",
+        "slurm": {"time": "1"},
+        "checkpoint": {"grace": "20s"},
+        "node_groups": [
+            {"name": "short", "command": ["sleep", "1"]},
+            {"name": "long", "command": ["sh", "-c", save]},
+        ],
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    done = muster("run", "--detach", str(tmp_path / "job.yaml"), code=0)
+    name = done.stderr.split()[0]
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(muster("status", name, "--json", code=0).stdout)
+        return found
+
+    until(lambda: status()["state"] == "FAILED", "it has failed", pause=0.5)
+    cause = status()["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_killed_while_programs_save(
+    cluster: SlurmCluster, own_home: Path
+) -> None:
+    """The one that takes over does not tell them again, and takes them for what they are."""
+    done = own_home / "done"
+    wait = f"until [ -e {done} ]; do echo line; sleep 0.1; done"
+    save = f"trap 'echo saving; {wait}; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=30s")
+    words = [word for option in options for word in ("--set", option)]
+    run = Counting(own_home, *words, script=f"{save}{COUNT}")
+    run.until_lines()
+    paths = [run.folder / f"logs/0/workers-{rank}.out" for rank in range(2)]
+    until(lambda: all("saving" in path.read_text() for path in paths), "they save", pause=0.1)
+    os.kill(run.supervisor(), signal.SIGKILL)
+    run.status()  # any command has another one started
+    run.until_lines()
+    done.touch()
+    cause = run.until_state("FAILED", "SUCCEEDED")["cause"]
+    assert cause["reason"] == "deadline" and "about to reach its time limit" in cause["message"]
+    assert [path.read_text().count("saving") for path in paths] == [1, 1]
+
+
+#: Takes its time, as it does when the controller is busy.
+SLOW = """\
+#!/bin/sh
+sleep 5
+exec {scancel} "$@"
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_outlives_its_nodes(
+    cluster: SlurmCluster, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its servers dial on, and are not taken for those of the next job."""
+    program = own_home / "bin" / "scancel"
+    program.parent.mkdir()
+    program.write_text(SLOW.format(scancel=shutil.which("scancel")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    save = "trap 'echo saved; exit 0' USR1; "
+    options = ("slurm.time=1", "checkpoint.grace=30s", "failure.max_restarts=1")
+    words = [word for option in options for word in ("--set", option)]
+    job = 'echo "job $SLURM_JOB_ID"; '
+    run = Counting(own_home, *words, script=f"{save}{job}{COUNT}")
+    run.until_lines()
+    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.5)
+    run.until_lines(attempt=1)
+    jobs = [(run.folder / f"logs/{n}/workers-0.out").read_text().split()[:2] for n in range(2)]
+    until(lambda: len(cluster.jobs()) == 1, "the first job has ended", pause=0.2)
+    run.until_lines(attempt=1)
+    assert jobs[0] != jobs[1] == ["job", run.job(cluster)]
+    assert run.status()["attempt"] == 1
     muster("cancel", run.name)
 
 
@@ -409,7 +523,13 @@ def test_a_job_of_others_that_has_an_id_of_the_run(cluster: SlurmCluster, own_ho
 def test_slurm_that_is_absent(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(own_home))
     done = muster("run", "--engine", "slurm", "--", "true", code=2)
-    assert "sbatch, squeue, srun of Slurm is not installed" in done.stderr
+    assert "there is no sbatch, squeue, srun, scancel, scontrol, sinfo" in done.stderr
+
+
+def test_slurm_without_a_configuration(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(own_home / "slurm.conf"))
+    done = muster("run", "--engine", "slurm", "--", "true", code=2)
+    assert f"there is no {own_home}/slurm.conf, which SLURM_CONF names" in done.stderr
 
 
 def test_what_is_found(cluster: SlurmCluster) -> None:

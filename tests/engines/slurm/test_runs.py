@@ -39,7 +39,10 @@ def said(output: str) -> dict[int, tuple[str, str]]:
     return found
 
 
-def test_each_node_is_on_a_node_of_slurm(cluster: SlurmCluster) -> None:
+def test_each_node_is_on_a_node_of_slurm(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPTIND", "x")  # of the shell that starts a node
     script = f"{SAY}; umask"
     output = output_of("run", "--engine", "slurm", "--nodes", "4", "--", "sh", "-c", script)
     mask = os.umask(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ def test_groups_with_equal_needs_are_one_component(plan_of: PlanOf) -> None:
     of_b = "--cpus-per-task=2 --mem=1048576K --gpus-per-node=2 --account=lab"
     assert second == f"--nodes=2 --ntasks-per-node=1 --no-kill {of_b}"
     assert text.endswith(
-        "--het-group=0 --nodes=3 --ntasks=3 --ntasks-per-node=1 sh /shared/r1/node.sh 0-1 4-4 2-3"
+        "--het-group=0 --nodes=3 --ntasks=3 --ntasks-per-node=1 sh /shared/r1/node.sh 0 0-1 4-4 2-3"
         " : --het-group=1 --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=2"
-        " sh /shared/r1/node.sh 0-1 4-4 2-3\n"
+        " sh /shared/r1/node.sh 0 0-1 4-4 2-3\n"
     )
 
 
@@ -100,6 +101,9 @@ def test_gpus_are_given_once(plan_of: PlanOf) -> None:
         ({"extra": ["--comment x -o /x"]}, "extra[0]"),
         ({"extra": ["--comment=x\n#SBATCH --array=1-3"]}, "extra[0]"),
         ({"extra": ["--"]}, "extra[0]"),
+        ({"extra": ["--clusters=other"]}, "extra[0]"),
+        ({"extra": ["--cluster=other"]}, "extra[0]"),
+        ({"extra": ["--signal=USR1@60"]}, "extra[0]"),
     ],
 )
 def test_options_that_cannot_be_passed_on(options: dict[str, Any], path: str) -> None:
@@ -129,6 +133,8 @@ def test_what_is_refused_says_what_to_write() -> None:
     assert "write the long form" in short.hint
     (own,) = option_problems({"extra": ["--requ"]})
     assert own.message == "--requeue is set by Muster"
+    (other,) = option_problems({"extra": ["--cluster=other"]})
+    assert other.message == "--clusters is not possible with Muster" and "SLURM_CONF" in other.hint
     assert not list(option_problems({"extra": ["--nodefile=x", "--wait-all-nodes=1", "--hold"]}))
 
 
@@ -162,7 +168,7 @@ def test_replicas_of_an_array_are_tasks_of_one_job(plan_of: PlanOf, tmp_path: Pa
     srun.chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
     done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith(f"sh {tmp_path}/node.sh 4-5\n")
+    assert done.stdout.endswith(f"sh {tmp_path}/node.sh 6 4-5\n")
     assert (tmp_path / "job-4_2").readlink() == Path("12")
 
 
@@ -177,15 +183,15 @@ def test_each_task_serves_a_slot(tmp_path: Path, task: int, slot: int | None) ->
     program.chmod(0o755)
     (tmp_path / "environment").write_text(script.environment_script({"A": "it's\n1"}))
     for number in (3, 4, 9):
-        (tmp_path / f"{number}.settings").write_text(f"settings {number}")
+        (tmp_path / f"1-{number}.settings").write_text(f"settings {number}")
     text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
-    argv = ["sh", str(tmp_path / "node.sh"), "3-4", "9-9"]
+    argv = ["sh", str(tmp_path / "node.sh"), "1", "3-4", "9-9"]
     env = {"SLURM_PROCID": str(task), "PATH": "/usr/bin:/bin"}
     assert subprocess.run(argv, env=env, check=False).returncode == 0
     logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
-    said = f"-IS /p.pyz serve /nodes/r1-{slot} with settings {slot}\n"
-    assert logs == ({} if slot is None else {f"{slot}.log": said})
+    said = f"-IS /p.pyz serve /nodes/r1-1-{slot} with settings {slot}\n"
+    assert logs == ({} if slot is None else {f"1-{slot}.log": said})
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.glob("*.log"))
 
 
@@ -193,28 +199,80 @@ def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho up\n[ -e again ] || { touch again; kill -KILL $$; }\n")
     program.chmod(0o755)
-    for name in ("environment", "0.settings"):
+    for name in ("environment", "1-0.settings"):
         (tmp_path / name).touch()
     text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
     env = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["sh", str(tmp_path / "node.sh"), "0-0"], env=env, check=False)
+    done = subprocess.run(["sh", str(tmp_path / "node.sh"), "1", "0-0"], env=env, check=False)
     assert done.returncode == 0
-    assert (tmp_path / "0.log").read_text().splitlines().count("up") == 2
+    assert (tmp_path / "1-0.log").read_text().splitlines().count("up") == 2
+
+
+@pytest.mark.parametrize(
+    ("given_up", "told", "code", "left"),
+    [
+        (True, True, 143, False),
+        (True, True, 0, False),
+        (True, False, 0, True),  # it may have left files that could not be copied
+        (False, True, 143, True),
+        (True, True, 75, True),  # another one serves there
+    ],
+)
+def test_files_of_a_server_that_was_given_up(
+    tmp_path: Path, given_up: bool, told: bool, code: int, left: bool
+) -> None:
+    program = tmp_path / "python"
+    remove = f"rm {tmp_path}/1-0.settings; " if given_up else ""
+    term = "kill -TERM $PPID; " if told else ""
+    program.write_text(f'#!/bin/sh\nmkdir "$4"\n{remove}{term}exit {code}\n')
+    program.chmod(0o755)
+    for name in ("environment", "1-0.settings"):
+        (tmp_path / name).touch()
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", str(tmp_path / "r1"))
+    (tmp_path / "node.sh").write_text(text)
+    argv, env = ["sh", str(tmp_path / "node.sh"), "1", "0-0"], {"PATH": "/usr/bin:/bin"}
+    assert subprocess.run(argv, env=env, check=False).returncode == code
+    assert (tmp_path / "r1-1-0").exists() is left
 
 
 def test_a_python_that_is_missing_is_named(tmp_path: Path) -> None:
-    for name in ("environment", "0.settings"):
+    for name in ("environment", "1-0.settings"):
         (tmp_path / name).touch()
     text = script.node_script(str(tmp_path), "/no/python", "/p.pyz", "/nodes/r1")
     (tmp_path / "node.sh").write_text(text)
-    argv = ["sh", str(tmp_path / "node.sh"), "0-0"]
+    argv = ["sh", str(tmp_path / "node.sh"), "1", "0-0"]
     env = {"SLURM_PROCID": "0", "PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n7"}
     assert subprocess.run(argv, env=env, check=False).returncode == 127
-    text = (tmp_path / "0.log").read_text()
+    text = (tmp_path / "1-0.log").read_text()
     assert text == "muster: there is no /no/python on n7; set `python` in the profile\n"
 
 
 def test_variables_of_the_submitter() -> None:
     environ = {"B": "x y", "A": "$HOME", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"}
     assert script.environment_script(environ) == "export A='$HOME'\nexport B='x y'\n"
+
+
+SHELLS = [path for name in ("sh", "dash", "bash") if (path := shutil.which(name))]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_variables_of_the_submitter_that_shells_use(tmp_path: Path, shell: str) -> None:
+    """Also those with the names of the script's own."""
+    program, link = tmp_path / "python", tmp_path / "sh"
+    program.write_text('#!/bin/sh\necho "$@ with $(cat)"\nexec env\n')
+    program.chmod(0o755)
+    link.symlink_to(shell)  # bash is another shell by this name
+    own = ("server", "slot", "number", "code", "ended", "range", "first", "last", "task")
+    of_shells = ("OPTIND", "UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS")
+    environ = dict.fromkeys((*own, *of_shells, "LINENO", "RANDOM", "_"), "x")
+    (tmp_path / "environment").write_text(script.environment_script(environ))
+    (tmp_path / "1-0.settings").write_text("settings")
+    text = script.node_script(str(tmp_path), str(program), "/p.pyz", "/nodes/r1")
+    (tmp_path / "node.sh").write_text(text)
+    argv = [str(link), str(tmp_path / "node.sh"), "1", "0-0"]
+    env = {"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n7"}
+    assert subprocess.run(argv, env=env, check=False).returncode == 0
+    first, *others = (tmp_path / "1-0.log").read_text().splitlines()
+    assert first == "-IS /p.pyz serve /nodes/r1-1-0 with settings"
+    assert {f"{name}=x" for name in own} | {"MUSTER_NODE_HOST=n7"} <= {*others}

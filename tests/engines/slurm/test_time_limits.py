@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,6 +22,13 @@ def loop() -> Iterator[EventLoop]:
 def job(left: float | None, number: int = 7) -> Job:
     end = None if left is None else time.time() + left
     return Job(number, 7, "muster-r1.0", "RUNNING", "", ("n1",), "None", end)
+
+
+def run_until(loop: EventLoop, holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        loop.run_once()
 
 
 @pytest.mark.parametrize(
@@ -48,10 +55,7 @@ def test_a_limit_that_has_moved(loop: EventLoop) -> None:
     )
     limits.see(3, jobs)
     jobs[:] = [job(75.6)]
-    deadline = time.monotonic() + 60
-    while not told:
-        assert time.monotonic() < deadline
-        loop.run_once()
+    run_until(loop, lambda: told)
     assert told == [3] and jobs[0].end is not None and jobs[0].end - time.time() <= 75.0
     limits.close()
 
@@ -60,3 +64,32 @@ def test_nothing_is_asked_for_runs_without_checkpoints(loop: EventLoop) -> None:
     limits = TimeLimits(RunLoop(loop, print), None, print, print)
     limits.see(3, [job(10.0)])
     assert not limits.is_unknown(3)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_limit_that_is_lifted_leaves_the_others(loop: EventLoop, ends: bool) -> None:
+    """Also one of a job that ends."""
+    asked: list[int] = []
+
+    def look(number: int) -> None:
+        asked.append(number)
+        if number == 3 and ends:
+            limits.forget(3)
+        elif number == 3:
+            limits.see(3, [job(None)])
+
+    limits = TimeLimits(RunLoop(loop, print), 60.0, look, print)
+    limits.see(4, [job(75.6)])
+    limits.see(3, [job(75.3)])
+    run_until(loop, lambda: 4 in asked)
+    assert asked == [3, 4]
+    limits.close()
+
+
+def test_a_controller_that_does_not_answer_leaves_the_others(loop: EventLoop) -> None:
+    asked: list[int] = []
+    limits = TimeLimits(RunLoop(loop, print), 60.0, asked.append, print)
+    limits.see(3, [job(75.3)])
+    limits.see(4, [job(75.6)])
+    run_until(loop, lambda: 4 in asked)
+    limits.close()

@@ -116,3 +116,18 @@ def test_the_place_in_the_queue_is_looked_up_for_jobs_that_wait(
     assert [job.ahead for job in (*seen[0], *seen[1])] == [None, 1]
     first, second = (tmp_path / "calls").read_text().splitlines()[:2]
     assert "--jobs=1" in first and "--jobs" not in second
+
+
+def test_a_bug_reaches_the_runs_alone(
+    watcher: Watcher, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that begin later are watched."""
+    errors: list[Exception] = []
+    monkeypatch.setattr("muster.engines.slurm.watcher.jobs_with_ids", None)
+    watcher.watch(object(), "1", None, RunLoop(loop, errors.append), print)
+    run_until(loop, lambda: errors)
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    _, seen = watch(watcher, loop, 2)
+    run_until(loop, lambda: seen)
+    assert isinstance(errors[0], TypeError) and len(errors) == 1

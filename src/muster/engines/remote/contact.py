@@ -42,6 +42,9 @@ class Arrivals:
         #: Takes a connection whose other end has said hello, and has proven to be that node. Raises
         #: Refusal. None while no contact waits for any.
         self.take: Callable[[Connection], None] | None = None
+        #: Which of the servers that the node has one after the other may connect, where an earlier
+        #: one may still run: their tokens differ by this number.
+        self.server = 0
 
 
 #: Seconds until a connection has to be up, and both ends to know each other.

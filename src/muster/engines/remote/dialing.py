@@ -42,9 +42,9 @@ class Dialing:
         """Where the connections of a slot's server arrive."""
         return self._listener.of(slot)
 
-    def token(self, slot: int) -> str:
-        """The token of a slot's server."""
-        return self._secrets.token(slot)
+    def token(self, slot: int, server: int = 0) -> str:
+        """The token of a slot's server. server: see `Arrivals.server`."""
+        return self._secrets.token(slot, server)
 
     def settings(self, slot: int, shared: str = "", token_file: str = "") -> dict[str, Any]:
         """The settings of a slot's server. shared: see `server_settings`. token_file: a path on

@@ -162,10 +162,12 @@ class HostsOwner(Protocol):
         it was saved. What is missing of the logs is taken from there."""
         ...
 
-    def expiring(self, slots: Sequence[int]) -> None:
+    def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
         """The infrastructure is about to end the nodes of these slots: have their programs save, as
-        before a suspension (`Policy.checkpoint`). However they end, `Host.terminated` is called
-        then, and the engine says why with `gone`."""
+        before a suspension (`Policy.checkpoint`), unless an earlier session has (`signaled`).
+        However they end, `Host.terminated` is called then, and the engine says why with `gone`.
+        Returns the slots for which that is to come: the nodes of others have ended, or were told
+        to."""
         ...
 
     def companions_started(self, slot: int, number: int) -> None:

@@ -67,9 +67,10 @@ class RunListener:
 
     def take(self, claim: Claim, connection: Connection) -> None:
         """Take the connection of who claims to be a node of the run. Raises Refusal."""
-        if not self._secrets.is_token(claim.token, claim.rank):
-            raise Refusal(f"its token is not that of node {claim.rank} of run {self._run_id}")
         arrivals = self._arrivals.get(claim.rank)
+        server = 0 if arrivals is None else arrivals.server
+        if not self._secrets.is_token(claim.token, claim.rank, server):
+            raise Refusal(f"its token is not that of node {claim.rank} of run {self._run_id}")
         if arrivals is None or arrivals.take is None:
             raise Refusal(f"the supervisor does not expect node {claim.rank} now")
         try:

@@ -149,6 +149,16 @@ class RunOutput:
         if (output := self._outputs.get(slot)) is not None:
             output.step(contact)
 
+    def finish_output(self, slot: int) -> None:
+        """A node has ended, which is not reported yet: copy what it has written by now."""
+        if (output := self._outputs.get(slot)) is not None:
+            output.finish()
+
+    def has_all(self, slot: int) -> bool:
+        """Whether all that a node has written is here, after `finish_output`."""
+        output = self._outputs.get(slot)
+        return output is None or output.done
+
     def record_growth(self) -> None:
         """See `RunLogs.record_growth`."""
         self._logs.record_growth()

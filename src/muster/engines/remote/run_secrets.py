@@ -62,14 +62,15 @@ class ContactSecrets(Struct, frozen=True):
     #: Only supervisors know it.
     secret: bytes
 
-    def token(self, rank: int) -> str:
-        """The token of the node with this rank."""
-        return hmac.new(self.secret, b"node %d" % rank, hashlib.sha256).hexdigest()
+    def token(self, rank: int, server: int = 0) -> str:
+        """The token of the node with this rank. server: see `Arrivals.server`."""
+        text = b"node %d server %d" % (rank, server) if server else b"node %d" % rank
+        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
 
-    def is_token(self, token: str, rank: int) -> bool:
+    def is_token(self, token: str, rank: int, server: int = 0) -> bool:
         """Whether this is the token of the node with this rank. Takes the same time for all."""
         given = token.encode(errors="backslashreplace")
-        return hmac.compare_digest(given, self.token(rank).encode())
+        return hmac.compare_digest(given, self.token(rank, server).encode())
 
 
 def contact_secrets(run_dir: RunDir) -> ContactSecrets:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from muster.engines.base import Report, RunContext
@@ -124,6 +125,8 @@ class RemoteSession:
         self._companions = NodeCompanions(self._contacts, self._launcher.companion_start)
         self._closing = self._closed = False
         self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
+        #: Slots of nodes that were ended by the infrastructure, whose output is on the way.
+        self._terminated: set[int] = set()
         self._frees = False  # see `HostsOwner.freeing`
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
@@ -434,6 +437,7 @@ class RemoteSession:
         if owner is not None:
             self._end_contact(owner)
         self._expiring.discard(slot)
+        self._terminated.discard(slot)
         node = self._nodes[slot]
         self._companions.gone(slot)
         self._mounts.gone(slot)
@@ -509,26 +513,27 @@ class RemoteSession:
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
 
-    def expiring(self, slots: Sequence[int]) -> None:
+    def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
         """See `HostsOwner`."""
         checkpoint = self._policy.checkpoint
         for slot in slots:
             self._expiring.add(slot)
-            if checkpoint is not None:
+            if checkpoint is not None and not signaled:
                 self._nodes[slot].signal(checkpoint.signal)
         self._note(*(self._nodes[slot] for slot in slots))
+        return [s for s in slots if self._nodes[s].running and not self._nodes[s].to_end]
 
     def _is_terminated(self, owner: NodeContact, message: Message) -> bool:
         """Whether the infrastructure has ended a node, and is asked why: its end follows."""
-        terminated = owner.host.terminated
-        if terminated is None or not isinstance(message, messages.Ended):
+        if owner.host.terminated is None or not isinstance(message, messages.Ended):
             return False
         if not message.terminated and owner.slot not in self._expiring:
             return False
         node = owner.node
         if message.incarnation != node.number or node.to_end or not node.running:
             return False
-        terminated()
+        self._terminated.add(owner.slot)
+        self._output.finish_output(owner.slot)
         return True
 
     def _note(self, *nodes: RemoteNode) -> None:
@@ -629,6 +634,14 @@ class RemoteSession:
         self._code.step(owner.contact)
         if owner.node.has_output:
             self._output.step(slot, owner.contact)
+        if slot in self._terminated and (self._output.has_all(slot) or not owner.contact.up):
+            self._terminated.discard(slot)
+            self._loop.post(partial(self._tell_terminated, owner))
+
+    def _tell_terminated(self, owner: NodeContact) -> None:
+        """The infrastructure has ended a node, whose output is here."""
+        if self._contacts.get(owner.slot) is owner and owner.host.terminated is not None:
+            owner.host.terminated()
 
     def _add_events(self, events: Iterable[EngineEvent]) -> None:
         self._events += events

@@ -16,9 +16,9 @@ from muster.engines.slurm.client import (
     jobs_with_ids,
     steps_of_run,
 )
-from muster.engines.slurm.program import remove_files
 from muster.engines.slurm.record import RECORD, Record
 from muster.engines.slurm.script import job_name
+from muster.engines.slurm.shared_folder import remove_files
 from muster.errors import EngineError
 from muster.storage.home import RunDir
 

@@ -5,6 +5,8 @@ Only formats that are the same from Slurm 22.05 on are used.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import subprocess
@@ -32,17 +34,22 @@ _NEEDED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"),
     *("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME"),
 )
-#: Those that would replace what a script says: jobs are found by their names.
+#: Those that would replace what a script says, or have a job signaled or submitted elsewhere: jobs
+#: are found by their names, in the cluster of the configuration.
 _OWN_VARIABLES = frozenset(
     (
         *("SBATCH_JOB_NAME", "SBATCH_ARRAY_INX", "SBATCH_INPUT", "SBATCH_OUTPUT"),
         *("SBATCH_ERROR", "SBATCH_OPEN_MODE", "SBATCH_REQUEUE", "SBATCH_NO_KILL", "SBATCH_WAIT"),
+        *("SBATCH_CLUSTERS", "SBATCH_SIGNAL", "SBATCH_EXPORT"),
     )
 )
-#: Has the numbers of all tasks of an array shown.
+#: Errors of a command that cannot be run, which do not pass, as a lack of memory may.
+_FINAL = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ELOOP)
+#: Makes squeue list every task of an array.
 _WHOLE = {"SLURM_BITSTR_LEN": "0"}
-#: How a line begins that sends to the help of a command, and how the last one of `sbatch` does,
-#: which often says again what lines before have said.
+#: What commands say of a job that Slurm does not know.
+_UNKNOWN_JOB = "Invalid job id"
+#: Prefix of usage hints; prefix of sbatch's summary, which often repeats earlier lines.
 _USAGE, _SUMMARY = 'Try "', "Batch job submission failed: "
 
 
@@ -55,6 +62,10 @@ class CannotRun(Exception):  # noqa: N818
     def __init__(self, text: str, *, refused: bool) -> None:
         super().__init__(text)
         self.refused = refused
+
+
+class UnknownJob(CannotRun):
+    """Slurm does not know a job any more, or not yet."""
 
 
 class Job(Struct, frozen=True):
@@ -130,10 +141,8 @@ def jobs_with_ids(
     listed = ",".join(map(str, sorted(ids)))
     try:
         return parse_jobs(_squeue(environ, "--states=all", f"--jobs={listed}"), ids)
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
 
 
 def details_of(job: str, environ: Mapping[str, str]) -> list[Job]:
@@ -141,10 +150,8 @@ def details_of(job: str, environ: Mapping[str, str]) -> list[Job]:
     Raises CannotRun."""
     try:
         return parse_details(run(("scontrol", "--oneliner", "show", "job", job), environ))
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
 
 
 def parse_details(text: str) -> list[Job]:
@@ -206,22 +213,31 @@ def _squeue(environ: Mapping[str, str], *options: str) -> str:
     return run(("squeue", "--noheader", f"--format={_FORMAT}", *options), environ)
 
 
-def cancel_words(name: str, job: str = "") -> list[str]:
-    """The command that cancels a job of this name. job: see `Job.key`; "": not known.
+def cancel_words(name: str, *jobs: str) -> list[str]:
+    """The command that cancels jobs of this name. jobs: see `Job.key`; none: all of this name.
 
-    The name is given even with an id: a controller that has lost its state gives ids again, and
-    jobs of others may have them.
+    The name is given even with ids: a controller that has lost its state gives them again, and jobs
+    of others may have them.
     """
-    return ["scancel", f"--name={name}", *([job] if job else [])]
+    return ["scancel", f"--name={name}", *jobs]
+
+
+#: Runs the command that its arguments are until it succeeds, or what it cancels has ended; for an
+#: hour or so.
+PERSISTENT = f"""\
+for pause in 1 2 4 8 16 $(seq 30 89); do
+  why=$("$@" 2>&1) && exit
+  case $why in *"{_UNKNOWN_JOB}"*) exit 0 ;; esac
+  sleep "$pause"
+done
+exit 1
+"""
 
 
 def cancel(name: str, job: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, if it has this name; nothing if it has ended. Raises CannotRun."""
-    try:
-        run(cancel_words(name, job), environ)
-    except CannotRun as error:
-        if "Invalid job id" not in str(error):
-            raise
+    with contextlib.suppress(UnknownJob):
+        run(cancel_words(name, *([job] if job else [])), environ)
 
 
 def cancel_steps(steps: Iterable[str], environ: Mapping[str, str]) -> None:
@@ -233,7 +249,8 @@ def run(words: Sequence[str], environ: Mapping[str, str], text: str = "") -> str
     """What a command prints. text: for its standard input. Raises CannotRun."""
     done = _run(words, environ, text)
     if done.returncode:
-        raise CannotRun(_why(words[0], done.stderr), refused=not _is_unreachable(done.stderr))
+        kind = UnknownJob if _UNKNOWN_JOB in done.stderr else CannotRun
+        raise kind(_why(words[0], done.stderr), refused=not _is_unreachable(done.stderr))
     return done.stdout
 
 
@@ -257,7 +274,8 @@ def _run(
         text = f"{words[0]} does not answer within {_TIMEOUT:.0f} s"
         raise CannotRun(text, refused=False) from None
     except OSError as error:
-        raise CannotRun(f"{words[0]} cannot be run: {error.strerror}", refused=True) from None
+        text = f"{words[0]} cannot be run: {error.strerror}"
+        raise CannotRun(text, refused=error.errno in _FINAL) from None
 
 
 def client_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -277,19 +295,21 @@ def _why(command: str, text: str) -> str:
     lines = [line.strip().removeprefix(f"{command}: ") for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_USAGE)]
     errors = [line for line in lines if "error:" in line] or lines
-    said: list[str] = []
+    reasons: list[str] = []
     for line in errors:
         one = line.rpartition("error: ")[2]
         summary = one.removeprefix(_SUMMARY)
-        if summary not in said and not (one != summary and _is_said(summary, said)):
-            said.append(summary)
-    return "; ".join(said) or f"{command} has failed"
+        if summary not in reasons and not (one != summary and _is_repeated(summary, reasons)):
+            reasons.append(summary)
+    return "; ".join(reasons) or f"{command} has failed"
 
 
-def _is_said(summary: str, said: Sequence[str]) -> bool:
+def _is_repeated(summary: str, reasons: Sequence[str]) -> bool:
     """Whether a line before has most words of a summary."""
     words = set(re.findall(r"\w+", summary.lower()))
-    return any(2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in said)
+    return any(
+        2 * len(words & set(re.findall(r"\w+", line.lower()))) > len(words) for line in reasons
+    )
 
 
 def _is_unreachable(text: str) -> bool:
@@ -369,10 +389,8 @@ def steps_of_run(job: int, run_id: str, environ: Mapping[str, str]) -> list[str]
     words = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
     try:
         lines = run(words, environ).splitlines()
-    except CannotRun as error:
-        if "Invalid job id" in str(error):
-            return []
-        raise
+    except UnknownJob:
+        return []
     rows = [line.split("|", 1) for line in lines if "|" in line]
     return [step for step, name in rows if name.startswith(f"muster-{run_id}.")]
 
@@ -382,6 +400,19 @@ def check_version(environ: Mapping[str, str]) -> None:
     if (found := version(environ)) < OLDEST:
         text = f"Slurm {'.'.join(map(str, found))} is too old: 22.05 or newer is needed"
         raise CannotRun(text, refused=True)
+
+
+def configuration_problem(environ: Mapping[str, str]) -> str:
+    """Why the commands do not know of a cluster here; "" if they do, or that is not known now."""
+    path = environ.get("SLURM_CONF", "")
+    if path and not os.path.exists(path):
+        return f"there is no {path}, which SLURM_CONF names"
+    try:
+        version(environ)
+    except CannotRun as error:
+        if "DNS SRV lookup failed" in str(error):  # the last place that is looked at
+            return "Slurm has no configuration here: set SLURM_CONF, or use a login node"
+    return ""
 
 
 def version(environ: Mapping[str, str]) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home
 
+#: What is used of Slurm.
+_COMMANDS = ("sbatch", "squeue", "srun", "scancel", "scontrol", "sinfo")
 #: Replicas of an array that run at once if the job does not say: each is a job of its own.
 _AT_ONCE = 32
 
@@ -42,8 +44,12 @@ class SlurmEngine(RemoteEngine):
 
     def available(self) -> str:
         """See `Engine.available`."""
-        missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
-        return f"{', '.join(missing)} of Slurm is not installed" if missing else ""
+        missing = [name for name in _COMMANDS if shutil.which(name) is None]
+        if missing:
+            return f"not all commands of Slurm are installed: there is no {', '.join(missing)}"
+        from muster.engines.slurm.client import configuration_problem
+
+        return configuration_problem(os.environ)
 
     def findings(self) -> list[Finding]:
         """See `Engine.findings`."""
@@ -66,7 +72,7 @@ class SlurmEngine(RemoteEngine):
         if problem := plan_checks.check_open_files(plan, replicas):
             problems.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         if '"' in str(root) or not str(root).isprintable():
-            text = f"Slurm cannot be told of MUSTER_HOME={root}"
+            text = f"Slurm cannot use MUSTER_HOME={root}"
             problems.append(Problem("", text, "choose one without quotes"))
         return [*problems, *plan_checks.problems(self.name, plan)]
 
@@ -92,7 +98,7 @@ class SlurmEngine(RemoteEngine):
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
         from muster.engines.slurm import script
-        from muster.engines.slurm.program import folder_of
+        from muster.engines.slurm.shared_folder import folder_of
 
         folder = str(folder_of(self._profile, self._home.root) / plan.run_id)
         options, texts, number = self._profile.options, [], 0
@@ -115,7 +121,7 @@ class SlurmEngine(RemoteEngine):
         from muster.engines.slurm.partitions import time_findings
 
         found = []
-        with contextlib.suppress(CannotRun):  # it is told below
+        with contextlib.suppress(CannotRun):  # it is reported below
             found += time_findings(plan, self._profile.options, os.environ)
         for title, text in self.preview(plan).items():
             try:

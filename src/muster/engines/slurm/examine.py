@@ -10,7 +10,7 @@ from muster.engines.slurm.client import OLDEST, CannotRun, version
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.partitions import partitions
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import folder_of, provide_program
+from muster.engines.slurm.shared_folder import folder_of, provide_program
 
 
 def examine(profile: SlurmProfile, home: Path, environ: Mapping[str, str]) -> list[Finding]:
@@ -41,9 +41,9 @@ def _partitions(profile: SlurmProfile, environ: Mapping[str, str]) -> Finding:
         if one.up
     }
     says = ", ".join(usable.values()) or "none is up"
-    wanted = profile.options.get("partition")
-    if wanted is not None and not set(wanted.split(",")) & usable.keys():
-        return Finding("partitions", False, says, f"there is no {wanted}: change the profile")
+    partition = profile.options.get("partition")
+    if partition is not None and not set(partition.split(",")) & usable.keys():
+        return Finding("partitions", False, says, f"there is no {partition}: change the profile")
     return Finding("partitions", bool(usable), says)
 
 

@@ -22,10 +22,10 @@ from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.listen import listen_address
 from muster.engines.slurm.nodes import Nodes
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import provide_program
 from muster.engines.slurm.reasons import how_it_ended, why_it_ends, worst
 from muster.engines.slurm.record import Allocation
 from muster.engines.slurm.run_folder import RunFolder
+from muster.engines.slurm.shared_folder import provide_program
 from muster.engines.slurm.time_limits import TimeLimits
 from muster.engines.slurm.waiting import Waiting
 from muster.lifecycle.status import Reason
@@ -48,12 +48,12 @@ class SlurmHosts:
         grace = None if checkpoint is None else checkpoint.grace
         self._limits = TimeLimits(loop, grace, self._jobs.look_soon, self._warn)
         self._nodes = Nodes(loop, owner, self._jobs, self._folder, self._limits)
-        self._waiting: dict[int, Waiting] = {}  # allocation -> what the owner was told of its queue
+        self._waiting: dict[int, Waiting] = {}  # allocation -> what was reported of its queue
         #: Slots whose nodes were found alive, and are not placed yet.
         self._in_use = set(slots_in_use(context))
         self._program = Path()  # the node program, for nodes
         self._dialing: Dialing | None = None
-        self._wanted: list[int] = []  # slots that are to be in one job
+        self._pending: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
         self._pauses: list[Participant] = []
         self._over = False  # whether `place_ended` waits for it
@@ -119,9 +119,9 @@ class SlurmHosts:
             self.place_ended()  # again: it could not place them before
 
     def _cannot_be_used(self, why: CannotRun) -> None:
-        slots = [*self._wanted, *(slot for part in self._parts for slot in part)]
+        slots = [*self._pending, *(slot for part in self._parts for slot in part)]
         if why.refused:
-            self._wanted, self._parts = [], []
+            self._pending, self._parts = [], []
             for slot in slots:
                 self._owner.refused(slot, f"Slurm cannot be used: {why}")
         else:
@@ -144,7 +144,7 @@ class SlurmHosts:
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
-        self._wanted += slots
+        self._pending += slots
         self._loop.post(self._allocate_all)  # with those that others are asked for now
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
@@ -155,9 +155,9 @@ class SlurmHosts:
     def _allocate_all(self) -> None:
         if self._dialing is None or self._closed:
             return
-        wanted, self._wanted = self._wanted, []
+        pending, self._pending = self._pending, []
         parts, self._parts = self._parts, []
-        if new := self._allocate(wanted):
+        if new := self._allocate(pending):
             self._submit_new([new])
         for jobs in self._jobs.batches([new for part in parts if (new := self._allocate(part))]):
             self._submit_new(jobs)
@@ -169,10 +169,10 @@ class SlurmHosts:
         for slot in slots:
             known = of_slot.get(slot)
             if known is not None and known.lent and slot not in self._in_use:
-                self._leave(known.number, slot)  # it was not started there
+                self._nodes.give_up(slot)  # it was not started there
                 known = None
             if known is not None:
-                self._nodes.expect(slot, known.number)
+                self._nodes.expect(slot, known)
                 if slot in self._in_use:
                     self._in_use.discard(slot)
                     self._nodes.place_found(slot, known)
@@ -183,24 +183,19 @@ class SlurmHosts:
             self._submit_or_watch(one)
         return new
 
-    def _leave(self, number: int, slot: int) -> None:
-        one = self._jobs.get(number)
-        if one is not None:
-            self._jobs.leave(one, slot)
-
     def _submit_new(self, jobs: Sequence[Sequence[int]]) -> None:
         """Submit jobs for these slots, together."""
         assert self._dialing is not None
-        made = self._jobs.add(jobs)
-        for one in made:
+        added = self._jobs.add(jobs)
+        for one in added:
             for slot in one.slots:
-                self._nodes.expect(slot, one.number)
-                self._folder.write_settings(slot, self._dialing)
+                self._nodes.expect(slot, one)
             if one.lent:
+                self._nodes.write_settings([one])
                 self._jobs.use_lent(one, partial(self._step_ended, one.number))
                 self._jobs.watch(one)
-        if not made[0].lent:
-            self._submit(made[0].number, again=False)
+        if not added[0].lent:
+            self._submit(added[0].number, again=False)
 
     def _step_ended(self, number: int, why: str) -> None:
         """A step in a job of others has ended; why: "" if it has not failed."""
@@ -209,15 +204,14 @@ class SlurmHosts:
             return
         for slot in self._nodes.waiting(one.slots):
             self._nodes.give_up(slot)
-            self._leave(number, slot)
-            log = self._folder.last_words(slot)
+            log = self._folder.last_words(slot, one.server(slot))
             where = f"Slurm job {one.key}, in which this was started, cannot run it"
             self._owner.refused(slot, f"{where}: {log or why.removeprefix('srun: error: ')}")
 
     def place_ended(self) -> None:
         """See `Hosts`."""
         self._over = True
-        self._wanted.clear()
+        self._pending.clear()
         self._parts.clear()
         for slot in self._nodes.waiting():
             self.give_up(slot)  # it waits for a host, which nobody needs any more
@@ -226,19 +220,16 @@ class SlurmHosts:
         for one in self._jobs:
             for slot in one.slots:
                 if slot not in self._nodes:
-                    self._nodes.expect(slot, one.number)
+                    self._nodes.expect(slot, one)
                     self._nodes.place_found(slot, one)
             self._submit_or_watch(one, over=True)
 
     def give_up(self, slot: int) -> None:
         """See `Hosts`."""
         self._in_use.discard(slot)
-        self._wanted = [one for one in self._wanted if one != slot]
+        self._pending = [one for one in self._pending if one != slot]
         self._parts = [[one for one in part if one != slot] for part in self._parts]
         self._nodes.give_up(slot)
-        one = self._jobs.of_slot(slot)
-        if one is not None:
-            self._jobs.leave(one, slot)
 
     def close(self) -> None:
         """See `Hosts`."""
@@ -249,7 +240,9 @@ class SlurmHosts:
         self._jobs.close()
         if self._dialing is not None:
             self._dialing.close()
-        if not [*self._jobs]:
+        if [*self._jobs]:
+            self._nodes.close()
+        else:
             self._folder.remove()
 
     # --- submissions
@@ -266,8 +259,9 @@ class SlurmHosts:
         """Submit a job. again: it may have been, and is looked for first."""
         one = self._jobs.get(number)
         if one is not None and one.job is None:  # else it was given up
-            done = partial(self._submitted, over=over)
-            self._jobs.submit(self._jobs.array_of(one), done, again=again, over=over)
+            done, ones = partial(self._submitted, over=over), self._jobs.array_of(one)
+            prepare = partial(self._nodes.write_settings, ones)
+            self._jobs.submit(ones, prepare, done, again=again, over=over)
 
     def _submitted(self, one: Allocation, answer: int | CannotRun | None, *, over: bool) -> None:
         if isinstance(answer, int):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from muster.engines.loop import RunLoop
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import script
 from muster.engines.slurm.client import (
+    PERSISTENT,
     CannotRun,
     Job,
     cancel,
@@ -28,9 +30,18 @@ from muster.engines.slurm.client import (
     submit,
 )
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import folder_of
 from muster.engines.slurm.record import RECORD, Allocation, Record
+from muster.engines.slurm.shared_folder import folder_of
 from muster.engines.slurm.watcher import watcher_of
+
+#: Seconds until jobs are canceled if no command could be started for that.
+_CANCEL_PAUSE = 5.0
+#: Commands that submit jobs at the same time, of one run.
+_AT_ONCE = 8
+#: Submits a job in a thread; and what gets the answer.
+_Submission = tuple[
+    Callable[[], int | CannotRun | None], Callable[[int | CannotRun | None], object]
+]
 
 
 class Jobs:
@@ -57,8 +68,12 @@ class Jobs:
         self._record = read_record(self._file, Record) or new
         self._allocations = {one.number: one for one in self._record.allocations}
         self._next = self._record.next
-        #: Allocation -> the components of its job, as Slurm said last.
+        #: Allocation -> the components of its job, as Slurm reported last.
         self._components: dict[int, Sequence[Job]] = {}
+        self._submissions: deque[_Submission] = deque()  # those that wait
+        self._submitting = 0
+        self._to_cancel: dict[str, list[str]] = {}  # name -> ids of its jobs, if they are known
+        self._canceling = loop.add(self._cancel)
         self._commands: list[subprocess.Popen[bytes]] = []
         self._watcher = watcher_of(loop, self._environ)
         self._is_unwritten = False  # whether the record is to be written
@@ -87,14 +102,14 @@ class Jobs:
         in which this process was started."""
         lent = lent_job(self._environ)
         array = self._next if lent is None and len(jobs) > 1 else None
-        made = [
+        added = [
             Allocation(number, tuple(slots), lent, lent is not None, array=array)
             for number, slots in enumerate(jobs, self._next)
         ]
-        self._next += len(made)
-        self._allocations.update({one.number: one for one in made})
+        self._next += len(added)
+        self._allocations.update({one.number: one for one in added})
         self._write()  # first: they may be submitted from now on
-        return made
+        return added
 
     def array_of(self, one: Allocation) -> list[Allocation]:
         """The allocations that are submitted with one, and that one."""
@@ -114,18 +129,26 @@ class Jobs:
 
     def add_slot(self, one: Allocation, slot: int, host: str) -> Allocation:
         """An allocation serves one more slot, on a node that it has."""
-        one = replace(one, slots=(*one.slots, slot), hosts={**one.hosts, slot: host})
+        one = replace(
+            one,
+            slots=(*one.slots, slot),
+            hosts={**one.hosts, slot: host},
+            servers={**one.servers, slot: self._next},
+        )
+        self._next += 1
         self._put(one)
         return one
+
+    def warned(self, one: Allocation) -> None:
+        """The nodes of an allocation are told to save. A later session does not tell them again."""
+        self._put(replace(one, warned=True))
 
     def found_host(self, one: Allocation, slot: int, host: str) -> None:
         """The node of a slot is known. Of nodes that arrive together, that is written once."""
         if one.hosts.get(slot) == host:
             return
         one.hosts[slot] = host
-        if not self._is_unwritten:
-            self._is_unwritten = True
-            self._loop.post(self._write)
+        self._write_soon()
 
     def drop(self, one: Allocation) -> None:
         """A job has ended, or there is none."""
@@ -133,14 +156,17 @@ class Jobs:
         self._allocations.pop(one.number, None)
         self._components.pop(one.number, None)
         self._dropped(one.number)
-        self._write()
+        self._write_soon()
 
     def leave(self, one: Allocation, slot: int) -> None:
         """An allocation does not serve a slot any more. One that serves none is ended."""
         left = tuple(other for other in one.slots if other != slot)
         hosts = {other: host for other, host in one.hosts.items() if other != slot}
+        servers = {other: number for other, number in one.servers.items() if other != slot}
         if left:
-            self._put(replace(one, slots=left, hosts=hosts))
+            one = replace(one, slots=left, hosts=hosts, servers=servers)
+            self._allocations[one.number] = one
+            self._write_soon()
         else:
             self.drop(one)
             self.cancel(one)
@@ -148,6 +174,12 @@ class Jobs:
     def _put(self, one: Allocation) -> None:
         self._allocations[one.number] = one
         self._write()
+
+    def _write_soon(self) -> None:
+        """Write the record, once for all that changes now."""
+        if not self._is_unwritten:
+            self._is_unwritten = True
+            self._loop.post(self._write)
 
     def _write(self) -> None:
         self._is_unwritten = False
@@ -162,6 +194,8 @@ class Jobs:
             self._write()
         for one in self:
             self.unwatch(one)
+        self._cancel()
+        self._canceling.close()
         for command in self._commands:
             command.poll()
 
@@ -178,15 +212,17 @@ class Jobs:
     def submit(
         self,
         ones: Sequence[Allocation],
+        prepare: Callable[[], object],
         done: Callable[[Allocation, int | CannotRun | None], object],
         *,
         again: bool,
         over: bool = False,
     ) -> None:
         """Submit a job in a thread, for one allocation, or for all of an array that are left.
-        again: it may have been, and is looked for first. over: it is not submitted any more. done:
+        again: it may have been, and is looked for first. over: it is not submitted any more.
+        prepare: called in the thread before it is; raises OSError if that is not possible. done:
         gets its id for each of them; None if there is no job. Of allocations that were given up
-        meanwhile, the job is canceled, and nothing is said."""
+        meanwhile, the job is canceled, and nothing is reported."""
         name, environ, run_id = self.name(ones[0]), self._environ, self._plan.run_id
         text = self._script(ones)
 
@@ -196,16 +232,37 @@ class Jobs:
                     known = [job for job in jobs_of_run(run_id, environ) if job.name == name]
                     if known or over:
                         return min((job.leader for job in known), default=None)
+                if not any(one.number in self._allocations for one in ones):
+                    return None  # all were given up while this waited for its turn
+                prepare()
                 job = submit(text, environ, "--chdir=/")
                 if self._closed and not any(one.number in self._allocations for one in ones):
                     # it was given up meanwhile, and nobody else knows it
                     cancel(name, str(job), environ)
             except CannotRun as error:
                 return error
+            except OSError as error:
+                why = f"the folder that nodes share cannot be written: {error}"
+                return CannotRun(why, refused=True)
             else:
                 return job
 
-        self._loop.in_thread(work, partial(self._submitted, ones, done))
+        self._submissions.append((work, partial(self._submitted, ones, done)))
+        self._submit_next()
+
+    def _submit_next(self) -> None:
+        """Submit what is due, a few jobs at a time: there are many if an array was refused."""
+        while self._submissions and self._submitting < _AT_ONCE:
+            work, done = self._submissions.popleft()
+            self._submitting += 1
+            self._loop.in_thread(work, partial(self._take_answer, done))
+
+    def _take_answer(
+        self, done: Callable[[int | CannotRun | None], object], answer: int | CannotRun | None
+    ) -> None:
+        self._submitting -= 1
+        self._submit_next()
+        done(answer)
 
     def _script(self, ones: Sequence[Allocation]) -> str:
         """The script of a job. ones: its allocations; of an array, some may have been given up
@@ -240,12 +297,26 @@ class Jobs:
                 done(known, answer)
 
     def cancel(self, one: Allocation) -> None:
-        """End a job that serves no slot: a process does that, which outlives this one."""
+        """End a job that serves no slot, soon: a process does that, which outlives this one, and
+        goes on until Slurm has answered."""
         if one.lent or (one.job is None and one.array is not None):
             return  # a task of an array that is being submitted is canceled when its id is known
+        ids = self._to_cancel.setdefault(self.name(one), [])
+        if one.job is not None:
+            ids.append(one.key)
+        self._canceling.notify()
+
+    def _cancel(self, _ready: Mapping[int, int] = {}) -> None:
+        """Start to cancel jobs, those of a name together: each command has Slurm list all jobs."""
         self._commands = [one for one in self._commands if one.poll() is None]
-        words = cancel_words(self.name(one), "" if one.job is None else one.key)
-        self._commands.append(self._start(words))
+        for name, ids in [*self._to_cancel.items()]:
+            try:
+                words = ["sh", "-c", PERSISTENT, "sh", *cancel_words(name, *ids)]
+                self._commands.append(self._start(words))
+            except OSError:  # such as too many processes
+                self._canceling.wake_at(self._loop.now() + _CANCEL_PAUSE)
+                return
+            del self._to_cancel[name]
 
     def start_server(
         self,
@@ -261,11 +332,18 @@ class Jobs:
         step = script.STEP.split()
         where = [f"--jobid={job}", "--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1"]
         where.append("--immediate=60")
-        started = self._start([*step, *where, "sh", str(node_script), f"{slot}-{slot}"])
-        self._loop.in_thread(started.wait, ended)
+        serve = ["sh", str(node_script), str(one.server(slot)), f"{slot}-{slot}"]
+
+        def work() -> int:
+            try:
+                return self._start([*step, *where, *serve]).wait()
+            except OSError:  # such as too many processes
+                return 1
+
+        self._loop.in_thread(work, ended)
 
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a command of Slurm, which goes on if this process is killed."""
+        """Start a command of Slurm, which goes on if this process is killed. Raises OSError."""
         null = subprocess.DEVNULL
         return subprocess.Popen(
             words,
@@ -281,15 +359,15 @@ class Jobs:
 
     def use_lent(self, one: Allocation, ended: Callable[[str], None]) -> None:
         """Start the servers of slots in it: a step for each component, in a thread. ended: called
-        when one ends, with what it has said if it has failed, else ""."""
+        when one ends, with its error message if it has failed, else ""."""
         for part in self.parts(one.slots):
-            step = shlex.split(script.step_of(str(self.folder), [part]))
+            step = shlex.split(script.step_of(str(self.folder), [part], f"{one.number}"))
             where = [f"--jobid={one.job}", "--overlap", "--immediate=60"]
             words = [step[0], *where, f"--job-name={self.name(one)}", *step[1:]]
             self._loop.in_thread(partial(self._run_step, words), ended)
 
     def _run_step(self, words: Sequence[str]) -> str:
-        """Run a step until it ends, in a thread. Returns what it has said if it has failed."""
+        """Run a step until it ends, in a thread. Returns its error message if it has failed."""
         try:
             done = subprocess.run(
                 words,
@@ -351,7 +429,7 @@ class Jobs:
         self._loop.in_thread(work, answered)
 
     def components(self, one: Allocation) -> Sequence[Job]:
-        """The components of a job, as Slurm said last; empty if it has not."""
+        """The components of a job, as Slurm reported last; empty if it has not."""
         return self._components.get(one.number, ())
 
 

@@ -43,6 +43,8 @@ class Slot(Struct):
     """A slot that has a node, or waits for one."""
 
     allocation: int
+    #: See `Allocation.server`.
+    server: int
     #: Where its connections are passed on to; None until it has a node.
     arrivals: Arrivals | None = None
     #: When contact was lost (see `RunLoop.now`); None: there is contact.
@@ -51,7 +53,7 @@ class Slot(Struct):
     restarted_at: float | None = None
     #: Whether the last attempt to do that has failed, though no server runs.
     failed: bool = False
-    #: When its server said that the node has ended, as it was told to; None: it did not.
+    #: When its node has ended, as it was told to, or before it was told to save; None: it has not.
     terminated_at: float | None = None
     #: Whether the node was told to save, as its job is about to reach its time limit.
     warned: bool = False
@@ -73,6 +75,8 @@ class Nodes:
         self._slots: dict[int, Slot] = {}
         self._given_up: dict[int, str] = {}  # allocation -> why its job was canceled
         self._dialing: Dialing | None = None
+        #: Slots and servers whose files are to go; and whether no process of them is left.
+        self._unneeded: list[tuple[int, int, bool]] = []
 
     def listen(self, dialing: Dialing) -> None:
         """Nodes can dial from now on."""
@@ -83,23 +87,70 @@ class Nodes:
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
 
-    def expect(self, slot: int, number: int) -> None:
+    def expect(self, slot: int, one: Allocation) -> None:
         """A slot waits for a node of an allocation."""
         assert self._dialing is not None
-        self._slots[slot] = Slot(number)
-        self._dialing.of(slot).take = partial(self._arrived, slot)
+        self._slots[slot] = Slot(one.number, one.server(slot))
+        arrivals = self._dialing.of(slot)
+        arrivals.server, arrivals.take = one.server(slot), partial(self._arrived, slot)
+
+    def _forget(self, slot: int, *, ended: bool = False) -> Slot | None:
+        """A slot has no node any more, and waits for none: its server is refused, which may live
+        on for a while. ended: no process of it is left. Returns what was known of it."""
+        known = self._slots.pop(slot, None)
+        if known is not None:
+            if self._dialing is not None:
+                self._dialing.of(slot).take = None
+            self._remove_files(slot, known.server, ended=ended)
+        return known
+
+    def _remove_files(self, slot: int, server: int, *, ended: bool = False) -> None:
+        """In a thread, for all that end now: a file system of many machines takes its time."""
+        self._unneeded.append((slot, server, ended))
+        if len(self._unneeded) == 1:
+            self._loop.post(self._remove_unneeded)
+
+    def _remove_unneeded(self) -> None:
+        unneeded, self._unneeded = self._unneeded, []
+
+        def work() -> None:
+            for slot, server, ended in unneeded:
+                self._folder.remove_settings(slot, server)
+                if ended:
+                    self._folder.remove_node(slot, server)
+
+        self._loop.in_thread(work, lambda _none: None)
+
+    def close(self) -> None:
+        """Leave what other supervisors need."""
+        for slot, server, _ in self._unneeded:
+            self._folder.remove_settings(slot, server)
+
+    def write_settings(self, ones: Sequence[Allocation]) -> None:
+        """Write what the servers of allocations are started with, of slots that wait for them. May
+        be called in any thread. Raises OSError."""
+        assert self._dialing is not None
+        for one in ones:
+            for slot in one.slots:
+                server = one.server(slot)
+                self._folder.write_settings(slot, server, self._dialing)
+                known = self._slots.get(slot)
+                if known is None or known.server != server:  # it was given up meanwhile
+                    self._folder.remove_settings(slot, server)
 
     def place_found(self, slot: int, one: Allocation) -> None:
         """A slot has a node since an earlier session; there is no contact yet."""
         self._place(slot, one.hosts.get(slot) or _UNNAMED)
         self._slots[slot].lost_at = self._loop.now()
+        if one.warned:
+            self._warn([slot], signaled=True)
 
     def give_up(self, slot: int) -> None:
-        """A slot needs no node any more."""
-        self._slots.pop(slot, None)
-        if self._dialing is not None:
-            self._dialing.of(slot).take = None
-        self._folder.remove_settings(slot)
+        """A slot needs no node any more: its allocation does not serve it."""
+        self._forget(slot)
+        if (one := self._jobs.of_slot(slot)) is not None:
+            self._remove_files(slot, one.server(slot))  # if an earlier session has it
+            self._jobs.leave(one, slot)
 
     def waiting(self, slots: Sequence[int] | None = None) -> list[int]:
         """The slots that wait for a node. slots: those to choose from; None: all."""
@@ -132,16 +183,15 @@ class Nodes:
         return bool(alive)
 
     def end(self, one: Allocation, why: str, reason: Reason, *, logs: bool = False) -> None:
-        """No process of an allocation is left. logs: whether what it has written last says why a
-        slot has got no node."""
+        """No process of an allocation is left. logs: append the last log line as the reason."""
         for slot in one.slots:
-            known = self._slots.pop(slot, None)
+            known = self._forget(slot, ended=True)
             if known is None:
                 continue
             if known.arrivals is not None:
                 self._owner.gone(slot, why, reason)
             else:
-                log = self._folder.last_words(slot, one.file) if logs else ""
+                log = self._folder.last_words(slot, known.server, one.file) if logs else ""
                 self._owner.refused(slot, f"{why}: {log}" if log else why)
 
     # --- nodes that Slurm has told to end
@@ -160,10 +210,19 @@ class Nodes:
     def warn(self, one: Allocation) -> None:
         """The job of an allocation is about to reach its time limit: have its nodes save. Their
         ends are reported when all have ended, or the job has."""
-        slots = [slot for slot in one.slots if slot in self._slots and self._slots[slot].arrivals]
+        if not one.warned:
+            self._jobs.warned(one)
+            here = [slot for slot in one.slots if slot in self._slots]
+            self._warn([slot for slot in here if self._slots[slot].arrivals], signaled=False)
+
+    def _warn(self, slots: Sequence[int], *, signaled: bool) -> None:
+        """signaled: whether an earlier session has had them save."""
+        left = self._owner.expiring(slots, signaled=signaled)
         for slot in slots:
-            self._slots[slot].warned = True
-        self._owner.expiring(slots)
+            known = self._slots[slot]
+            known.warned = True
+            if slot not in left:
+                known.terminated_at = self._loop.now()
 
     def _end_warned(self, one: Allocation) -> None:
         left = [slot for slot in one.slots if slot in self._slots and self._slots[slot].warned]
@@ -200,6 +259,7 @@ class Nodes:
             if host not in alive:
                 text = f"node {host} was lost, and Slurm job {one.key} goes on without it"
                 self._lose(slot, text)
+                self._end_warned(one)  # if it was the last that had not saved
             elif known.failed and self._loop.now() >= known.lost_at + _UNSTARTABLE_AFTER:
                 self._give_up_job(one, host)
             elif self._may_restart(known):
@@ -225,7 +285,9 @@ class Nodes:
         return self._given_up.get(number, "")
 
     def _lose(self, slot: int, why: str, reason: Reason = Reason.NODE_LOST) -> None:
-        one = self._jobs.get(self._slots.pop(slot).allocation)
+        known = self._forget(slot)
+        assert known is not None
+        one = self._jobs.get(known.allocation)
         assert one is not None
         self._jobs.leave(one, slot)
         self._owner.gone(slot, why, reason)
@@ -237,12 +299,15 @@ class Nodes:
         for one in self._jobs:
             parts = self._jobs.parts([*one.slots, slot])
             jobs = self._jobs.components(one)
-            if len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
+            if one.warned or len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
                 continue
             for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
                 free = [name for name in job.nodes if name not in one.hosts.values()]
-                if slot in part.slots and free and part.flags == need[0].flags:
-                    self._add(one, slot, free[0])
+                # those that have not dialed yet have nodes, too: a step gets the first ones
+                unknown = [s for s in self.waiting(part.slots) if s not in {slot, *one.hosts}]
+                is_spare = len(free) > len(unknown)
+                if slot in part.slots and is_spare and part.flags == need[0].flags:
+                    self._add(one, slot, free[-1])
                     return True
         return False
 
@@ -250,8 +315,8 @@ class Nodes:
         """Have a running job serve one more slot, on a node of it that nobody uses."""
         assert self._dialing is not None
         one = self._jobs.add_slot(one, slot, host)
-        self.expect(slot, one.number)
-        self._folder.write_settings(slot, self._dialing)
+        self.expect(slot, one)
+        self._folder.write_settings(slot, one.server(slot), self._dialing)
         self._start_server(one, slot, host)
         self._jobs.watch(one)
 
@@ -267,10 +332,10 @@ class Nodes:
 
         known.failed = code not in (0, SERVED)
         if known.failed and known.arrivals is None and self._slots.get(slot) is known:
-            del self._slots[slot]
+            self._forget(slot)
             if (one := self._jobs.get(known.allocation)) is not None:
                 self._jobs.leave(one, slot)
-            log = self._folder.last_words(slot)
+            log = self._folder.last_words(slot, known.server)
             text = f"its server could not be started on the spare node {host}"
             self._owner.refused(slot, f"{text}: {log}" if log else text)
 

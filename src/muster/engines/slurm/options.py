@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.errors import Problem
@@ -37,6 +37,11 @@ _OWN_FLAGS = (
     *("--kill-on-invalid-dep", "--wait", "--parsable", "--test-only", "--export", "--input"),
     "--no-kill",
 )
+#: What would mislead Muster, and what to do instead.
+_REFUSED_FLAGS = {
+    "--clusters": "set SLURM_CONF to the configuration of the other cluster",
+    "--signal": "use checkpoint, as in checkpoint: {signal: SIGUSR1, grace: 5m}",
+}
 #: A flag without a value, or with one after =: short ones can be bundled, and then hide others.
 _LONG_FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*(=|$)")
 #: What `sbatch` reads as written in a script.
@@ -81,15 +86,17 @@ def _flag_problems(path: str, flag: object) -> Iterator[Problem]:
     elif not _LONG_FLAG.match(flag):
         hint = 'write the long form, as in "--mail-type=END"'
         yield Problem(path, f"must be a long flag of sbatch, with =, not {say(flag)}", hint)
-    elif own := _own_flag(flag.partition("=")[0]):
+    elif refused := _flag_of(flag.partition("=")[0], [*_REFUSED_FLAGS]):
+        yield Problem(path, f"{refused} is not possible with Muster", _REFUSED_FLAGS[refused])
+    elif own := _flag_of(flag.partition("=")[0], _OWN_FLAGS):
         text = f"{own} is set by Muster"
         yield Problem(path, text, "leave it out: nodes, resources and names are those of the job")
 
 
-def _own_flag(name: str) -> str:
-    """The flag of Muster that `sbatch` takes a name for, also if it is the beginning of one; "" if
-    for none."""
-    return name if name in _OWN_FLAGS else next((f for f in _OWN_FLAGS if f.startswith(name)), "")
+def _flag_of(name: str, flags: Sequence[str]) -> str:
+    """The one of these flags that `sbatch` takes a name for, also if it is the beginning of one; ""
+    if for none."""
+    return name if name in flags else next((f for f in flags if f.startswith(name)), "")
 
 
 def unknown_names(options: Mapping[str, Any], others: tuple[str, ...] = ()) -> Iterator[Problem]:

@@ -65,12 +65,12 @@ def time_findings(
         options = merged(defaults, group.slurm)
         if "time" in options or _given("time", options):
             continue
-        wanted: str | None = (
+        partition: str | None = (
             environ.get("SBATCH_PARTITION")
             or _given("partition", options)
             or options.get("partition")
         )
-        names = None if wanted is None else wanted.split(",")
+        names = None if partition is None else partition.split(",")
         own = [one for one in known if (one.default if names is None else one.name in names)]
         longest = max(own, key=lambda one: one.minutes or 0, default=None)
         if longest is None or any(one.minutes is None or one.minutes >= limit for one in own):

@@ -16,7 +16,7 @@ from muster.spec.wording import say
 
 
 class SlurmProfile(Struct, frozen=True):
-    """What an engine `slurm` is made of."""
+    """The settings of an engine `slurm`."""
 
     #: See `options`.
     options: Mapping[str, Any] = {}

@@ -35,13 +35,13 @@ _LIMITS = ("QOS", "Assoc", "MaxCpu", "MaxNode", "MaxJobs", "MaxSubmit")
 
 #: Reasons that tell nothing of what the job asks for: the queue continues by itself.
 _PASSING = ("None", "Priority", "Resources")
-#: Seconds by which the time of a start has to move to be told again: it moves with every look.
+#: Seconds by which the time of a start has to move to be reported again: it moves with every look.
 _NEWS = 90.0
 
 
 def most_telling(jobs: Iterable[Job]) -> Job:
-    """The component of a waiting job whose reason is to be told: one that can only end if somebody
-    does something comes before those that end by themselves. Raises ValueError for no jobs."""
+    """The component whose reason to report; reasons that need action come first. Raises ValueError
+    for no jobs."""
     return max(jobs, key=lambda job: (_weight(job), -job.id))
 
 
@@ -74,19 +74,20 @@ def place_in_line(job: Job) -> str:
     return f", {many} of partition {job.partition} before it"
 
 
-def is_news(told: Job | None, job: Job) -> bool:
-    """Whether to tell why a job waits. told: what was told last; None: nothing."""
-    if told is None or why_it_waits(told) != why_it_waits(job):
+def is_news(reported: Job | None, job: Job) -> bool:
+    """Whether to report why a job waits. reported: what was reported last; None: nothing."""
+    if reported is None or why_it_waits(reported) != why_it_waits(job):
         return True
     if job.ahead is not None and (
-        told.ahead is None or abs(told.ahead - job.ahead) > max(told.ahead, job.ahead) // 10
+        reported.ahead is None
+        or abs(reported.ahead - job.ahead) > max(reported.ahead, job.ahead) // 10
     ):
         return True
-    if not job.start or told.start == job.start:
+    if not job.start or reported.start == job.start:
         return False
     try:
-        moved = datetime.fromisoformat(job.start) - datetime.fromisoformat(told.start)
-    except ValueError:  # none was told
+        moved = datetime.fromisoformat(job.start) - datetime.fromisoformat(reported.start)
+    except ValueError:  # none was expected
         return True
     return abs(moved.total_seconds()) > _NEWS
 

@@ -19,13 +19,22 @@ class Allocation(Struct, frozen=True):
     slots: tuple[int, ...]
     #: Slurm's id; None: it is being submitted, or was, and the answer is not known.
     job: int | None = None
-    #: Whether the job was there before the run, which may not end it.
+    #: Whether the run borrows a job that it did not submit and must not cancel.
     lent: bool = False
     #: slot -> the name of its node in Slurm, of those that are known.
     hosts: dict[int, str] = {}
+    #: Whether its nodes were told to save, as its job is about to reach its time limit.
+    warned: bool = False
+    #: slot -> the number of its server (`Arrivals.server`), for slots that were added later. Of all
+    #: others, it is that of the allocation.
+    servers: dict[int, int] = {}
     #: The number of the first allocation of its job array, of which it is one task; None: its job
     #: is no array.
     array: int | None = None
+
+    def server(self, slot: int) -> int:
+        """The number of a slot's server: no other server of the run has the same one and slot."""
+        return self.servers.get(slot, self.number)
 
     @property
     def task(self) -> int | None:
@@ -55,5 +64,5 @@ class Record(Struct, frozen=True):
     #: The folder of the run that nodes share.
     folder: str
     allocations: tuple[Allocation, ...] = ()
-    #: The number of the next one.
+    #: The number of the next one, or of the next server that is added to one.
     next: int = 0

@@ -7,13 +7,14 @@ and tokens are here, in files that only their owner reads.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from muster.engines.base import RunContext
 from muster.engines.remote.dialing import Dialing
 from muster.engines.slurm import script
 from muster.engines.slurm.profile import SlurmProfile
-from muster.engines.slurm.program import remove_files
+from muster.engines.slurm.shared_folder import remove_files
 from muster.node.files import replace_file
 from muster.node.host_programs import inherited
 
@@ -58,24 +59,30 @@ class RunFolder:
         text = script.environment_script(environ)
         replace_file(self.path / "environment", text.encode(), 0o600)
 
-    def write_settings(self, slot: int, dialing: Dialing) -> None:
-        """Write what the server of a slot is started with."""
-        token = self.path / f"{slot}.token"
-        replace_file(token, dialing.token(slot).encode(), 0o600)
+    def write_settings(self, slot: int, server: int, dialing: Dialing) -> None:
+        """Write what a server of a slot is started with. server: see `Allocation.server`."""
+        token = self.path / f"{server}-{slot}.token"
+        replace_file(token, dialing.token(slot, server).encode(), 0o600)
         settings = dialing.settings(slot, self._nodes, str(token))
         settings["amounts"] |= {"required": []}  # Slurm limits what its nodes have
         text = json.dumps(settings).encode() + b"\n"
-        replace_file(self.path / f"{slot}.settings", text, 0o600)
+        replace_file(self.path / f"{server}-{slot}.settings", text, 0o600)
 
-    def remove_settings(self, slot: int) -> None:
+    def remove_settings(self, slot: int, server: int) -> None:
         """Remove them: a server that starts later ends at once."""
         for name in ("settings", "token"):
-            (self.path / f"{slot}.{name}").unlink(missing_ok=True)
+            (self.path / f"{server}-{slot}.{name}").unlink(missing_ok=True)
 
-    def last_words(self, slot: int, job: str = "") -> str:
-        """What the server of a slot has written last or, if it has written nothing, its job; "" if
+    def remove_node(self, slot: int, server: int) -> None:
+        """Remove what a server has left that has ended, as far as that is on this machine, or on a
+        file system that it shares."""
+        run_id = self._context.plan.run_id
+        shutil.rmtree(f"{self._nodes}/{run_id}-{server}-{slot}", ignore_errors=True)
+
+    def last_words(self, slot: int, server: int, job: str = "") -> str:
+        """What a server of a slot has written last or, if it has written nothing, its job; "" if
         nothing. job: see `Allocation.file`."""
-        found = last_line(self.path / f"{slot}.log")
+        found = last_line(self.path / f"{server}-{slot}.log")
         return last_line(self.path / f"{job}.log") if job and not found else found
 
     def remove(self) -> None:

@@ -7,6 +7,7 @@ a slot: the tasks are numbered over all components, in the order of the slots th
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from muster.engines.slurm.options import flags, merged, minutes, quoted
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.values import MAX_RUNTIME
 
-#: Tasks of an array: Slurm allows 1001, unless it was told otherwise.
+#: Tasks of an array: Slurm allows 1001 by default.
 _MOST_TASKS = 1000
 #: Seconds that a job may take longer than its run: to start, to copy outputs, and to end.
 _MARGIN = 300.0
@@ -63,7 +64,7 @@ def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any])
     for slot in sorted(slots):
         group = plan.group(plan.nodes[slot].group)
         options = merged(defaults, group.slurm)
-        cpus = None if group.resources.cpus is None else -int(-group.resources.cpus // 1)
+        cpus = None if group.resources.cpus is None else math.ceil(group.resources.cpus)
         key = (tuple(_flags(plan, group, options)), cpus, options.get("spares", 0))
         needs.setdefault(key, []).append(slot)
     return [
@@ -75,7 +76,7 @@ def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any])
 def _flags(plan: RunPlan, group: GroupPlan, options: Mapping[str, Any]) -> list[str]:
     resources, found = group.resources, []
     if resources.cpus is not None:
-        found.append(f"--cpus-per-task={-int(-resources.cpus // 1)}")
+        found.append(f"--cpus-per-task={math.ceil(resources.cpus)}")
     if resources.memory is not None:
         found.append(f"--mem={-(-resources.memory // 1024)}K")
     if resources.gpus and not {"gres", "gpus_per_node"} & options.keys():
@@ -150,20 +151,28 @@ def batch_script(
         f'  [ "$(readlink {owner})" = "$SLURM_JOB_ID" ] || exit 0',
         "# memory is that of the job; the variables of its components would contradict each other",
         "unset SLURM_CPU_BIND $(env | sed -n 's/^\\(SLURM_MEM_PER_[A-Z0-9_]*\\)=.*/\\1/p')",
-        *([f"first=$(({first} + {count} * SLURM_ARRAY_TASK_ID))"] if is_array else []),
-        f"exec {step_of(folder, parts, is_array=is_array)}",
+        *(
+            [
+                f"number=$(({number} + SLURM_ARRAY_TASK_ID))",
+                f"first=$(({first} + {count} * SLURM_ARRAY_TASK_ID))",
+            ]
+            if is_array
+            else []
+        ),
+        f"exec {step_of(folder, parts, '$number' if is_array else number, is_array=is_array)}",
     ]
     return "\n".join([*lines, ""])
 
 
-def step_of(folder: str, parts: Sequence[Component], *, is_array: bool = False) -> str:
+def step_of(folder: str, parts: Sequence[Component], number: str, *, is_array: bool = False) -> str:
     """The command that starts the node servers of a job, in it: one step. Its tasks are numbered
-    over all components. is_array: the slots follow the one in the shell's variable `first`."""
+    over all components. number: of the allocation, or a variable of the shell that has it.
+    is_array: the slots follow the one in the shell's variable `first`."""
     if is_array:
         every = f"$first-$((first + {len(parts[0].slots) - 1}))"
     else:
         every = ranges(slot for part in parts for slot in part.slots)
-    serve = f"sh {shlex.quote(folder)}/node.sh {every}"
+    serve = f"sh {shlex.quote(folder)}/node.sh {number} {every}"
     words = []
     for index, part in enumerate(parts):
         count = len(part.slots)
@@ -190,31 +199,45 @@ def node_script(folder: str, python: str, program: str, nodes: str) -> str:
 
     folder: the run's, which nodes share. nodes: the folder with that of each node server.
     """
+    from muster.node.serve import SERVED  # its import takes as long as all others here
+
     here, interpreter = shlex.quote(folder), shlex.quote(python)
     return f"""\
-# serves a node; its arguments are the slots of all tasks, as ranges
+# serves a node; its arguments are the number of its server, and the slots of all tasks, as ranges
+number=$1
+shift
 task=${{SLURM_PROCID:-0}}
 for range; do
   first=${{range%-*}} last=${{range#*-}}
   if [ "$task" -le "$((last - first))" ]; then slot=$((first + task)); break; fi
   task=$((task - (last - first) - 1))
 done
-cd {here} && [ -n "$slot" ] && [ -e "$slot.settings" ] || exit 0  # it was given up
-exec >>"$slot.log" 2>&1 </dev/null
-export MUSTER_NODE_HOST="$SLURMD_NODENAME"
-. ./environment
-command -v {interpreter} >/dev/null || {{
-  echo "muster: there is no {python} on $SLURMD_NODENAME; set \\`python\\` in the profile"
-  exit 127
-}}
+cd {here} && [ -n "$slot" ] || exit 0
+server="$number-$slot"
+[ -e "$server.settings" ] || exit 0  # it was given up
+exec >>"$server.log" 2>&1 </dev/null
 ended=
 trap 'ended=yes' TERM  # the server has got it, too
 while :; do
-  {interpreter} -IS {shlex.quote(program)} serve {shlex.quote(nodes)}"-$slot" <"$slot.settings"
+  (
+    # variables of the submitter may have any names: those of this script are not used after them
+    set -- {shlex.quote(nodes)}"-$server" "$server.settings" "$SLURMD_NODENAME"
+    . ./environment
+    export MUSTER_NODE_HOST="$3"
+    command -v {interpreter} >/dev/null || {{
+      echo "muster: there is no {python} on $3; set \\`python\\` in the profile"
+      exit 127
+    }}
+    exec {interpreter} -IS {shlex.quote(program)} serve "$1" <"$2"
+  )
   code=$?
   # a server that was killed is started again, and finds its node
-  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$slot.settings" ] || exit "$code"
+  [ "$code" -gt 128 ] && [ -z "$ended" ] && [ -e "$server.settings" ] || break
 done
+# nobody needs its files if it was given up and told to end; with {SERVED}, another one serves
+[ -z "$ended" ] || [ -e "$server.settings" ] || [ "$code" -eq {SERVED} ] ||
+  rm -rf {shlex.quote(nodes)}"-$server"
+exit "$code"
 """
 
 
@@ -234,8 +257,15 @@ _NOT_PASSED = frozenset(
         *("ZE_AFFINITY_MASK", "HOSTNAME", "TMPDIR"),
     )
 )
+#: Variables of shells: setting them there fails, or changes what the shell does.
+_OF_SHELLS = frozenset(
+    (
+        *("UID", "EUID", "GID", "EGID", "PPID", "PGRP", "KSHUID", "KSHGID", "USER_ID", "IFS"),
+        *("OPTIND", "OPTARG", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "KSH_VERSION"),
+    )
+)
 _PREFIXES = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
 
 
 def _is_own(name: str) -> bool:
-    return name in _NOT_PASSED or name.startswith(_PREFIXES)
+    return name in _NOT_PASSED or name in _OF_SHELLS or name.startswith(_PREFIXES)

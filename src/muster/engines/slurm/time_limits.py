@@ -57,9 +57,7 @@ class TimeLimits:
         limit = self._limits.setdefault(number, _Limit(None))
         limit.end = min(ends, default=None)
         at = self._due(limit)
-        if at is None or limit.warned:
-            return
-        if at <= self._loop.now():
+        if at is not None and not limit.warned and at <= self._loop.now():
             limit.warned = True
             self._warn(number)
         self._wait()
@@ -67,6 +65,7 @@ class TimeLimits:
     def forget(self, number: int) -> None:
         """A job has ended, or is of no interest any more."""
         self._limits.pop(number, None)
+        self._wait()
 
     def close(self) -> None:
         """Watch no limits any more."""
@@ -81,7 +80,9 @@ class TimeLimits:
         return self._loop.now() + (limit.end - time.time()) - self._grace - _MARGIN
 
     def _wait(self) -> None:
-        due = [at for one in self._limits.values() if not one.warned and (at := self._due(one))]
+        """Wake up for the next one. Slurm is being asked about those that are due."""
+        times = (self._due(one) for one in self._limits.values() if not one.warned)
+        due = [at for at in times if at is not None and at > self._loop.now()]
         if due and self._participant is None:
             self._participant = self._loop.add(self._step)
         if self._participant is not None:
@@ -93,3 +94,4 @@ class TimeLimits:
             at = self._due(limit)
             if at is not None and not limit.warned and at <= self._loop.now():
                 self._look(number)
+        self._wait()

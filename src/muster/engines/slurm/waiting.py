@@ -1,4 +1,4 @@
-"""What people are told while a job waits: once, and again when it is something else."""
+"""What is reported while a job waits: once, and again when it is something else."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Waiting:
 
     def __init__(self) -> None:
         self._looked = False  # whether Slurm has said that it waits
-        self._job: Job | None = None  # as people were told
-        self._told = ""
+        self._job: Job | None = None  # as it was reported
+        self._reported = ""
 
     def see(self, jobs: Sequence[Job]) -> str | None:
-        """What is to be told of its components now; None: nothing new."""
+        """What to report of its components now; None: nothing new."""
         job = most_telling(job for job in jobs if job.waits)
         # most start soon after Slurm has looked at them
         soon = job.reason == "None" and not self._looked
@@ -35,11 +35,11 @@ class Waiting:
 
     def say(self, why: str) -> bool:
         """It waits for something that Slurm does not know of. Returns whether that is new."""
-        self._job = None  # it is told again after this
+        self._job = None  # it is reported again after this
         return self._tell(why) is not None
 
     def _tell(self, why: str) -> str | None:
-        if why == self._told:
+        if why == self._reported:
             return None
-        self._told = why
+        self._reported = why
         return why

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ class _Watch(Struct, eq=False):
     seen: Seen
     pause: float
     due: float
-    #: What Slurm has said last, but for what moves with every look; None: nothing.
+    #: What Slurm reported last, except for what changes with every look; None: nothing.
     last: Sequence[tuple[object, ...]] | None = None
     #: Whether it waits for its turn, so that its place in the queue is of interest.
     in_line: bool = False
@@ -44,7 +45,7 @@ class Watcher:
         self._loop, self._environ = loop, environ
         self._watches: dict[tuple[str, int], _Watch] = {}  # by job and owner
         self._asking = False
-        self._participant = loop.add(self._step)
+        self._participant = loop.add(self._step, self._failed)
 
     def watch(self, owner: object, job: str, name: str | None, loop: RunLoop, seen: Seen) -> None:
         """Look at a job until `forget`. job: see `Job.key`. name: a job with another one is not it;
@@ -85,7 +86,19 @@ class Watcher:
             answer = jobs_with_ids({one.job for one in watches}, self._environ, queue=queue)
         except CannotRun as error:
             answer = error
-        self._loop.post(lambda: self._take(watches, answer))
+        except Exception as error:  # noqa: BLE001  raised where it ends the runs
+            bug = error
+            self._loop.post(lambda: self._failed(bug))
+            return
+        self._loop.post(lambda: self._take(watches, answer), self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        """A bug: it reaches whoever drives the runs that are watched, and ends no other."""
+        self._asking = False
+        watches = [*self._watches.values()]
+        self._watches.clear()
+        for watch in watches:
+            watch.loop.post(partial(_raise, error))
 
     def _take(self, watches: Sequence[_Watch], answer: Sequence[Job] | CannotRun) -> None:
         self._asking = False
@@ -107,6 +120,10 @@ class Watcher:
 
     def _pass_on(self, watch: _Watch, answer: Sequence[Job] | CannotRun) -> None:
         watch.loop.post(lambda: _call(watch.seen, answer))
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _call(seen: Seen, answer: Sequence[Job] | CannotRun) -> None:

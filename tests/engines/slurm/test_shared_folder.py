@@ -10,7 +10,7 @@ import pytest
 
 from muster.engines.node_program import program_key
 from muster.engines.slurm.client import CannotRun
-from muster.engines.slurm.program import provide_program
+from muster.engines.slurm.shared_folder import provide_program
 
 #: A user who is not this one.
 OTHER = 12345
