@@ -336,14 +336,14 @@ def checkpoint_grace_is_given(view: View) -> Iterator[str]:
 def _all_saved(view: View, command: Command, rank: int) -> bool:
     """Whether a node only serves nodes that have ended while the controller leaves, which it does
     not record."""
-    return (
-        command.leaving
-        and view.policy.group_of(rank).serves
-        and all(
-            seen.ended is not None and seen.ended <= command.at
-            for ref, seen in view.incarnations.items()
-            if not view.policy.group_of(ref.rank).serves and seen.launched[0] < command.at
-        )
+    if not command.leaving or not view.policy.group_of(rank).serves:
+        return False
+    # one that is launched again, as its end was not recorded, has not ended for good
+    last = {(f.rank, f.incarnation): f.what for f in view.facts if f.at <= command.at}
+    return all(
+        what == "ended"
+        for (other, _), what in last.items()
+        if not view.policy.group_of(other).serves
     )
 
 
