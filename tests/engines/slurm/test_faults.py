@@ -223,8 +223,8 @@ def test_a_time_that_the_partition_does_not_allow(
     short = ("--set", "slurm.partition=short")
     done = muster(*words[:-2], *short, *words[-2:])
     assert done.returncode == 2
-    assert "needs a job of 11 minutes" in done.stdout
-    assert "partition short allows 5:00" in done.stdout and "slurm.time" in done.stdout
+    assert "max_runtime=5m: needs a job of 11 minutes" in done.stderr
+    assert "partition short allows 5:00" in done.stderr and "slurm.time" in done.stderr
     muster(*words[:-2], *short, "--set", 'slurm.time="5"', *words[-2:], code=0)
     muster(*words, code=0)  # the default partition has no limit
 

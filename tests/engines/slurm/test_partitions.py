@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engines.conftest import PlanOf
-from muster.engines.slurm.partitions import Partition, partitions, time_findings
+from muster.engines.slurm.partitions import Partition, partitions, time_problems
 
 SINFO = """\
 #!/bin/sh
@@ -58,17 +58,17 @@ def test_a_run_that_its_partition_does_not_allow(
     named: str,
 ) -> None:
     plan = plan_of(max_runtime="8m", slurm=slurm)
-    found = time_findings(plan, {}, {**environ, **variables})
+    found = time_problems(plan, {}, {**environ, **variables})
     if named:
         (one,) = found
-        assert not one.works and named in one.says and "14 minutes" in one.says
-        assert "slurm.time" in one.advice
+        assert named in one.message and "14 minutes" in one.message
+        assert "slurm.time" in one.hint
     else:
         assert found == []
 
 
 def test_what_is_advised(plan_of: PlanOf, environ: dict[str, str]) -> None:
-    (found,) = time_findings(plan_of(max_runtime="8m"), {}, environ)
-    assert found.advice.startswith("set max_runtime to 4m or less, or set slurm.time")
-    assert time_findings(plan_of(max_runtime="4m"), {}, environ) == []
-    assert time_findings(plan_of(), {}, environ) == []
+    (found,) = time_problems(plan_of(max_runtime="8m"), {}, environ)
+    assert found.hint.startswith("set max_runtime to 4m or less, or set slurm.time")
+    assert time_problems(plan_of(max_runtime="4m"), {}, environ) == []
+    assert time_problems(plan_of(), {}, environ) == []

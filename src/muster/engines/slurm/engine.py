@@ -60,6 +60,9 @@ class SlurmEngine(RemoteEngine):
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.remote import plan_checks
+        from muster.engines.slurm.client import CannotRun
+        from muster.engines.slurm.jobs import lent_job
+        from muster.engines.slurm.partitions import time_problems
 
         problems = [
             problem._replace(path=f"node_groups[{group.name}].slurm.{problem.path}")
@@ -74,6 +77,9 @@ class SlurmEngine(RemoteEngine):
         if '"' in str(root) or not str(root).isprintable():
             text = f"Slurm cannot use MUSTER_HOME={root}"
             problems.append(Problem("", text, "choose one without quotes"))
+        if lent_job(os.environ) is None:
+            with contextlib.suppress(CannotRun):  # the run waits until Slurm answers
+                problems += time_problems(plan, self._profile.options, os.environ)
         return [*problems, *plan_checks.problems(self.name, plan)]
 
     def _group_problems(self, options: Mapping[str, object]) -> list[Problem]:
@@ -118,11 +124,8 @@ class SlurmEngine(RemoteEngine):
         """See `Engine.dry_run`."""
         from muster.engines.findings import Finding
         from muster.engines.slurm.client import CannotRun, test_submission
-        from muster.engines.slurm.partitions import time_findings
 
         found = []
-        with contextlib.suppress(CannotRun):  # it is reported below
-            found += time_findings(plan, self._profile.options, os.environ)
         for title, text in self.preview(plan).items():
             try:
                 found.append(Finding(title, True, test_submission(text, os.environ)))

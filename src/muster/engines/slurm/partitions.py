@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.engines.findings import Finding
 from muster.engines.slurm import script
 from muster.engines.slurm.client import run
 from muster.engines.slurm.options import merged
+from muster.errors import Problem
 from muster.plan.model import RunPlan
 
 #: As sinfo prints them: MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS:MINUTES:SECONDS.
@@ -50,10 +50,10 @@ def partitions(environ: Mapping[str, str]) -> list[Partition]:
     ]
 
 
-def time_findings(
+def time_problems(
     plan: RunPlan, defaults: Mapping[str, Any], environ: Mapping[str, str]
-) -> list[Finding]:
-    """Findings about groups whose job would wait for ever, as its time limit, which follows from
+) -> list[Problem]:
+    """Problems of groups whose job would wait for ever, as its time limit, which follows from
     `max_runtime`, exceeds that of its partition. A limit that the user has set is not checked.
     defaults: options of the profile. Raises CannotRun."""
     limit = script.time_limit(plan)
@@ -77,10 +77,11 @@ def time_findings(
             continue
         assert longest.minutes is not None
         text = (
-            f"max_runtime needs a job of {limit} minutes, with the time to start and to end, but "
-            f"partition {longest.name} allows {longest.limit}: it would wait for ever"
+            f"needs a job of {limit} minutes, with the time to start and to end, but "
+            f"partition {longest.name} allows {longest.limit}: group {group.name} would wait for "
+            "ever"
         )
-        found.append(Finding(f"time of {group.name}", False, text, _advice(plan, limit, longest)))
+        found.append(Problem("max_runtime", text, _advice(plan, limit, longest)))
     return found
 
 
