@@ -21,6 +21,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from muster.engines.container.copies import make_once
 from muster.storage.home import Home
 
 #: Where containers see the folder.
@@ -66,19 +67,7 @@ def python_command() -> list[str]:
 
 def provide_python(home: Home) -> Path:
     """The folder with it, which is made unless it is there. Raises OSError."""
-    folder = python_folder(home)
-    if folder.is_dir():
-        return folder
-    part = folder.with_name(f".{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
-    try:
-        _copy(part)
-        part.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # no other process was faster
-            raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return folder
+    return make_once(python_folder(home), _copy)
 
 
 def _copy(folder: Path) -> None:
@@ -104,8 +93,9 @@ def _copy(folder: Path) -> None:
                 if not (libraries / name).exists():
                     shutil.copy2(path, libraries / name)
     words = " ".join(python_command())
-    (folder / "run").write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    _make_readable(folder)
+    run = folder / "run"
+    run.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    run.chmod(0o755)
 
 
 def _binary() -> str:
@@ -160,13 +150,3 @@ def _needed(loader: str, file: str, *, must: bool) -> Iterator[tuple[str, str]]:
 def _beside(c_library: str) -> Sequence[tuple[str, str]]:
     found = [(name, os.path.join(os.path.dirname(c_library), name)) for name in _OPENED]
     return [one for one in found if os.path.exists(one[1])]
-
-
-def _make_readable(folder: Path) -> None:
-    """By the users of images."""
-    for here, _, files in os.walk(folder):
-        os.chmod(here, 0o755)
-        for name in files:
-            path = os.path.join(here, name)
-            is_program = os.path.basename(here) in ("bin", _LIBRARIES) or name == "run"
-            os.chmod(path, 0o755 if is_program else 0o644)
