@@ -15,7 +15,7 @@ from muster.engines.container.containers import list_extra
 from muster.engines.container.pod_output import OutputFiles
 from muster.engines.container.pod_probes import why_down
 from muster.plan.model import ContainerPlan, ExtraContainerPlan, MountPlan
-from support.command import muster
+from support.command import muster, output_of
 from support.faults import until
 from support.podman_service import IMAGE, PodmanService, add_engine
 from support.sessions import Session
@@ -381,7 +381,7 @@ def test_a_jobset_with_all_kinds_of_containers(
     assert [text.count(one) for one in ("[check] checked", "[proxy] proxy 0", "proxy 1")] == [
         *(2, 1, 1)
     ], found
-    assert "restart" not in done.stderr
+    assert "restart" not in done.stderr, output_of("events", "last")
     assert podman.left() == []
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr

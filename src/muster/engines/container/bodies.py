@@ -38,6 +38,8 @@ NODE = "node"
 #: Where containers see that of their server.
 SERVER_FOLDER = f"{FOLDER}/{NODE}"
 _NANO = 1_000_000_000
+#: The most characters of an interface's name. Linux: IFNAMSIZ.
+_INTERFACE = 15
 #: Of Python: nothing of the environment, no packages, output at once, UTF-8 whatever the locale.
 _OPTIONS = ("-I", "-S", "-u", "-X", "utf8")
 
@@ -117,6 +119,8 @@ def network_body(plan: RunPlan) -> dict[str, Any]:
         "Name": network_name(plan.run_id),
         "Driver": "bridge",
         "Internal": plan.network == "isolated",
+        # two engines of one machine may choose the same name at the same time
+        "Options": {"com.docker.network.bridge.name": f"mu-{plan.run_id}"[:_INTERFACE]},
         "Labels": run_labels(plan.run_id),
     }
 
