@@ -293,7 +293,10 @@ class Session(DrivenSession):
         if self.engine == "container":
             return self.folder / "containers" / str(rank) / "node"
         if self.engine == "slurm":
-            return self.home / "slurm" / f"{self.plan.run_id}-{rank}"
+            # each job has servers of its own; the newest has the highest number
+            folders = (self.home / "slurm").glob(f"{self.plan.run_id}-*-{rank}")
+            newest = max(folders, key=lambda one: int(one.name.split("-")[-2]), default=None)
+            return newest or self.home / "slurm" / f"{self.plan.run_id}-0-{rank}"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
 
