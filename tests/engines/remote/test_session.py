@@ -311,9 +311,17 @@ def test_a_step_is_about_what_has_changed(
 
     monkeypatch.setattr(one.session._usage, "due", None)  # all are asked for that now and then
     monkeypatch.setattr(one.session, "_advance", note_advance)
+    heard: set[int] = set()  # slots of which something arrives now, such as output
+    changed = one.session.contact_changed
+
+    def note_changed(slot: int) -> None:
+        heard.add(slot)
+        changed(slot)
+
+    monkeypatch.setattr(one.session, "contact_changed", note_changed)
     one.session.kill([NodeRef(1, 0)])
     one.until(lambda: isinstance(one.events[-1], NodeEnded))
-    assert set(advanced) == {1}
+    assert {1} <= set(advanced) <= {1} | heard
     close(one)
 
 
