@@ -193,10 +193,10 @@ class PodmanService:
         filters = {"label": ["muster.run"]}
         return [one["Name"] for one in self.daemon.get("networks", filters=filters)]
 
-    def left(self) -> list[str]:
-        """The names of the containers and networks of runs that are left."""
-        names = [name for one in self.containers() for name in one["Names"]]
-        return names + self.networks()
+    def left(self, run_id: str) -> list[str]:
+        """The names of the containers and networks of a run that are left."""
+        names = [name for one in self.containers(run_id) for name in one["Names"]]
+        return names + [name for name in self.networks() if name == f"muster-{run_id}"]
 
     def remove(self, run_id: str) -> None:
         """Remove all of a run."""

@@ -15,7 +15,7 @@ from muster.engines.container.containers import list_extra
 from muster.engines.container.pod_output import OutputFiles
 from muster.engines.container.pod_probes import why_down
 from muster.plan.model import ContainerPlan, ExtraContainerPlan, MountPlan
-from support.command import muster, output_of
+from support.command import json_of, muster, output_of
 from support.faults import until
 from support.podman_service import IMAGE, PodmanService, add_engine
 from support.sessions import Session
@@ -382,7 +382,7 @@ def test_a_jobset_with_all_kinds_of_containers(
         *(2, 1, 1)
     ], found
     assert "restart" not in done.stderr, output_of("events", "last")
-    assert podman.left() == []
+    assert podman.left(json_of("runs", "show", "last", "--json")["id"]) == []
     done = muster("run", str(path), "--engine", "local")
     assert "engine local cannot run other containers beside the program" in done.stderr
     assert "use engine container" in done.stderr
@@ -428,4 +428,4 @@ def test_replicas_of_an_array_take_turns_with_their_containers(
     done = muster("run", str(path), "--engine", "container", code=0)
     lines = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
     assert sorted(lines) == ["item 0", "item 1", "item 2"]
-    assert podman.left() == []
+    assert podman.left(json_of("runs", "show", "last", "--json")["id"]) == []

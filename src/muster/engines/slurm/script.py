@@ -215,7 +215,10 @@ done
 cd {here} && [ -n "$slot" ] || exit 0
 server="$number-$slot"
 [ -e "$server.settings" ] || exit 0  # it was given up
+mask=$(umask)
+umask 077
 exec >>"$server.log" 2>&1 </dev/null
+umask "$mask"
 ended=
 trap 'ended=yes' TERM  # the server has got it, too
 while :; do
