@@ -166,11 +166,12 @@ def remove_network(daemon: Daemon, run_id: str) -> None:
         try:
             repeated(lambda: daemon.call("DELETE", words, {}), REMOVAL_SECONDS)
         except Refused as error:
-            if error.status != 404 and number == _TRIES - 1:
+            if error.status == 404:
+                return
+            if number == _TRIES - 1:
                 raise
-            if error.status != 404:
-                continue
-        return
+        else:
+            return
 
 
 def is_missing(source: str) -> bool:
