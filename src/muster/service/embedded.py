@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
+    from muster.api.submissions import (
+        JobSource,
+        Preview,
+        PreviewRequest,
+        SpecSource,
+        StartRequest,
+    )
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
@@ -369,6 +376,37 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start_function(self.context, prepared, arguments)
 
+    @_requires(Right.SUBMIT, "start runs")
+    def preview(self, request: PreviewRequest) -> Preview:
+        """A run as it would start now, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import preview
+
+        return preview(self.context, request)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def submit(self, request: StartRequest) -> RunRecord:
+        """Start a run, for a client on another machine. Raises InvalidInput, EngineError."""
+        from muster.service.submissions import start
+
+        self.recover()
+        return start(self.context, request)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def submit_job(self, source: SpecSource | JobSource) -> JobRecord:
+        """Create a Job, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import create_job
+
+        return create_job(self.context, source)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def preview_job(self, source: SpecSource | JobSource) -> PreparedJob:
+        """The Job that `submit_job` would create or find. Raises InvalidInput."""
+        from muster.service.submissions import prepare_job
+
+        prepared = prepare_job(self.context, source)
+        self.context.artifact_lock.release(prepared.record.id)
+        return prepared
+
     # Find runs
 
     @_requires(Right.READ, "see runs")
@@ -586,11 +624,11 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see runs")
     def watch_async(
-        self, run_id: str, timeout: float | None = None
+        self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
         from muster.service.event_loop import watch
 
-        return watch(self.context, run_id, timeout)
+        return watch(self.context, run_id, timeout, every)
 
     @_of_run(Right.READ, "see output")
     def log(
@@ -608,12 +646,17 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see output")
     def log_async(
-        self, run_id: str, selection: Selection, *, follow: bool = False
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
         from muster.service.run_log import items_async
 
         run = self._run_with_output(run_id, selection)
-        return items_async(self.context, run, selection, follow=follow)
+        return items_async(self.context, run, selection, follow=follow, live=live)
 
     def _run_with_output(self, run_id: str, selection: Selection) -> RunSummary:
         """Raises InvalidInput if the run does not have what is selected."""
