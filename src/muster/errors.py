@@ -102,6 +102,10 @@ class Forbidden(MusterError):  # noqa: N818
     """The caller lacks the right to do this."""
 
 
+class NotAuthenticated(MusterError):  # noqa: N818
+    """Nobody knows who the caller is: the token is missing, wrong, expired or revoked."""
+
+
 class StoreError(MusterError):
     """The database or MUSTER_HOME cannot be used: unwritable, full or corrupt.
 
