@@ -423,7 +423,8 @@ class Audit(Protocol):
     outside of `delete_before`."""
 
     def append(self, *entries: AuditEntry) -> None:
-        """Record entries durably; their `seq` is given here."""
+        """Record entries; their `seq` is given here. They are durable when anything that is
+        recorded after them is: what a caller does is recorded before it is done."""
         ...
 
     def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
