@@ -103,7 +103,7 @@ class Forbidden(MusterError):  # noqa: N818
 
 
 class NotAuthenticated(MusterError):  # noqa: N818
-    """A server does not know who asks: the token is missing, wrong or expired."""
+    """Nobody knows who the caller is: the token is missing, wrong, expired or revoked."""
 
     exit_code = EXIT_BAD_INPUT
 

@@ -110,6 +110,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "delete_job": Operation("DELETE", "/jobs/{job_id}"),
     "delete_unused_job": Operation("DELETE", "/jobs/{job_id}/if-unused"),
     # runs
+    "review": _post("/specs/review", "written", "changes", "found"),
     "runs": _get("/runs"),
     "run_records": _get("/run-records"),
     "replica_table": _post("/runs/replica-table", "run_ids", "query"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -72,7 +73,7 @@ class App:
         status = answer.status
         try:
             if isinstance(answer, Stream):
-                await send_stream(send, answer, sent, call.disconnected())
+                await send_stream(send, answer, sent, self._until_over(call))
             else:
                 await send_answer(send, answer, sent)
         except Exception as error:
@@ -80,6 +81,18 @@ class App:
             raise
         finally:
             self._note(call, path, status, time.perf_counter() - began)
+
+    async def _until_over(self, call: Call) -> None:
+        """Return when the client has closed the connection, or the server stops."""
+        tasks = [
+            asyncio.ensure_future(waiting)
+            for waiting in (call.disconnected(), self._state.stopping.wait())
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _handle(self, call: Call, path: str) -> Answer | Stream:
         if not path.startswith(f"{PREFIX}/"):
@@ -91,17 +104,17 @@ class App:
 
     def _authenticated(self, call: Call) -> Any:
         """Who asks. Raises NotAuthenticated, TooManyRequests."""
-        self._limits.check_guesses(call.address)
         scheme, _, token = call.header("authorization").partition(" ")
+        token = token.strip()
+        self._limits.check_guesses(call.address, token)
         try:
             if scheme.lower() != "bearer" or not token:
-                text = "this server needs a token: `muster login URL` stores one"
-                raise NotAuthenticated(text)
-            caller = self._state.authenticate(token.strip(), call.address)
+                raise NotAuthenticated("this server needs a token: `muster login URL` stores one")
+            caller = self._state.authenticate(token, call.header("muster-project") or None)
         except NotAuthenticated:
-            self._limits.note_guess(call.address)
+            self._limits.note_wrong(call.address)
             raise
-        self._limits.check(token)
+        self._limits.note_right(token)
         return caller
 
     def _error(self, call: Call, error: Exception) -> Answer:

@@ -30,6 +30,10 @@ class Buckets:
         level, since = self._buckets.get(key, (self._burst, now))
         return min(self._burst, level + (now - since) * self._rate)
 
+    def has(self, key: str) -> bool:
+        """Whether something was taken for a key, lately."""
+        return key in self._buckets
+
     def take(self, key: str) -> bool:
         """Take one. False if none is left."""
         left = self.left(key)
@@ -48,18 +52,20 @@ class RateLimits:
         self._guesses = Buckets(_GUESSES_PER_SECOND, _GUESSES)
         self._rate = rate
 
-    def check(self, token: str) -> None:
+    def check_guesses(self, address: str, token: str) -> None:
+        """Raises TooManyRequests for an address that has sent too many wrong tokens, before this
+        one is looked at. Who has a token that was right a moment ago is not kept out by others
+        behind the same address."""
+        if self._guesses.left(address) < 1.0 and not self._requests.has(token):
+            text = f"too many requests from {address} had no valid token; wait some seconds"
+            raise TooManyRequests(text)
+
+    def note_wrong(self, address: str) -> None:
+        """Count a wrong token."""
+        self._guesses.take(address)
+
+    def note_right(self, token: str) -> None:
         """Count a request. Raises TooManyRequests."""
         if not self._requests.take(token):
             text = f"more than {self._rate:g} requests a second with this token; wait a second"
             raise TooManyRequests(text)
-
-    def check_guesses(self, address: str) -> None:
-        """Raises TooManyRequests for an address that has sent too many wrong tokens."""
-        if self._guesses.left(address) < 1.0:
-            text = f"too many requests from {address} had no valid token; wait some seconds"
-            raise TooManyRequests(text)
-
-    def note_guess(self, address: str) -> None:
-        """Count a wrong token."""
-        self._guesses.take(address)

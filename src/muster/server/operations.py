@@ -27,6 +27,8 @@ from muster.server.call import Call
 from muster.server.parameters import Parameters
 from muster.service.embedded import EmbeddedAPI
 
+#: Ends a stream of lines that is complete. One that was cut off has no such line.
+_END = b'{"type":"End"}'
 #: Bytes that one thread makes at a time.
 _BATCH = 1 << 17
 
@@ -104,31 +106,36 @@ def _with_etag(call: Call, body: bytes) -> Answer:
 
 
 async def _lines(call: Call, items: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
-    """Each item as a line; an error is the last."""
+    """Each item as a line; the last one is an error, or says that nothing follows."""
     async with aclosing(items):
         try:
             async for item in items:
                 yield encoded(item) + b"\n"
         except Exception as error:  # noqa: BLE001  the status was sent before
             yield _error(call, error) + b"\n"
+            return
+        yield _END + b"\n"
 
 
 async def _lines_in_threads(call: Call, items: Generator[Any]) -> AsyncGenerator[bytes]:
     """As `_lines`, for many items that are there already."""
 
-    def batch() -> bytes:
+    def batch() -> tuple[bytes, bool]:
+        """Some lines, and whether they are the last."""
         data = bytearray()
         try:
             for item in items:
                 data += encoded(item) + b"\n"
                 if len(data) >= _BATCH:
-                    break
+                    return bytes(data), False
         except Exception as error:  # noqa: BLE001  as above
-            data += _error(call, error) + b"\n"
-        return bytes(data)
+            return bytes(data) + _error(call, error) + b"\n", True
+        return bytes(data) + _END + b"\n", True
 
     try:
-        while data := await call.state.in_thread(batch):
+        complete = False
+        while not complete:
+            data, complete = await call.state.in_thread(batch)
             yield data
     finally:
         await call.state.in_thread(items.close)

@@ -58,9 +58,7 @@ class Parameters:
             else:
                 self._add_to_query(one, hints[one.name])
         #: The type of the JSON body; None if there is none.
-        self.body = (
-            msgspec.defstruct("Body", body, forbid_unknown_fields=True) if body else None
-        )
+        self.body = msgspec.defstruct("Body", body, forbid_unknown_fields=True) if body else None
 
     def _add_to_query(self, parameter: inspect.Parameter, hint: Any) -> None:
         struct = _struct_in(hint)

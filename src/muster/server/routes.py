@@ -67,9 +67,7 @@ class Routes(Generic[T]):
         return target, dict(zip(names, values, strict=True))
 
 
-def _walk(
-    node: _Node[T], words: list[str], at: int
-) -> tuple[_Node[T], tuple[str, ...]] | None:
+def _walk(node: _Node[T], words: list[str], at: int) -> tuple[_Node[T], tuple[str, ...]] | None:
     if at == len(words):
         return (node, ()) if node.targets else None
     known = node.words.get(words[at])

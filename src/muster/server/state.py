@@ -16,6 +16,8 @@ from muster.service.embedded import EmbeddedAPI
 from muster.submission import Submission
 
 T = TypeVar("T")
+#: Finds the caller of a token, in a project (None: the default one).
+Authenticate = Callable[[str, str | None], Caller]
 #: Threads for requests: each reads or writes the store, or files.
 _THREADS = 32
 
@@ -23,7 +25,10 @@ _THREADS = 32
 class ServerState:
     """See the module."""
 
-    def __init__(self, settings: Settings, backend: Backend, log: ServerLog) -> None:
+    def __init__(
+        self, settings: Settings, backend: Backend, authenticate: Authenticate, log: ServerLog
+    ) -> None:
+        self.authenticate = authenticate
         self.settings = settings
         self.backend = backend
         self.log = log

@@ -37,10 +37,7 @@ def has(home: Home, store: Store, project: str, sha256: str) -> bool:
     """Whether a project can use stored code."""
     if not _DIGEST.fullmatch(sha256):
         return False
-    jobs = store.jobs.listing
-    return _marker(home, project, sha256).exists() or any(
-        job.artifact_sha256 == sha256 for job in jobs(project)
-    )
+    return _marker(home, project, sha256).exists() or store.jobs.has_artifact(project, sha256)
 
 
 def claimed(home: Home, now: float) -> set[str]:

@@ -1,7 +1,7 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
-A `Store` is four sets of use cases: Jobs, runs, their event logs, and the leases of the processes
-that drive runs. Each method is one transaction: it happens completely or not at all, and other
+A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
+drive runs; accounts (users, projects, tokens), secrets, and the audit log. Each method is one transaction: it happens completely or not at all, and other
 processes see it at once. Any thread may call it. Every implementation passes the contract tests in
 `tests/store/test_contract.py`.
 
@@ -16,8 +16,8 @@ are no JSON, are bugs of the caller: they raise some other error, and change not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from muster.identity import Owner
 from muster.store.records import (
@@ -33,6 +33,19 @@ from muster.store.records import (
     RunStep,
     RunSummary,
 )
+
+if TYPE_CHECKING:  # most commands do not use them
+    from muster.caller import Role
+    from muster.store.account_records import (
+        AuditEntry,
+        AuditFilter,
+        Credential,
+        MemberRecord,
+        ProjectRecord,
+        SecretRecord,
+        TokenRecord,
+        UserRecord,
+    )
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -92,6 +105,10 @@ class Jobs(Protocol):
 
     def artifact_in_use(self, sha256: str) -> bool:
         """Whether a Job of any project that is not deleted uses this artifact."""
+        ...
+
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """Whether a Job of a project that is not deleted uses this artifact."""
         ...
 
     def artifacts_in_use(self) -> set[str]:
@@ -287,6 +304,142 @@ class Leases(Protocol):
         ...
 
 
+class Accounts(Protocol):
+    """Users, projects, their members, and tokens. Names are told apart without regard to
+    capitals."""
+
+    def create_first(self, user: UserRecord, token: TokenRecord, digest: bytes) -> bool:
+        """Add the first user, with a token. False if there is a user already: of several processes
+        that start at once, one adds it."""
+        ...
+
+    def create_user(self, user: UserRecord) -> None:
+        """Add a user. Raises InvalidInput if its name, or its subject at its issuer, is taken."""
+        ...
+
+    def change_user(self, name: str, changes: Mapping[str, Any]) -> UserRecord:
+        """Change `display_name`, `admin`, `disabled`, or `issuer` and `subject`. Raises NotFound,
+        and InvalidInput if no person would be left who administers the server and is not disabled,
+        or the subject is another user's."""
+        ...
+
+    def user(self, name: str) -> UserRecord:
+        """The user with this name. Raises NotFound."""
+        ...
+
+    def user_of_subject(self, issuer: str, subject: str) -> UserRecord | None:
+        """The user whom an issuer knows by this subject; None if there is none."""
+        ...
+
+    def users(self) -> list[UserRecord]:
+        """All users, by name."""
+        ...
+
+    def create_project(self, project: ProjectRecord) -> None:
+        """Add a project. Raises InvalidInput if there is one with this name."""
+        ...
+
+    def change_project(self, name: str, description: str) -> ProjectRecord:
+        """Describe a project. Raises NotFound."""
+        ...
+
+    def delete_project(self, name: str) -> None:
+        """Delete a project with its members, tokens and secrets. Raises NotFound, and InvalidInput
+        if it has Jobs or runs, also deleted ones, or is the default one."""
+        ...
+
+    def project(self, name: str) -> ProjectRecord:
+        """The project with this name. Raises NotFound."""
+        ...
+
+    def projects(self) -> list[ProjectRecord]:
+        """All projects, by name. `default` is there from the start."""
+        ...
+
+    def set_member(self, member: MemberRecord) -> None:
+        """Add a member, or change its role. Raises NotFound if there is no such project or user."""
+        ...
+
+    def set_group_roles(self, user: str, roles: Mapping[str, Role]) -> None:
+        """Replace what follows from a user's groups (`MemberRecord.from_groups`) by these roles,
+        by project. Where the user is a member in another way, that stays; projects that do not
+        exist are left out."""
+        ...
+
+    def remove_member(self, project: str, user: str) -> bool:
+        """Remove a member, and revoke nothing: its tokens give no rights in the project any more.
+        False if it is none."""
+        ...
+
+    def members(self, *, project: str | None = None, user: str | None = None) -> list[MemberRecord]:
+        """The members of a project, or the projects of a user, by name."""
+        ...
+
+    def create_token(self, token: TokenRecord, digest: bytes) -> None:
+        """Add a token. digest: of its secret. Raises NotFound if there is no such user or
+        project."""
+        ...
+
+    def token(self, token_id: str) -> TokenRecord:
+        """The token with this id. Raises NotFound."""
+        ...
+
+    def tokens(self, *, user: str | None = None, project: str | None = None) -> list[TokenRecord]:
+        """Tokens, newest first, with those that are expired or revoked. project: those that can be
+        used in this project only."""
+        ...
+
+    def revoke_token(self, token_id: str, now: float) -> bool:
+        """Revoke a token. False if it is revoked already. Raises NotFound."""
+        ...
+
+    def use_token(self, token_id: str, now: float) -> None:
+        """Note when a token was used last."""
+        ...
+
+    def credential(self, token_id: str) -> Credential | None:
+        """What is known of who shows this token; None if there is no such token."""
+        ...
+
+
+class Secrets(Protocol):
+    """The projects' secrets. Values are encrypted by who stores them."""
+
+    def set(self, project: str, name: str, sealed: str, *, by: str, now: float) -> SecretRecord:
+        """Add a secret, or replace its value. Raises NotFound if there is no such project."""
+        ...
+
+    def delete(self, project: str, name: str) -> bool:
+        """Delete a secret and its value. False if there is none."""
+        ...
+
+    def listing(self, project: str) -> list[SecretRecord]:
+        """The secrets of a project, by name."""
+        ...
+
+    def values(self, project: str, names: Collection[str]) -> dict[str, str]:
+        """The encrypted values of these secrets, of those that there are."""
+        ...
+
+
+class Audit(Protocol):
+    """The audit log. Entries are never changed; the database refuses that, and their deletion
+    outside of `delete_before`."""
+
+    def append(self, *entries: AuditEntry) -> None:
+        """Record entries; their `seq` is given here. They are durable when anything that is
+        recorded after them is: what a caller does is recorded before it is done."""
+        ...
+
+    def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
+        """Entries, newest first."""
+        ...
+
+    def delete_before(self, time: float) -> int:
+        """Delete entries that were recorded before a time. Returns their number."""
+        ...
+
+
 class Store(Protocol):
     """See the module."""
 
@@ -298,6 +451,12 @@ class Store(Protocol):
     def events(self) -> Events: ...
     @property
     def leases(self) -> Leases: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def secrets(self) -> Secrets: ...
+    @property
+    def audit(self) -> Audit: ...
 
     @property
     def replaced(self) -> bool:

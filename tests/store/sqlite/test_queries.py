@@ -10,9 +10,9 @@ import pytest
 
 from muster.errors import NotFound
 from muster.store.records import CorruptRecord, RunFilter, RunStep
+from muster.store.sql.search import by_prefix
 from muster.store.sqlite.connection import wal_of
 from muster.store.sqlite.database import Database, Row
-from muster.store.sqlite.search import by_prefix
 from muster.store.sqlite.store import SqliteStore
 from support.store_records import PROJECT, accept, accept_and_drive, job
 

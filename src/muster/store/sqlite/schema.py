@@ -5,10 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-#: Condition for runs that have not ended. SQLite uses the index `runs_alive` only for the same
-#: condition, written in the same way.
-LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
-
 
 def _to_micros(column: str) -> str:
     """An expression for a time in a column as microseconds: seconds are floats."""

@@ -1,9 +1,8 @@
-"""Runs and their nodes in SQLite."""
+"""Runs and their nodes."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,41 +23,39 @@ from muster.store.records import (
     RunSummary,
     decoded,
 )
-from muster.store.sqlite.database import Database, Row
-from muster.store.sqlite.events import append_events
-from muster.store.sqlite.jobs import insert_job
-from muster.store.sqlite.leases import check_lease, write_lease
-from muster.store.sqlite.numbers import next_number
-from muster.store.sqlite.rows import (
-    NODE_QUERY,
+from muster.store.sql.database import LIVE, Connection, Database, Dialect, Row, lock_runs
+from muster.store.sql.events import append_events
+from muster.store.sql.jobs import insert_job
+from muster.store.sql.leases import check_lease, write_lease
+from muster.store.sql.numbers import next_number
+from muster.store.sql.rows import (
     RUN_QUERY,
-    SUMMARY_COLUMNS,
     change_nodes,
     change_run,
     corrupt,
     insert_run,
+    node_query,
     node_record,
     run_record,
     run_summary,
+    summary_columns,
     write_nodes,
 )
-from muster.store.sqlite.schema import LIVE
-from muster.store.sqlite.search import by_prefix, tag_conditions
+from muster.store.sql.search import by_prefix, tag_conditions
 from muster.store.times import micros
 
 if TYPE_CHECKING:
     from muster.store.base import RunBuilder
 
-#: The runs of a project, newest first. With a limit, SQLite would take any index of projects, and
-#: sort all runs.
-_NEWEST = "FROM runs INDEXED BY runs_by_project WHERE project = ? ORDER BY position DESC"
 
-
-class SqliteRuns:
+class SqlRuns:
     """See `store.base.Runs`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._summaries = f"SELECT {summary_columns(db.dialect)} FROM runs"
+        #: The runs of a project, newest first.
+        self._newest = f"FROM {db.dialect.runs_by_project} WHERE project = ? ORDER BY position DESC"
 
     def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
         """See `Runs.insert`."""
@@ -86,17 +83,17 @@ class SqliteRuns:
 
     def summary(self, run_id: str) -> RunSummary:
         """See `Runs.summary`."""
-        rows = self._db.read(f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE id = ?", (run_id,))
+        rows = self._db.read(f"{self._summaries} WHERE id = ?", (run_id,))
         if not rows:
             raise names.no_run_error(run_id)
         return run_summary(rows[0])
 
     def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
         """See `Runs.nodes`."""
-        sql = NODE_QUERY
+        sql = node_query(self._db.dialect)
         values: list[Any] = [run_id]
         if chosen is not None:
-            clauses, more = _node_clauses(chosen)
+            clauses, more = _node_clauses(self._db.dialect, chosen)
             sql, values = sql + clauses, [*values, *more]
         last = chosen is not None and chosen.last
         sql += f" ORDER BY rank{' DESC' * last}"
@@ -119,8 +116,9 @@ class SqliteRuns:
         of_group = f"FROM nodes WHERE run_id = ? AND grp = ? AND {_STARTED}"
         states = f"SELECT state AS states {of_group}"
         if nodes > 1:
-            states = f"SELECT group_concat(DISTINCT state) AS states {of_group} GROUP BY replica"
-        sql = f"SELECT states, count(*) AS number FROM ({states}) GROUP BY states"
+            joined = self._db.dialect.join_distinct.format("state")
+            states = f"SELECT {joined} AS states {of_group} GROUP BY replica"
+        sql = f"SELECT states, count(*) AS number FROM ({states}) AS replicas GROUP BY states"
         counted: dict[str, int] = {}
         for row in self._db.read(sql, (run_id, group)):
             names = {str(stored_node_state(state)) for state in str(row["states"]).split(",")}
@@ -132,7 +130,8 @@ class SqliteRuns:
         """See `Runs.save`."""
         states = [step.changes.get("state", RunState.IN_PROGRESS) for step in steps]
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Connection) -> None:
+            lock_runs(connection, [step.lease.run_id for step in steps])
             for step in steps:
                 _write_step(connection, step)
 
@@ -142,7 +141,8 @@ class SqliteRuns:
         """See `Runs.end_corrupt`."""
         run_id = lease.run_id
 
-        def step(connection: sqlite3.Connection) -> None:
+        def step(connection: Connection) -> None:
+            lock_runs(connection, [run_id])
             check_lease(connection, lease)
             requested = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
             for (canceled,) in connection.execute(requested, (run_id,)).fetchall():
@@ -173,7 +173,7 @@ class SqliteRuns:
     ) -> bool:
         """See `Runs.request`."""
 
-        def step(connection: sqlite3.Connection) -> bool:
+        def step(connection: Connection) -> bool:
             cursor = connection.execute(
                 f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
                 f"AND {kind}_requested_at IS NULL AND {LIVE}",
@@ -188,9 +188,9 @@ class SqliteRuns:
     def request_scale(self, run_id: str, group: str, replicas: int, why: str, now: float) -> bool:
         """See `Runs.request_scale`."""
 
-        def step(connection: sqlite3.Connection) -> bool:
+        def step(connection: Connection) -> bool:
             sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {LIVE}"
-            row = connection.execute(sql, (run_id,)).fetchone()
+            row = connection.execute(sql + connection.dialect.lock, (run_id,)).fetchone()
             if row is None:
                 return False
             requested = self._parse_scale_requests(run_id, row[0])
@@ -231,11 +231,11 @@ class SqliteRuns:
     def find_id(self, project: str, text: str) -> str:
         """See `Runs.find_id`."""
         if text == "last":
-            newest = self._db.read(f"SELECT id {_NEWEST} LIMIT 1", (project,))
+            newest = self._db.read(f"SELECT id {self._newest} LIMIT 1", (project,))
             if not newest:
                 raise NotFound("no runs yet (`muster run` starts one)")
             return str(newest[0]["id"])
-        rows: list[Row] = []
+        rows: Sequence[Row] = []
         if names.is_valid_unicode(text):
             named = "SELECT id, name FROM runs WHERE project = ? AND (name = ? OR id = ?)"
             rows = (
@@ -244,7 +244,7 @@ class SqliteRuns:
                 or by_prefix(self._db, "runs", project, names.id_from_ocid(text))
             )
         if not rows:
-            recent = f"SELECT name, display_name {_NEWEST} LIMIT 200"
+            recent = f"SELECT name, display_name {self._newest} LIMIT 200"
             given = [name for row in self._db.read(recent, (project,)) for name in row if name]
             raise names.not_found_error("run", text, given, "muster ps")
         if len(rows) > 1:
@@ -252,7 +252,7 @@ class SqliteRuns:
             raise names.ambiguous_id_error("runs", text, pairs)
         return str(rows[0]["id"])
 
-    def _by_display_name(self, project: str, text: str) -> list[Row]:
+    def _by_display_name(self, project: str, text: str) -> Sequence[Row]:
         """Raises InvalidInput if several runs have this display name."""
         sql = (
             "SELECT id, name FROM runs WHERE project = ? AND display_name = ? "
@@ -265,20 +265,20 @@ class SqliteRuns:
 
     def listing(self, project: str | None, chosen: RunFilter) -> list[RunSummary]:
         """See `Runs.listing`."""
-        clauses, values = _clauses(project, chosen)
-        sql = f"SELECT {SUMMARY_COLUMNS} FROM runs{clauses}"
-        return [run_summary(row) for row in self._db.read(sql, values)]
+        clauses, values = _clauses(self._db.dialect, project, chosen)
+        rows = self._db.read(f"{self._summaries}{clauses}", values)
+        return [run_summary(row) for row in rows]
 
     def records(self, project: str | None, chosen: RunFilter) -> list[RunRecord]:
         """See `Runs.records`."""
-        clauses, values = _clauses(project, chosen)
+        clauses, values = _clauses(self._db.dialect, project, chosen)
         rows = self._db.read(f"{RUN_QUERY}{clauses}", values)
         return [run_record(self._db, row) for row in rows]
 
     def live(self) -> list[RunSummary]:
         """See `Runs.live`."""
-        sql = f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE {LIVE}"
-        return [run_summary(row) for row in self._db.read(sql)]
+        rows = self._db.read(f"{self._summaries} WHERE {LIVE}")
+        return [run_summary(row) for row in rows]
 
     def needing_supervisor(self) -> list[str]:
         """See `Runs.needing_supervisor`."""
@@ -310,7 +310,7 @@ _STARTED = (
 )
 
 
-def _node_clauses(chosen: NodeFilter) -> tuple[str, list[Any]]:
+def _node_clauses(dialect: Dialect, chosen: NodeFilter) -> tuple[str, list[Any]]:
     """Conditions of a query for nodes, and their values."""
     where = " AND rank > ?" + (f" AND {_STARTED}" if chosen.started else "")
     values: list[Any] = [chosen.after]
@@ -322,20 +322,25 @@ def _node_clauses(chosen: NodeFilter) -> tuple[str, list[Any]]:
         where += " AND rank BETWEEN ? AND ?"
         values += [ranks.start, ranks.stop - 1]
         ranks = None
-    columns = (("rank", ranks), ("grp", chosen.groups), ("state", chosen.states))
-    for column, given in columns:
+    columns = (
+        ("rank", "INTEGER", ranks),
+        ("grp", "TEXT", chosen.groups),
+        ("state", "TEXT", chosen.states),
+    )
+    for column, kind, given in columns:
         if given is not None:  # as one value: the number of values is limited
-            where += f" AND {column} IN (SELECT value FROM json_each(?))"
+            where += f" AND {dialect.is_any.format(column, type=kind)}"
             values.append(json.dumps(list(given)))
     return where, values
 
 
-def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
+def _clauses(dialect: Dialect, project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
     """The end of a query for runs, newest first, and its values."""
-    where, values = tag_conditions(chosen.tags)
+    where, values = tag_conditions(dialect, chosen.tags)
+    column = str if chosen.since is None else dialect.unindexed.format
     if project is not None:
-        # with `+`, SQLite uses the index on time
-        where.append("project = ?" if chosen.since is None else "+project = ?")
+        # to use the index on time
+        where.append(f"{column('project')} = ?")
         values.append(project)
     if chosen.states is not None:
         where.append(f"state IN ({', '.join('?' * len(chosen.states))})")
@@ -351,16 +356,15 @@ def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
         values.append(chosen.before)
     clauses = f" WHERE {' AND '.join(where)}" if where else ""
     # not by time, since the clock may have been set back
-    order = "position" if chosen.since is None else "+position"
-    clauses += f" ORDER BY {order} DESC"
+    clauses += f" ORDER BY {column('position')} DESC"
     if chosen.limit is not None:
         clauses += " LIMIT ?"
         values.append(chosen.limit)
     return clauses, values
 
 
-def _write_step(connection: sqlite3.Connection, step: RunStep) -> None:
-    """Within a transaction: record a step of a run."""
+def _write_step(connection: Connection, step: RunStep) -> None:
+    """Within a transaction that has locked the run: record a step of it."""
     run_id = step.lease.run_id
     check_lease(connection, step.lease)
     change_run(connection, run_id, step.changes)

@@ -1,8 +1,7 @@
-"""The leases of runs in SQLite."""
+"""The leases of runs."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -11,15 +10,20 @@ from msgspec import ValidationError, convert
 from muster.identity import Owner
 from muster.store.names import no_run_error
 from muster.store.records import Lease, LeaseHeld, LeaseLost
-from muster.store.sqlite.database import Database, Row
-from muster.store.sqlite.schema import LIVE
+from muster.store.sql.database import LIVE, Connection, Database, Row, lock_runs
 from muster.store.times import micros, optional_micros, seconds
 
-_COLUMNS = "run_id, owner, host, boot, token, expires_at"
+_NAMES = Lease.__struct_fields__
+_COLUMNS = ", ".join(f"leases.{name}" for name in _NAMES)
+_WRITE = (
+    f"INSERT INTO leases ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))}) "
+    "ON CONFLICT (run_id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
+)
 _OF_LIVE_RUN = f"run_id IN (SELECT id FROM runs WHERE {LIVE})"
 
 
-class SqliteLeases:
+class SqlLeases:
     """See `store.base.Leases`."""
 
     def __init__(self, db: Database) -> None:
@@ -37,8 +41,9 @@ class SqliteLeases:
     ) -> Lease:
         """See `Leases.take`."""
 
-        def step(connection: sqlite3.Connection) -> Lease:
-            before = _read(connection, run_id)
+        def step(connection: Connection) -> Lease:
+            lock_runs(connection, [run_id])
+            before = _read(connection, run_id, lock=True)
             if before is not None and not (force or _is_free(before, owner, now, alone=alone)):
                 raise LeaseHeld(before)
             token = 1 if before is None else before.token + 1
@@ -51,12 +56,18 @@ class SqliteLeases:
 
     def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
         """See `Leases.take_expired`."""
-        expired = f"SELECT {_COLUMNS} FROM leases WHERE expires_at <= ? AND {_OF_LIVE_RUN}"
+        of_live_run = f"leases.run_id = runs.id AND {LIVE}"
+        expired = (
+            f"SELECT {_COLUMNS} FROM leases, runs WHERE leases.expires_at <= ? AND {of_live_run} "
+            "ORDER BY run_id"
+        )
 
-        def step(connection: sqlite3.Connection) -> list[Lease]:
+        def step(connection: Connection) -> list[Lease]:
+            # what others have locked they take or use just now
+            sql = f"{expired}{connection.dialect.lock_unlocked}"
             taken = [
                 Lease(old.run_id, owner.id, owner.host, owner.boot, old.token + 1, expires_at)
-                for old in _leases(connection.execute(expired, (micros(now),)).fetchall())
+                for old in _leases(connection.execute(sql, (micros(now),)).fetchall())
             ]
             for lease in taken:
                 write_lease(connection, lease)
@@ -69,7 +80,9 @@ class SqliteLeases:
         extend = "UPDATE leases SET expires_at = ? WHERE owner = ? AND expires_at IS NOT NULL"
         held = f"SELECT {_COLUMNS} FROM leases WHERE owner = ?"
 
-        def step(connection: sqlite3.Connection) -> list[Lease]:
+        def step(connection: Connection) -> list[Lease]:
+            if lock := connection.dialect.lock:
+                connection.execute(f"{held} ORDER BY run_id{lock}", (owner.id,))
             connection.execute(extend, (micros(expires_at), owner.id))
             return _leases(connection.execute(held, (owner.id,)).fetchall())
 
@@ -106,10 +119,10 @@ def _is_free(lease: Lease, owner: Owner, now: float, *, alone: bool) -> bool:
     return alone and owner.on_same_host(lease.host, lease.boot)
 
 
-def write_lease(connection: sqlite3.Connection, lease: Lease) -> None:
+def write_lease(connection: Connection, lease: Lease) -> None:
     """Within a transaction: insert or replace a lease."""
     connection.execute(
-        f"INSERT OR REPLACE INTO leases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+        _WRITE,
         (
             lease.run_id,
             lease.owner,
@@ -121,18 +134,19 @@ def write_lease(connection: sqlite3.Connection, lease: Lease) -> None:
     )
 
 
-def check_lease(connection: sqlite3.Connection, lease: Lease) -> None:
-    """Within a transaction: raises LeaseLost if another process has the lease."""
+def check_lease(connection: Connection, lease: Lease) -> None:
+    """Within a transaction that has locked the run: raises LeaseLost if another process has the
+    lease."""
     held = "SELECT 1 FROM leases WHERE run_id = ? AND owner = ? AND token = ?"
     if connection.execute(held, (lease.run_id, lease.owner, lease.token)).fetchone() is None:
         now = _read(connection, lease.run_id)
         raise LeaseLost(lease, now if now is not None and now.owner else None)
 
 
-def _read(connection: sqlite3.Connection, run_id: str) -> Lease | None:
-    """The lease of a run, which nobody may have; None if it was never taken. Raises NotFound if
-    there is no such run."""
-    sql = f"SELECT {_COLUMNS} FROM leases WHERE run_id = ?"
+def _read(connection: Connection, run_id: str, *, lock: bool = False) -> Lease | None:
+    """The lease of a run, which nobody may have; None if it was never taken. lock: let no other
+    transaction renew it. Raises NotFound if there is no such run."""
+    sql = f"SELECT {_COLUMNS} FROM leases WHERE run_id = ?{connection.dialect.lock * lock}"
     row = connection.execute(sql, (run_id,)).fetchone()
     if row is not None:
         return _lease(row)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from msgspec import ValidationError, convert
@@ -22,7 +22,7 @@ from muster.store.records import (
     read_record,
     readable_time,
 )
-from muster.store.sqlite.database import Database, Row
+from muster.store.sql.database import Connection, Database, Dialect, Row
 from muster.store.times import optional_micros, seconds
 
 #: Columns that hold JSON.
@@ -45,14 +45,6 @@ _TIMES = (
     "suspend_requested_at",
     "expires_at",
 )
-SUMMARY_COLUMNS = ", ".join(
-    # a corrupt column must not hide the run
-    f"CASE WHEN json_valid(lifecycle) THEN json_extract(lifecycle, '$.{SUMMARY_LIFECYCLE[name]}') "
-    f"END AS {name}"
-    if name in SUMMARY_LIFECYCLE
-    else name
-    for name in RunSummary.__struct_fields__
-)
 #: The fields of `RunRecord` that are large, and that no step of a run in progress changes: a row of
 #: `runs` is read and rewritten with each step.
 _LARGE = {"run_specs": ("spec", "origins", "overrides"), "plans": ("plan",)}
@@ -68,29 +60,14 @@ RUN_QUERY = "SELECT {} FROM runs {}".format(
 _RENAMED = {"group": "grp", "index": "idx"}
 _NODE_COLUMNS = tuple(_RENAMED.get(name, name) for name in NodeRecord.__struct_fields__)
 
-#: The rows that `node_record` reads; times as by `times.seconds`, in SQL: an array may have a
-#: hundred thousand nodes.
-NODE_QUERY = "SELECT {} FROM nodes WHERE run_id = ?".format(
-    ", ".join(
-        f"CASE typeof({name}) WHEN 'integer' THEN {name} / 1000000.0 ELSE {name} END AS {name}"
-        if name in ("started_at", "finished_at")
-        else f'{_RENAMED.get(name, name)} AS "{name}"'
-        for name in NodeRecord.__struct_fields__
-    )
-)
-#: As by `micros`, for the same reason.
-_NODE_VALUES = dict.fromkeys(("started_at", "finished_at"), "CAST(round(? * 1000000) AS INTEGER)")
+#: Columns of `nodes` that hold times. They are converted in SQL: an array may have a hundred
+#: thousand nodes.
+_NODE_TIMES = ("started_at", "finished_at")
 #: The value that replaces the one in a row, if that is not the new value.
 _KEPT = {
     "metrics": "CASE WHEN excluded.metrics = '' AND excluded.incarnation = nodes.incarnation "
     "THEN nodes.metrics ELSE excluded.metrics END"
 }
-_WRITE_NODE = (
-    f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
-    f"VALUES (?, {', '.join(_NODE_VALUES.get(name, '?') for name in _NODE_COLUMNS)}) "
-    "ON CONFLICT (run_id, rank) DO UPDATE SET "
-    + ", ".join(f"{name} = {_KEPT.get(name, f'excluded.{name}')}" for name in _NODE_COLUMNS[1:])
-)
 _CHANGED_COLUMNS = NodeChange.__struct_fields__[1:-1]
 _CHANGE_NODES = (
     f"UPDATE nodes SET {', '.join(f'{name} = ?' for name in _CHANGED_COLUMNS)}, "
@@ -101,14 +78,48 @@ _STATES = frozenset(map(str, RunState))
 _NODE_STATES = frozenset(map(str, NodeState))
 
 
-def insert_run(connection: sqlite3.Connection, run: RunRecord) -> None:
+@cache
+def summary_columns(dialect: Dialect) -> str:
+    """What `run_summary` reads."""
+    return ", ".join(
+        f"{dialect.json_number.format('lifecycle', key=SUMMARY_LIFECYCLE[name])} AS {name}"
+        if name in SUMMARY_LIFECYCLE
+        else name
+        for name in RunSummary.__struct_fields__
+    )
+
+
+@cache
+def node_query(dialect: Dialect) -> str:
+    """What `node_record` reads, of one run."""
+    columns = ", ".join(
+        f"{dialect.seconds.format(name)} AS {name}"
+        if name in _NODE_TIMES
+        else f'{_RENAMED.get(name, name)} AS "{name}"'
+        for name in NodeRecord.__struct_fields__
+    )
+    return f"SELECT {columns} FROM nodes WHERE run_id = ?"
+
+
+@cache
+def _write_node(dialect: Dialect) -> str:
+    values = dict.fromkeys(_NODE_TIMES, dialect.micros.format("?"))
+    changes = (f"{name} = {_KEPT.get(name, f'excluded.{name}')}" for name in _NODE_COLUMNS[1:])
+    return (
+        f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
+        f"VALUES (?, {', '.join(values.get(name, '?') for name in _NODE_COLUMNS)}) "
+        f"ON CONFLICT (run_id, rank) DO UPDATE SET {', '.join(changes)}"
+    )
+
+
+def insert_run(connection: Connection, run: RunRecord) -> None:
     """Within a transaction: insert the rows of a run, but those of its nodes."""
     _insert(connection, "runs", {name: getattr(run, name) for name in _SMALL})
     for table, of in _LARGE.items():
         _insert(connection, table, {"run_id": run.id, **{name: getattr(run, name) for name in of}})
 
 
-def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> None:
+def _insert(connection: Connection, table: str, values: Mapping[str, Any]) -> None:
     marks = ", ".join("?" * len(values))
     connection.execute(
         f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})",
@@ -116,7 +127,7 @@ def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any
     )
 
 
-def change_run(connection: sqlite3.Connection, run_id: str, changes: Mapping[str, Any]) -> None:
+def change_run(connection: Connection, run_id: str, changes: Mapping[str, Any]) -> None:
     """Within a transaction: change fields of `RunRecord`, by name."""
     small = dict(changes)
     for table, of in _LARGE.items():
@@ -126,7 +137,7 @@ def change_run(connection: sqlite3.Connection, run_id: str, changes: Mapping[str
 
 
 def _update(
-    connection: sqlite3.Connection, table: str, values: Mapping[str, Any], key: str, run_id: str
+    connection: Connection, table: str, values: Mapping[str, Any], key: str, run_id: str
 ) -> None:
     if not values:
         return
@@ -143,14 +154,13 @@ def _column_value(name: str, value: Any) -> Any:
     return json.dumps(value) if name in _JSON else value
 
 
-def write_nodes(connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]) -> None:
+def write_nodes(connection: Connection, run_id: str, records: Iterable[NodeRecord]) -> None:
     """Within a transaction: insert or replace rows of nodes."""
-    connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
+    sql = _write_node(connection.dialect)
+    connection.executemany(sql, [(run_id, *astuple(node)) for node in records])
 
 
-def change_nodes(
-    connection: sqlite3.Connection, run_id: str, changes: Iterable[NodeChange]
-) -> None:
+def change_nodes(connection: Connection, run_id: str, changes: Iterable[NodeChange]) -> None:
     """Within a transaction: change rows of nodes."""
     for change in changes:
         values = (
@@ -179,7 +189,7 @@ def corrupt(db: Database, run_id: str, name: str, why: str) -> CorruptRecord:
 
 def _what_and_hint(db: Database, run_id: str, name: str | None = None) -> tuple[str, str]:
     run = run_id if name is None else f"{name} (id {run_id})"
-    what = f"the record of run {run} in {db.path}"
+    what = f"the record of run {run} in {db.place}"
     return what, f"`muster rm {run_id}` removes it, the other runs are not affected"
 
 
@@ -200,7 +210,7 @@ def run_record(db: Database, row: Row) -> RunRecord:
 
 
 def run_summary(row: Row) -> RunSummary:
-    """The columns `SUMMARY_COLUMNS` of a row. A corrupt row gives a placeholder summary, since it
+    """The columns `summary_columns` of a row. A corrupt row gives a placeholder summary, since it
     must not hide the other runs of a list."""
     hint = f"`muster rm {row['id']}` removes it"
     try:
@@ -236,7 +246,7 @@ def _tags(row: Row, hint: str) -> Any:
 
 
 def node_record(db: Database, run_id: str, row: Row) -> NodeRecord:
-    """A row of `NODE_QUERY`. Raises CorruptRecord."""
+    """A row of `node_query`. Raises CorruptRecord."""
     # by position, since there may be a hundred thousand
     values = dict(zip(NodeRecord.__struct_fields__, row, strict=True))
     state = values["state"]

@@ -1,20 +1,19 @@
-"""The event logs of runs in SQLite."""
+"""The event logs of runs."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from muster.lifecycle.states import stored_node_state
 from muster.store.records import EventRecord, NewEntry, event_and_hint, read_entry
-from muster.store.sqlite.database import Database, Row
+from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, seconds
 
 
-class SqliteEvents:
+class SqlEvents:
     """See `store.base.Events`."""
 
     def __init__(self, db: Database) -> None:
@@ -51,7 +50,8 @@ class SqliteEvents:
     def last_time(self, run_id: str, kind: str | None = None) -> float:
         """See `Events.last_time`."""
         # in SQLite, any text is greater than any number
-        sql = "SELECT max(time) FROM events WHERE run_id = ? AND typeof(time) = 'integer'"
+        valid = self._db.dialect.is_micros.format("time")
+        sql = f"SELECT max(time) FROM events WHERE run_id = ? AND {valid}"
         values = [run_id]
         if kind is not None:
             sql += " AND kind = ?"
@@ -61,7 +61,7 @@ class SqliteEvents:
     def _event(self, row: Row) -> EventRecord:
         what, hint = event_and_hint(row["run_id"], row["seq"])
         values = {**dict(row), "time": seconds(row["time"])}
-        entry = read_entry(EventRecord, values, f"{what} in {self._db.path}", hint)
+        entry = read_entry(EventRecord, values, f"{what} in {self._db.place}", hint)
         state = entry.data.get("state")
         if entry.kind == "nodes" and state != (present := stored_node_state(state)):
             return replace(entry, data={**entry.data, "state": present})
@@ -69,9 +69,9 @@ class SqliteEvents:
 
 
 def append_events(
-    connection: sqlite3.Connection, run_id: str, entries: Sequence[NewEntry], now: float
+    connection: Connection, run_id: str, entries: Sequence[NewEntry], now: float
 ) -> None:
-    """Within a transaction: add entries to a run's event log."""
+    """Within a transaction that has locked the run: add entries to its event log."""
     newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0)
     time = micros(now)

@@ -6,17 +6,18 @@ that two writers never get the same one.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Literal
+
+from muster.store.sql.database import Connection
 
 
 def next_number(
-    connection: sqlite3.Connection, kind: Literal["versions", "runs"], project: str, name: str
+    connection: Connection, kind: Literal["versions", "runs"], project: str, name: str
 ) -> int:
     """Within a transaction: the next number of a name, from 1."""
     (number,) = connection.execute(
         f"INSERT INTO numbers (project, name, {kind}) VALUES (?, ?, 1) "
-        f"ON CONFLICT (project, name) DO UPDATE SET {kind} = {kind} + 1 RETURNING {kind}",
+        f"ON CONFLICT (project, name) DO UPDATE SET {kind} = numbers.{kind} + 1 RETURNING {kind}",
         (project, name),
     ).fetchone()
     return int(number)

@@ -1,13 +1,13 @@
-"""Jobs in SQLite."""
+"""Jobs."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.lifecycle.states import JobState
 from muster.store import names
 from muster.store.records import (
@@ -19,10 +19,9 @@ from muster.store.records import (
     read_record,
     readable_time,
 )
-from muster.store.sqlite.database import Database, Row
-from muster.store.sqlite.numbers import next_number
-from muster.store.sqlite.schema import LIVE
-from muster.store.sqlite.search import by_prefix, tag_conditions
+from muster.store.sql.database import LIVE, Connection, Database, Row
+from muster.store.sql.numbers import next_number
+from muster.store.sql.search import by_prefix, tag_conditions
 from muster.store.times import micros, seconds
 
 # an edited Job may have the content of another one: the newest is used
@@ -40,7 +39,7 @@ _TIMES = ("created_at", "updated_at")
 _EDITABLE = ("spec", "display_name", "description", "tags", "updated_at")
 
 
-class SqliteJobs:
+class SqlJobs:
     """See `store.base.Jobs`."""
 
     def __init__(self, db: Database) -> None:
@@ -57,7 +56,7 @@ class SqliteJobs:
 
     def find(self, project: str, text: str) -> JobRecord:
         """See `Jobs.find`."""
-        rows: list[Row] = []
+        rows: Sequence[Row] = []
         if names.is_valid_unicode(text):
             rows = (
                 self._db.read(f"{_NAMES} AND id = ?", (project, text))
@@ -82,7 +81,7 @@ class SqliteJobs:
             raise names.no_job_error(job_id)
         return rows[0]
 
-    def _by_name(self, project: str, text: str) -> list[Row]:
+    def _by_name(self, project: str, text: str) -> Sequence[Row]:
         """The newest version of a name, or the given one. Raises NoSuchVersion."""
         name, at, version = text.partition("@")
         rows = self._db.read(f"{_NAMES} AND name = ? ORDER BY version DESC", (project, name))
@@ -95,7 +94,7 @@ class SqliteJobs:
             raise names.NoSuchVersion(f"job {name!r} has no version {version!r} (it has {there})")
         return matching
 
-    def _by_display_name(self, project: str, text: str) -> list[Row]:
+    def _by_display_name(self, project: str, text: str) -> Sequence[Row]:
         """The newest version of the Job with a display name. Raises InvalidInput for several."""
         sql = f"{_NAMES} AND display_name = ? ORDER BY position DESC"
         rows = _active_first(self._db.read(sql, (project, text)))
@@ -109,7 +108,7 @@ class SqliteJobs:
         self, project: str, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
     ) -> list[JobRecord]:
         """See `Jobs.listing`."""
-        where, values = tag_conditions(tags or {})
+        where, values = tag_conditions(self._db.dialect, tags or {})
         where = ["project = ?", *([] if deleted else ["state = 'ACTIVE'"]), *where]
         sql = f"SELECT * FROM jobs WHERE {' AND '.join(where)} ORDER BY position DESC"
         return [_job_even_if_corrupt(row) for row in self._db.read(sql, [project, *values])]
@@ -120,8 +119,8 @@ class SqliteJobs:
         """See `Jobs.update`."""
         values = {name: _column(name, getattr(job, name)) for name in _EDITABLE}
 
-        def step(connection: sqlite3.Connection) -> None:
-            stored = _job(_row(connection, job.id))
+        def step(connection: Connection) -> None:
+            stored = _job(_lock_job(connection, job.id))
             stored.check_active()
             if stored.updated_at != before.updated_at:
                 text = f"job {job.handle} was changed by another user meanwhile"
@@ -138,8 +137,8 @@ class SqliteJobs:
     def delete(self, job_id: str, *, by: str, now: float) -> bool:
         """See `Jobs.delete`."""
 
-        def step(connection: sqlite3.Connection) -> bool:
-            if _row(connection, job_id)["state"] == JobState.DELETED:
+        def step(connection: Connection) -> bool:
+            if _lock_job(connection, job_id)["state"] == JobState.DELETED:
                 return False
             _refuse(connection.execute(_ALIVE, (job_id,)).fetchall())
             connection.execute("UPDATE jobs SET state = 'DELETED' WHERE id = ?", (job_id,))
@@ -152,7 +151,13 @@ class SqliteJobs:
         """See `Jobs.delete_unused`."""
         unused = "NOT EXISTS (SELECT 1 FROM runs WHERE job_id = jobs.id)"
         sql = f"DELETE FROM jobs WHERE id = ? AND {unused}"
-        self._db.write(lambda connection: connection.execute(sql, (job_id,)), durable=True)
+
+        def step(connection: Connection) -> None:
+            with suppress(NotFound):
+                _lock_job(connection, job_id)
+                connection.execute(sql, (job_id,))
+
+        self._db.write(step, durable=True)
 
     def check_ended(self, job_ids: Sequence[str]) -> None:
         """See `Jobs.check_ended`."""
@@ -162,6 +167,11 @@ class SqliteJobs:
         """See `Jobs.artifact_in_use`."""
         sql = "SELECT 1 FROM jobs WHERE artifact_sha256 = ? AND state = 'ACTIVE' LIMIT 1"
         return bool(self._db.read(sql, (sha256,)))
+
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """See `Jobs.has_artifact`."""
+        used = "SELECT 1 FROM jobs WHERE project = ? AND artifact_sha256 = ? AND state = 'ACTIVE'"
+        return bool(self._db.read(f"{used} LIMIT 1", (project, sha256)))
 
     def artifacts_in_use(self) -> set[str]:
         """See `Jobs.artifacts_in_use`."""
@@ -174,18 +184,18 @@ class SqliteJobs:
         return [self._event(row) for row in self._db.read(sql, (job_id, seq))]
 
     def _event(self, row: Row) -> JobEventRecord:
-        what = f"event {row['seq']} of the job {row['job_id']} in {self._db.path}"
+        what = f"event {row['seq']} of the job {row['job_id']} in {self._db.place}"
         hint = f"`muster jobs events {row['job_id']} --after {row['seq']}` shows those after it"
         return read_entry(JobEventRecord, {**dict(row), "time": seconds(row["time"])}, what, hint)
 
 
-def insert_job(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
-    """Within a transaction: see `Jobs.insert`."""
-    row = connection.execute(_BY_ID, (job.id,)).fetchone()
-    if row and row["project"] != job.project:
-        raise names.no_job_error(job.id)
-    row = row or connection.execute(_BY_CONTENT, (job.content_hash, job.project)).fetchone()
-    if row:
+def insert_job(connection: Connection, job: JobRecord) -> JobRecord:
+    """Within a transaction: see `Jobs.insert`. The Job is not changed until it ends."""
+    row = _same(connection, job)
+    if row is None and (lock := connection.dialect.lock_text):
+        connection.execute(lock, (f"{job.project} {job.content_hash}",))
+        row = _same(connection, job)  # another transaction may have added it
+    if row is not None:
         found = _job(row)
         found.check_active()
         return found
@@ -200,8 +210,21 @@ def insert_job(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
     return _job(connection.execute(_BY_ID, (job.id,)).fetchone())
 
 
+def _same(connection: Connection, job: JobRecord) -> Row | None:
+    """The row of the Job, or of another one with its content. Raises NotFound if the Job is of
+    another project."""
+    lock = connection.dialect.lock_to_refer
+    row: Row | None = connection.execute(f"{_BY_ID}{lock}", (job.id,)).fetchone()
+    if row and row["project"] != job.project:
+        raise names.no_job_error(job.id)
+    if row is None:
+        values = (job.content_hash, job.project)
+        row = connection.execute(f"{_BY_CONTENT}{lock}", values).fetchone()
+    return row
+
+
 def _append_event(
-    connection: sqlite3.Connection,
+    connection: Connection,
     job_id: str,
     kind: Literal["created", "edited", "deleted"],
     *,
@@ -220,7 +243,7 @@ def _append_event(
     )
 
 
-def _active_first(rows: list[Row]) -> list[Row]:
+def _active_first(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["state"] != JobState.ACTIVE)
 
 
@@ -234,9 +257,11 @@ def _refuse(alive: Sequence[Row]) -> None:
         )
 
 
-def _row(connection: sqlite3.Connection, job_id: str) -> Row:
-    """Raises NotFound."""
-    row: Row | None = connection.execute(_BY_ID, (job_id,)).fetchone()
+def _lock_job(connection: Connection, job_id: str) -> Row:
+    """The row of a Job, of which no other transaction starts a run until this one ends. Raises
+    NotFound."""
+    sql = f"{_BY_ID}{connection.dialect.lock_alone}"
+    row: Row | None = connection.execute(sql, (job_id,)).fetchone()
     if row is None:
         raise names.no_job_error(job_id)
     return row
