@@ -53,7 +53,7 @@ class HttpAPI:
         self.connection = Connection(address)
         self._submissions: Submissions | None = None
 
-    def _call(self, name: str, answer: Any, **given: Any) -> Any:
+    def _call(self, name: str, answer: Any, /, **given: Any) -> Any:
         """Request an operation. answer: the type of what it answers. given: all parameters of the
         method."""
         operation = OPERATIONS[name]
