@@ -112,9 +112,7 @@ class EmbeddedAccounts:
             self._accounts.create_user(made)
             return self._accounts.user(user.name)
 
-        return self._act(
-            "users.create", user.name, lambda: self._administer("create users"), do
-        )
+        return self._act("users.create", user.name, lambda: self._administer("create users"), do)
 
     def change_user(self, name: str, change: UserChange) -> UserRecord:
         changes = {key: value for key, value in asdict(change).items() if value is not None}
@@ -148,7 +146,9 @@ class EmbeddedAccounts:
             self._accounts.create_project(project)
             return self._accounts.project(name)
 
-        check = lambda: self._administer("create projects")  # noqa: E731
+        def check() -> None:
+            self._administer("create projects")
+
         return self._act("projects.create", name, check, do, project=name)
 
     def change_project(self, name: str, description: str) -> ProjectRecord:

@@ -48,9 +48,7 @@ def entry_of(
     )
 
 
-def audited(
-    log: Audit, entry: AuditEntry, check: Callable[[], object], do: Callable[[], T]
-) -> T:
+def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Callable[[], T]) -> T:
     """Do what an entry says, if `check` does not raise Forbidden. The entry is recorded in any
     case, and before it is done: if that fails, nothing is done. What fails has a second entry, with
     the reason."""

@@ -46,9 +46,7 @@ def secret_values(
     return {name: unseal(home, text, f"secret {name}") for name, text in sealed.items()}
 
 
-def missing_secrets(
-    secrets: Secrets, project: str, used: Mapping[str, str]
-) -> Iterable[Problem]:
+def missing_secrets(secrets: Secrets, project: str, used: Mapping[str, str]) -> Iterable[Problem]:
     """A problem for each secret that a project lacks. used: by name, where it is used."""
     if not used:
         return
