@@ -26,6 +26,8 @@ class Backend:
         self.lock = RLock()
         #: When `recovery.recover_at_times` last looked for runs, on the monotonic clock.
         self.recovered_at: float | None = None
+        #: Whether that is done by a thread of a server, rather than with each request.
+        self.recovers_apart = False
         self._warned_of_space = False
         self._launcher = launcher
         self._store: SqliteStore | None = None

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
+    from muster.api.submissions import (
+        JobSource,
+        Preview,
+        PreviewRequest,
+        SpecSource,
+        StartRequest,
+    )
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
@@ -76,16 +83,19 @@ def _requires(right: Right, what: str) -> Callable[[M], M]:
     return decorate
 
 
-def _of_run(right: Right, what: str) -> Callable[[M], M]:
-    """As `_requires`, for a method of one run: also check that the run is of the caller's
-    project."""
+def _of_run(right: Right, what: str, *, anyones: bool = False) -> Callable[[M], M]:
+    """As `_requires`, for a method of one run: also check that the run is of the caller's project
+    and, unless it is only read, that the caller may change runs of its owner. anyones: it is only
+    read, whatever the right."""
 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
             self._caller.require(right, what)
             self.recover()
-            self._check_run(run_id)
+            run = self._check_run(run_id)
+            if right != Right.READ and not anyones:
+                self._caller.require_for_run(run.created_by, right, what)
             return method(self, run_id, *args, **named)
 
         return cast("M", checked)
@@ -145,10 +155,12 @@ class EmbeddedAPI:
     def close(self) -> None:
         self._backend.close()
 
-    def _check_run(self, run_id: str) -> None:
-        """Raises NotFound if the run is not of the caller's project. A run never changes that."""
-        if self.store.runs.summary(run_id).project != self._caller.project:
+    def _check_run(self, run_id: str) -> RunSummary:
+        """The run. Raises NotFound if it is not of the caller's project."""
+        run = self.store.runs.summary(run_id)
+        if run.project != self._caller.project:
             raise no_run_error(run_id)
+        return run
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -369,6 +381,37 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start_function(self.context, prepared, arguments)
 
+    @_requires(Right.SUBMIT, "start runs")
+    def preview(self, request: PreviewRequest) -> Preview:
+        """A run as it would start now, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import preview
+
+        return preview(self.context, request)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def submit(self, request: StartRequest) -> RunRecord:
+        """Start a run, for a client on another machine. Raises InvalidInput, EngineError."""
+        from muster.service.submissions import start
+
+        self.recover()
+        return start(self.context, request)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def submit_job(self, source: SpecSource | JobSource) -> JobRecord:
+        """Create a Job, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import create_job
+
+        return create_job(self.context, source)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def preview_job(self, source: SpecSource | JobSource) -> PreparedJob:
+        """The Job that `submit_job` would create or find. Raises InvalidInput."""
+        from muster.service.submissions import prepare_job
+
+        prepared = prepare_job(self.context, source)
+        self.context.artifact_lock.release(prepared.record.id)
+        return prepared
+
     # Find runs
 
     @_requires(Right.READ, "see runs")
@@ -525,13 +568,13 @@ class EmbeddedAPI:
 
         return resume(self.context, run_id, overrides, environ)
 
-    @_of_run(Right.SUBMIT, "retry replicas")
+    @_of_run(Right.SUBMIT, "retry replicas", anyones=True)
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         from muster.service.retry import prepare_retry
 
         return prepare_retry(self.context, self.store.runs.get(run_id), retry)
 
-    @_of_run(Right.SUBMIT, "run jobs again")
+    @_of_run(Right.SUBMIT, "run jobs again", anyones=True)
     def prepare_rerun(
         self, run_id: str, changes: Changes, *, update_code: bool = False
     ) -> PreparedRun:
@@ -586,11 +629,11 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see runs")
     def watch_async(
-        self, run_id: str, timeout: float | None = None
+        self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
         from muster.service.event_loop import watch
 
-        return watch(self.context, run_id, timeout)
+        return watch(self.context, run_id, timeout, every)
 
     @_of_run(Right.READ, "see output")
     def log(
@@ -608,12 +651,17 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see output")
     def log_async(
-        self, run_id: str, selection: Selection, *, follow: bool = False
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
         from muster.service.run_log import items_async
 
         run = self._run_with_output(run_id, selection)
-        return items_async(self.context, run, selection, follow=follow)
+        return items_async(self.context, run, selection, follow=follow, live=live)
 
     def _run_with_output(self, run_id: str, selection: Selection) -> RunSummary:
         """Raises InvalidInput if the run does not have what is selected."""
@@ -679,6 +727,7 @@ class EmbeddedAPI:
 
     @_requires(Right.DELETE, "delete runs and files")
     def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        self._caller.require(Right.OPERATE, "delete runs of others")
         from muster.service.prune import prune, retention_of
 
         self.recover()

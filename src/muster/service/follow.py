@@ -93,7 +93,7 @@ class Follower:
             self.find_supervisor()
         return ended
 
-    async def wait_async(self, paths: Iterable[Path]) -> bool:
+    async def wait_async(self, paths: Iterable[Path], timeout: float | None = None) -> bool:
         """As `wait`, in an event loop of asyncio."""
         from muster.service.event_loop import in_thread, wait_for_readable
 
@@ -101,8 +101,9 @@ class Follower:
             return False
         assert not self.ended, "a run that has ended does not change"
         watched = [one for one in (self._supervisor, self._watcher.fileno()) if one is not None]
-        timeout = self._limit(self._watcher.timeout())
-        ended = self._supervisor in await wait_for_readable(watched, timeout)
+        limits = [one for one in (timeout, self._watcher.timeout()) if one is not None]
+        limit = self._limit(min(limits, default=None))
+        ended = self._supervisor in await wait_for_readable(watched, limit)
         if self._elsewhere:
             ended = await in_thread(self._has_come_back)
         self._note_changes()

@@ -143,7 +143,13 @@ def plan_on_machine(
     mounts = [m for g in spec.node_groups for m in g.mounts]
     mounts += [m for g in spec.node_groups for one in g.extra_containers for m in one.mounts]
     mounted = [mount.source for mount in mounts if mount.source]
-    problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
+    problems = []
+    if not context.submission.has_files:
+        from muster.spec.local_paths import local_paths
+
+        problems += local_paths(spec)
+        mounted = [source for source in mounted if not source.startswith("/")]
+    problems += check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
     if environment is not None:
         from muster.storage.installers import check_tools

@@ -196,6 +196,11 @@ class Home(Struct, frozen=True):
         return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
 
     @property
+    def uploads(self) -> Path:
+        """What clients of a server upload (`storage.uploads`)."""
+        return self.root / "uploads"
+
+    @property
     def artifacts_lock(self) -> Path:
         """Locked by processes that store or delete code (`ArtifactLock`)."""
         return self.root / "artifacts.lock"

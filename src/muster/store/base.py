@@ -107,6 +107,10 @@ class Jobs(Protocol):
         """Whether a Job of any project that is not deleted uses this artifact."""
         ...
 
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """Whether a Job of a project that is not deleted uses this artifact."""
+        ...
+
     def artifacts_in_use(self) -> set[str]:
         """The artifacts of all Jobs that are not deleted. Runs that have not ended are of such
         Jobs."""

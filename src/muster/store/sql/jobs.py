@@ -168,6 +168,11 @@ class SqlJobs:
         sql = "SELECT 1 FROM jobs WHERE artifact_sha256 = ? AND state = 'ACTIVE' LIMIT 1"
         return bool(self._db.read(sql, (sha256,)))
 
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """See `Jobs.has_artifact`."""
+        used = "SELECT 1 FROM jobs WHERE project = ? AND artifact_sha256 = ? AND state = 'ACTIVE'"
+        return bool(self._db.read(f"{used} LIMIT 1", (project, sha256)))
+
     def artifacts_in_use(self) -> set[str]:
         """See `Jobs.artifacts_in_use`."""
         sql = "SELECT DISTINCT artifact_sha256 FROM jobs WHERE state = 'ACTIVE'"

@@ -1,0 +1,28 @@
+"""The settings of a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+#: What the nodes of a server's own machine start from, besides what the submitter sends.
+_ENVIRON = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+}
+
+
+class Settings(Struct, frozen=True):
+    """See the module."""
+
+    host: str = "127.0.0.1"
+    port: int = 8431
+    #: The Python of nodes on the server's own machine.
+    python: str = sys.executable
+    #: The variables that their environment starts from.
+    environ: Mapping[str, str] = _ENVIRON
+    #: Requests a second that one token may make on average, and at once.
+    rate: float = 200.0
+    burst: int = 1000

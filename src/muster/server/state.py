@@ -1,0 +1,60 @@
+"""What all requests to a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from muster.caller import Caller
+from muster.server.log import ServerLog
+from muster.server.settings import Settings
+from muster.service.backend import Backend
+from muster.service.embedded import EmbeddedAPI
+from muster.submission import Submission
+
+T = TypeVar("T")
+#: Finds the caller of a token, in a project (None: the default one).
+Authenticate = Callable[[str, str | None], Caller]
+#: Threads for requests: each reads or writes the store, or files.
+_THREADS = 32
+
+
+class ServerState:
+    """See the module."""
+
+    def __init__(
+        self, settings: Settings, backend: Backend, authenticate: Authenticate, log: ServerLog
+    ) -> None:
+        self.authenticate = authenticate
+        self.settings = settings
+        self.backend = backend
+        self.log = log
+        self._threads = ThreadPoolExecutor(_THREADS, "request")
+        #: Set when the server stops: streams end then.
+        self.stopping = asyncio.Event()
+
+    def api(
+        self, caller: Caller, environ: Mapping[str, str], run_id: str | None = None
+    ) -> EmbeddedAPI:
+        """Muster for a caller. environ: the variables that the caller has sent. run_id: see
+        `Submission`."""
+        submission = Submission(
+            environ={**self.settings.environ, **environ},
+            python=self.settings.python,
+            folder=Path("/"),
+            has_files=False,
+            run_id=run_id,
+        )
+        return EmbeddedAPI(caller=caller, backend=self.backend, submission=submission)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that may block."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    def close(self) -> None:
+        """Close what is open. Runs continue."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.backend.close()
