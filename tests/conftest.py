@@ -18,6 +18,7 @@ from muster.engines import registry
 from support.embedded import embedded
 from support.launchers import SharedLauncher, spawn
 from support.plugins import install_servers
+from support.postgres import end_shared_server
 
 # the duration of Hypothesis's examples depends on the load of the machine
 settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +51,13 @@ def _shared_launchers() -> Iterator[None]:
         patch.setattr(Launcher, "spawn", SharedLauncher.of_environment)
         yield
     SharedLauncher.end_all()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_postgres() -> Iterator[None]:
+    """Tests of this process use one PostgreSQL server, if they need one."""
+    yield
+    end_shared_server()
 
 
 @pytest.fixture

@@ -62,6 +62,16 @@ class Caller(Struct, frozen=True):
                 "missing; ask who manages the project"
             )
 
+    def require_for_run(self, owner: str, right: Right, what: str) -> None:
+        """As `require`, for what changes or enters a run. owner: the user who started it."""
+        self.require(right, what)
+        if owner != self.user and Right.OPERATE not in self.rights:
+            raise Forbidden(
+                f"{self.user} may not {what} of others in project {self.project}, such as this one "
+                f"of {owner or 'an unknown user'}: the right to {Right.OPERATE} is missing; ask "
+                "who manages the project"
+            )
+
 
 def local_caller() -> Caller:
     """The user of this process, who may do everything in the one project of this machine."""

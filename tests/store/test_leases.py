@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from muster.identity import Owner
 from muster.store.base import Store
+from muster.store.postgres.store import PostgresStore
 from muster.store.records import Lease, LeaseHeld, LeaseLost, RunRecord, RunStep
 from muster.store.sqlite.store import SqliteStore
 from support.memory_store import MemoryStore
+from support.postgres import shared_server
 from support.store_records import OWNER, accept, accept_and_drive, job
 
 #: Others than OWNER: on its host, on its host after a restart, in a container of its host, and on
@@ -345,7 +348,19 @@ class SqliteLeasesMachine(Leases):
         self.folder.cleanup()
 
 
+class PostgresLeasesMachine(Leases):
+    def make(self) -> Store:
+        self.stack = ExitStack()
+        return PostgresStore.open(self.stack.enter_context(shared_server().database()))
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.stack.close()
+
+
 TestMemoryLeases = MemoryLeasesMachine.TestCase
 TestSqliteLeases = SqliteLeasesMachine.TestCase
+TestPostgresLeases = PostgresLeasesMachine.TestCase
 TestMemoryLeases.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestSqliteLeases.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestPostgresLeases.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)

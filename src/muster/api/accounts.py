@@ -24,7 +24,6 @@ from muster.store.account_records import (
     ProjectRecord,
     SecretRecord,
     TokenRecord,
-    UserKind,
     UserRecord,
 )
 

@@ -146,7 +146,9 @@ class EmbeddedAccounts:
             self._accounts.create_project(project)
             return self._accounts.project(name)
 
-        check = lambda: self._administer("create projects")  # noqa: E731
+        def check() -> None:
+            self._administer("create projects")
+
         return self._act("projects.create", name, check, do, project=name)
 
     def change_project(self, name: str, description: str) -> ProjectRecord:

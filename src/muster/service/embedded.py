@@ -83,16 +83,19 @@ def _requires(right: Right, what: str) -> Callable[[M], M]:
     return decorate
 
 
-def _of_run(right: Right, what: str) -> Callable[[M], M]:
-    """As `_requires`, for a method of one run: also check that the run is of the caller's
-    project."""
+def _of_run(right: Right, what: str, *, anyones: bool = False) -> Callable[[M], M]:
+    """As `_requires`, for a method of one run: also check that the run is of the caller's project
+    and, unless it is only read, that the caller may change runs of its owner. anyones: it is only
+    read, whatever the right."""
 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
             self._caller.require(right, what)
             self.recover()
-            self._check_run(run_id)
+            run = self._check_run(run_id)
+            if right != Right.READ and not anyones:
+                self._caller.require_for_run(run.created_by, right, what)
             return method(self, run_id, *args, **named)
 
         return cast("M", checked)
@@ -152,10 +155,12 @@ class EmbeddedAPI:
     def close(self) -> None:
         self._backend.close()
 
-    def _check_run(self, run_id: str) -> None:
-        """Raises NotFound if the run is not of the caller's project. A run never changes that."""
-        if self.store.runs.summary(run_id).project != self._caller.project:
+    def _check_run(self, run_id: str) -> RunSummary:
+        """The run. Raises NotFound if it is not of the caller's project."""
+        run = self.store.runs.summary(run_id)
+        if run.project != self._caller.project:
             raise no_run_error(run_id)
+        return run
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -563,13 +568,13 @@ class EmbeddedAPI:
 
         return resume(self.context, run_id, overrides, environ)
 
-    @_of_run(Right.SUBMIT, "retry replicas")
+    @_of_run(Right.SUBMIT, "retry replicas", anyones=True)
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         from muster.service.retry import prepare_retry
 
         return prepare_retry(self.context, self.store.runs.get(run_id), retry)
 
-    @_of_run(Right.SUBMIT, "run jobs again")
+    @_of_run(Right.SUBMIT, "run jobs again", anyones=True)
     def prepare_rerun(
         self, run_id: str, changes: Changes, *, update_code: bool = False
     ) -> PreparedRun:
@@ -722,6 +727,7 @@ class EmbeddedAPI:
 
     @_requires(Right.DELETE, "delete runs and files")
     def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        self._caller.require(Right.OPERATE, "delete runs of others")
         from muster.service.prune import prune, retention_of
 
         self.recover()

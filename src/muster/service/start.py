@@ -26,6 +26,7 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
+from muster.spec.secret_names import stored_secrets
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
@@ -55,6 +56,10 @@ def start(
         if prepared.new_job:
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
+    if stored_secrets(prepared.spec):
+        from muster.service.stored_secrets import with_secrets
+
+        prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     if prepared.spec.suspend:
         return record(context, prepared)
     submission = context.submission

@@ -1,9 +1,9 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; accounts (users, projects, tokens), secrets, and the audit log. Each method is one transaction: it happens completely or not at all, and other
-processes see it at once. Any thread may call it. Every implementation passes the contract tests in
-`tests/store/test_contract.py`.
+drive runs; accounts (users, projects, tokens), secrets, and the audit log. Each method is one
+transaction: it happens completely or not at all, and other processes see it at once. Any thread may
+call it. Every implementation passes the contract tests in `tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross

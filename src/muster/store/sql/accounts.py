@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 
 from muster.caller import Role
 from muster.errors import InvalidInput, NotFound, Problem
@@ -24,11 +24,20 @@ from muster.store.records import decoded, read_record
 from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, optional_micros, seconds
 
-_USER = "name, kind, created_at, created_by, display_name, issuer, subject, admin, disabled"
-_PROJECT = "name, created_at, created_by, description"
+_USER_FIELDS = UserRecord.__struct_fields__
+_USER = ", ".join(_USER_FIELDS)
+_PROJECT = ", ".join(ProjectRecord.__struct_fields__)
 _MEMBER = 'project, user_name AS "user", role, from_groups'
 _TOKEN_TIMES = ("created_at", "expires_at", "last_used_at", "revoked_at")
 _TOKEN = 'id, name, user_name AS "user", project, scopes, created_by, ' + ", ".join(_TOKEN_TIMES)
+#: A token and its user, whose columns are called `user_NAME`.
+_CREDENTIAL = "SELECT {}, {} FROM tokens JOIN users ON users.name = user_name".format(
+    ", ".join(
+        f"tokens.{name}"
+        for name in ("id", "name", "project", "scopes", "digest", "created_by", *_TOKEN_TIMES)
+    ),
+    ", ".join(f"users.{name} AS user_{name}" for name in _USER_FIELDS),
+)
 _HINT = "restore the database from a backup"
 
 
@@ -114,8 +123,7 @@ class SqlAccounts:
     def create_project(self, project: ProjectRecord) -> None:
         """See `Accounts.create_project`."""
         sql = f"INSERT INTO projects ({_PROJECT}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-        created = micros(project.created_at)
-        values = (project.name, created, project.created_by, project.description)
+        values = astuple(replace(project, created_at=micros(project.created_at)))
 
         def step(connection: Connection) -> None:
             if not connection.execute(sql, values).rowcount:
@@ -213,7 +221,7 @@ class SqlAccounts:
 
     def members(self, *, project: str | None = None, user: str | None = None) -> list[MemberRecord]:
         """See `Accounts.members`."""
-        where, values = _where({"project": project, "user_name": user}, lower=True)
+        where, values = _where(project=project, user_name=user)
         sql = f"SELECT {_MEMBER} FROM members{where} ORDER BY lower(project), lower(user_name)"
         return [
             read_record(
@@ -247,7 +255,7 @@ class SqlAccounts:
 
     def tokens(self, *, user: str | None = None, project: str | None = None) -> list[TokenRecord]:
         """See `Accounts.tokens`."""
-        where, values = _where({"user_name": user, "project": project}, lower=True)
+        where, values = _where(user_name=user, project=project)
         sql = f"SELECT {_TOKEN} FROM tokens{where} ORDER BY created_at DESC, id"
         return [_token_record(dict(row)) for row in self._db.read(sql, values)]
 
@@ -276,20 +284,11 @@ class SqlAccounts:
 
     def credential(self, token_id: str) -> Credential | None:
         """See `Accounts.credential`."""
-        user_columns = ", ".join(f"users.{name} AS user_{name}" for name in _USER.split(", "))
-        token_columns = ", ".join(
-            f"tokens.{name}" for name in ("id, name, project, scopes, digest").split(", ")
-        )
-        times = ", ".join(f"tokens.{name}" for name in _TOKEN_TIMES)
-        sql = (
-            f"SELECT {token_columns}, tokens.created_by, {times}, {user_columns} "
-            "FROM tokens JOIN users ON users.name = tokens.user_name WHERE tokens.id = ?"
-        )
-        rows = self._db.read(sql, (token_id,))
+        rows = self._db.read(f"{_CREDENTIAL} WHERE tokens.id = ?", (token_id,))
         if not rows:
             return None
         values = dict(rows[0])
-        user = {name: values.pop(f"user_{name}") for name in _USER.split(", ")}
+        user = {name: values.pop(f"user_{name}") for name in _USER_FIELDS}
         digest = bytes.fromhex(values.pop("digest"))
         token = _token_record({**values, "user": user["name"]})
         members = self.members(user=token.user)
@@ -308,10 +307,10 @@ def _lock(connection: Connection) -> None:
         connection.execute(lock, ("accounts",))
 
 
-def _where(equal: Mapping[str, str | None], *, lower: bool) -> tuple[str, list[str]]:
-    """A condition for the columns whose values are given."""
-    given = {column: value for column, value in equal.items() if value is not None}
-    tests = [f"lower({column}) = lower(?)" if lower else f"{column} = ?" for column in given]
+def _where(**names: str | None) -> tuple[str, list[str]]:
+    """A condition for the columns whose names are given."""
+    given = {column: name for column, name in names.items() if name is not None}
+    tests = [f"lower({column}) = lower(?)" for column in given]
     return (f" WHERE {' AND '.join(tests)}" if tests else "", [*given.values()])
 
 
@@ -335,18 +334,13 @@ def _user_record(row: Row | Mapping[str, Any]) -> UserRecord:
 def _insert_user(connection: Connection, user: UserRecord) -> bool:
     """Within a transaction. False if the name is taken."""
     sql = f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-    values = (
-        user.name,
-        user.kind,
-        micros(user.created_at),
-        user.created_by,
-        user.display_name,
-        user.issuer,
-        user.subject,
-        int(user.admin),
-        int(user.disabled),
-    )
-    return connection.execute(sql, values).rowcount > 0
+    values = {
+        **asdict(user),
+        "created_at": micros(user.created_at),
+        "admin": int(user.admin),
+        "disabled": int(user.disabled),
+    }
+    return connection.execute(sql, [*values.values()]).rowcount > 0
 
 
 def _taken(kind: str, name: str) -> Problem:

@@ -69,13 +69,25 @@ class Database(Protocol):
         """See `Store.replaced`."""
         ...
 
-    def transaction(self, *, durable: bool = False) -> AbstractContextManager[Connection]:
-        """A transaction. durable: the data is on the disk when this returns. Raises StoreError."""
+    def transaction(
+        self, *, durable: bool = False, done: Callable[[Connection], bool] | None = None
+    ) -> AbstractContextManager[Connection]:
+        """A transaction. durable: the data is on the disk when this returns. done: see `write`.
+        Raises StoreError."""
         ...
 
-    def write(self, step: Callable[[Connection], T], *, durable: bool = False) -> T:
-        """Run `step` in a transaction; once more, if the first one failed for a reason that may be
-        over. Raises StoreError."""
+    def write(
+        self,
+        step: Callable[[Connection], T],
+        *,
+        durable: bool = False,
+        done: Callable[[Connection], bool] | None = None,
+    ) -> T:
+        """Run `step` in a transaction; again, if it failed for a reason that may be over.
+
+        done: tells whether the transaction was recorded, after the connection to a server was lost
+        while that was done; None if it does no harm to record it twice. Raises StoreError.
+        """
         ...
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Row]:

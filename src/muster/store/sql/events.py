@@ -70,8 +70,9 @@ class SqlEvents:
 
 def append_events(
     connection: Connection, run_id: str, entries: Sequence[NewEntry], now: float
-) -> None:
-    """Within a transaction that has locked the run: add entries to its event log."""
+) -> int:
+    """Within a transaction that has locked the run: add entries to its event log. Returns the
+    number of the first."""
     newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0)
     time = micros(now)
@@ -84,3 +85,13 @@ def append_events(
             for seq, (kind, data) in enumerate(entries, last + 1)
         ],
     )
+    return int(last) + 1
+
+
+def has_events(
+    connection: Connection, run_id: str, entries: Sequence[NewEntry], first: int
+) -> bool:
+    """Within a transaction: whether a run's event log has these entries from a number on."""
+    sql = "SELECT kind, data FROM events WHERE run_id = ? AND seq >= ? ORDER BY seq LIMIT ?"
+    rows = connection.execute(sql, (run_id, first, len(entries))).fetchall()
+    return [tuple(row) for row in rows] == [(kind, json.dumps(data)) for kind, data in entries]

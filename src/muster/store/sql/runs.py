@@ -24,7 +24,7 @@ from muster.store.records import (
     decoded,
 )
 from muster.store.sql.database import LIVE, Connection, Database, Dialect, Row, lock_runs
-from muster.store.sql.events import append_events
+from muster.store.sql.events import append_events, has_events
 from muster.store.sql.jobs import insert_job
 from muster.store.sql.leases import check_lease, write_lease
 from muster.store.sql.numbers import next_number
@@ -59,10 +59,17 @@ class SqlRuns:
 
     def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
         """See `Runs.insert`."""
-        with self._db.transaction(durable=True) as connection:
+        inserted = ""
+
+        def done(connection: Connection) -> bool:
+            sql = "SELECT 1 FROM runs WHERE id = ?"
+            return connection.execute(sql, (inserted,)).fetchone() is not None
+
+        with self._db.transaction(durable=True, done=done) as connection:
             kept = insert_job(connection, job)
             number = next_number(connection, "runs", kept.project, kept.name)
             run, nodes = build(kept, number, f"{kept.name}-{number}")
+            inserted = run.id
             insert_run(connection, run)
             write_nodes(connection, run.id, nodes)
             accepted = ("run", {"state": run.state, "details": run.details})
@@ -130,12 +137,22 @@ class SqlRuns:
         """See `Runs.save`."""
         states = [step.changes.get("state", RunState.IN_PROGRESS) for step in steps]
 
-        def write(connection: Connection) -> None:
-            lock_runs(connection, [step.lease.run_id for step in steps])
-            for step in steps:
-                _write_step(connection, step)
+        first = {step.lease.run_id: 0 for step in steps}
 
-        self._db.write(write, durable=any(RunState(state).terminal for state in states))
+        def write(connection: Connection) -> None:
+            lock_runs(connection, first)
+            for step in steps:
+                first[step.lease.run_id] = _write_step(connection, step)
+
+        def done(connection: Connection) -> bool:
+            # to write the columns of a run or a node twice does no harm
+            return all(
+                has_events(connection, step.lease.run_id, step.entries, first[step.lease.run_id])
+                for step in steps
+            )
+
+        durable = any(RunState(state).terminal for state in states)
+        self._db.write(write, durable=durable, done=done)
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
         """See `Runs.end_corrupt`."""
@@ -343,7 +360,8 @@ def _clauses(dialect: Dialect, project: str | None, chosen: RunFilter) -> tuple[
         where.append(f"{column('project')} = ?")
         values.append(project)
     if chosen.states is not None:
-        where.append(f"state IN ({', '.join('?' * len(chosen.states))})")
+        marks = ", ".join("?" * len(chosen.states))
+        where.append(f"state IN ({marks})" if marks else "1 = 0")
         values += [str(state) for state in chosen.states]
     if chosen.job is not None:
         where.append("(job_name = ? OR job_id = ?)")
@@ -363,11 +381,12 @@ def _clauses(dialect: Dialect, project: str | None, chosen: RunFilter) -> tuple[
     return clauses, values
 
 
-def _write_step(connection: Connection, step: RunStep) -> None:
-    """Within a transaction that has locked the run: record a step of it."""
+def _write_step(connection: Connection, step: RunStep) -> int:
+    """Within a transaction that has locked the run: record a step of it. Returns the number of its
+    first entry in the event log."""
     run_id = step.lease.run_id
     check_lease(connection, step.lease)
     change_run(connection, run_id, step.changes)
     write_nodes(connection, run_id, step.nodes)
     change_nodes(connection, run_id, step.node_changes)
-    append_events(connection, run_id, step.entries, step.now)
+    return append_events(connection, run_id, step.entries, step.now)

@@ -27,6 +27,7 @@ from muster.store.sqlite.schema import MIGRATIONS
 
 Row = sqlite3.Row
 T = TypeVar("T")
+Done = Callable[[connections.Connection], bool]
 
 
 class Database:
@@ -66,10 +67,13 @@ class Database:
         return str(self.path)
 
     @contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[connections.Connection]:
+    def transaction(
+        self, *, durable: bool = False, done: Done | None = None
+    ) -> Iterator[connections.Connection]:
         """A transaction. One writer at a time, others wait. Transactions cannot be nested.
 
-        durable: the data is on the disk when this returns. Raises StoreError.
+        durable: the data is on the disk when this returns. done: not needed, as the connection to a
+        file is never lost. Raises StoreError.
         """
         with self._lock, self._explain_errors():
             connection = self._connect()
@@ -91,7 +95,13 @@ class Database:
                     if durable:
                         connection.execute(f"PRAGMA synchronous={synchronous}")
 
-    def write(self, step: Callable[[connections.Connection], T], *, durable: bool = False) -> T:
+    def write(
+        self,
+        step: Callable[[connections.Connection], T],
+        *,
+        durable: bool = False,
+        done: Done | None = None,
+    ) -> T:
         """Run `step` in a transaction. If the disk is full, gives up the reserved space and calls
         `step` once more. Raises StoreError."""
         try:
