@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 from muster.caller import Caller, local_caller
-from muster.client.http.connection import Address
+from muster.client.contexts import Address
 from muster.errors import NotAuthenticated
 from muster.server.log import ServerLog
 from muster.server.serve import Server, listen

@@ -202,4 +202,3 @@ def _alternatives(hint: Any) -> list[Any]:
         return [hint]
     is_union = str(get_origin(hint)) in ("typing.Union", "<class 'types.UnionType'>")
     return [kind for kind in get_args(hint) if kind is not NoneType] if is_union else [hint]
-

@@ -14,7 +14,8 @@ import msgspec
 
 from muster.api.operations import OPERATIONS
 from muster.caller import Caller
-from muster.client.http.connection import Address, Connection, json_body
+from muster.client.contexts import Address
+from muster.client.http.connection import Connection, json_body
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
