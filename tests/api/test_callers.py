@@ -225,8 +225,29 @@ def test_each_method_requires_a_right(backend_api: EmbeddedAPI, world: World, na
         pass  # these arguments fit most methods, not all
 
 
-#: Methods of runs that are only read, or that make another run.
-READ_ONLY = {
-    *("cluster_access", "prepare_retry", "prepare_rerun"),
-    *(name for name in OF_RUNS if name in METHODS),
-}
+#: Methods that change or enter a run: they need one more right for runs of others.
+CHANGES = [
+    *("cancel", "adopt", "suspend", "prepare_resume", "resume", "scale", "delete"),
+    *("cluster_access", *OF_RUNS[-len(_ACCESS) + 1 :]),
+]
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_runs_of_others_are_changed_with_a_right_of_its_own(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    rights = ALL_RIGHTS - {Right.OPERATE}
+    before = recorded(backend_api)
+    if name in CHANGES:
+        with pytest.raises(Forbidden, match="of others in .+: the right to operate is missing"):
+            world.call(as_caller(backend_api, rights=rights), name)
+        assert recorded(backend_api) == before
+    owner = backend_api.caller().user
+    own = EmbeddedAPI(caller=Caller(owner, rights=rights), backend=backend_api.context.backend)
+    for api in (own, *(() if name in CHANGES else [as_caller(backend_api, rights=rights)])):
+        try:
+            world.call(api, name)
+        except Forbidden:
+            raise
+        except MusterError:
+            pass  # these arguments fit most methods, not all

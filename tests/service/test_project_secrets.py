@@ -101,8 +101,8 @@ def test_a_secret_that_nobody_has_is_found_before_the_start(
     with pytest.raises(InvalidInput) as caught:
         prepared(client, tmp_path, SPEC)
     assert str(caught.value).endswith(
-        "job.yaml:11: node_groups[0].node_env.KEY: no secret api-key in the job, nor in project default "
-        "(did you mean api_key? `muster secrets set api-key` stores it)"
+        "job.yaml:11: node_groups[0].node_env.KEY: no secret api-key in the job, nor in project "
+        "default (did you mean api_key? `muster secrets set api-key` stores it)"
     )
     accounts.set_secret("api-key", SECRET)
     made = prepared(client, tmp_path, SPEC)

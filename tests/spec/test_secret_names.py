@@ -6,7 +6,8 @@ import pytest
 
 from muster.errors import InvalidInput
 from muster.spec.override_models import RunOverrides
-from muster.spec.resolve import resolve, spec_from_mapping
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
 from muster.spec.secret_names import stored_secrets
 
 GROUP = {
@@ -17,6 +18,7 @@ GROUP = {
     "extra_containers": [
         {
             "name": "side",
+            "role": "sidecar",
             "image": "x",
             "command": ["y"],
             "node_env": {"E": "${secret.e}"},
@@ -37,7 +39,8 @@ def test_where_each_is_used_first() -> None:
             "node_groups": [GROUP],
         }
     )
-    assert stored_secrets(resolve(spec, RunOverrides()).spec) == {
+    resolve(spec, RunOverrides())
+    assert stored_secrets(spec) == {
         "h": "mounts[0].files.f.text",
         "a": "node_groups[0].node_env.A",
         "b.c": "node_groups[0].node_args[1]",

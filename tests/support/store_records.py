@@ -14,7 +14,7 @@ from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
 #: The project of the tests that need only one.
 PROJECT = DEFAULT_PROJECT
 #: The stores that keep accounts, secrets and an audit log, as parameters of the fixture `store`.
-DATABASES = ("sqlite",)
+DATABASES = ("sqlite", "postgres")
 #: A process that drives runs.
 OWNER = Owner("ownerone", "host-a", "boot-a")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import asdict, astuple, replace
@@ -60,7 +60,7 @@ class SqlAccounts:
             _insert_token(connection, token, digest)
             return True
 
-        return self._db.write(step, durable=True)
+        return self._db.write(step, durable=True, done=_has("tokens", "id", token.id))
 
     def create_user(self, user: UserRecord) -> None:
         """See `Accounts.create_user`."""
@@ -71,7 +71,7 @@ class SqlAccounts:
             if not _insert_user(connection, user):
                 raise InvalidInput(_taken("user", user.name))
 
-        self._db.write(step, durable=True)
+        self._db.write(step, durable=True, done=_has("users", "name", user.name))
 
     def change_user(self, name: str, changes: Mapping[str, Any]) -> UserRecord:
         """See `Accounts.change_user`."""
@@ -129,7 +129,7 @@ class SqlAccounts:
             if not connection.execute(sql, values).rowcount:
                 raise InvalidInput(_taken("project", project.name))
 
-        self._db.write(step, durable=True)
+        self._db.write(step, durable=True, done=_has("projects", "name", project.name))
 
     def change_project(self, name: str, description: str) -> ProjectRecord:
         """See `Accounts.change_project`."""
@@ -159,7 +159,8 @@ class SqlAccounts:
                     raise InvalidInput(Problem("", text, hint))
             connection.execute("DELETE FROM projects WHERE name = ?", (found,))
 
-        self._db.write(step, durable=True)
+        has = _has("projects", "name", name)
+        self._db.write(step, durable=True, done=lambda connection: not has(connection))
 
     def project(self, name: str) -> ProjectRecord:
         """See `Accounts.project`."""
@@ -244,7 +245,7 @@ class SqlAccounts:
             project = None if token.project is None else _project(connection, token.project).name
             _insert_token(connection, replace(token, user=user, project=project), digest)
 
-        self._db.write(step, durable=True)
+        self._db.write(step, durable=True, done=_has("tokens", "id", token.id))
 
     def token(self, token_id: str) -> TokenRecord:
         """See `Accounts.token`."""
@@ -305,6 +306,12 @@ def _lock(connection: Connection) -> None:
     one ends. They change rarely."""
     if lock := connection.dialect.lock_text:
         connection.execute(lock, ("accounts",))
+
+
+def _has(table: str, column: str, value: str) -> Callable[[Connection], bool]:
+    """Whether a row was recorded, for `Database.write`."""
+    sql = f"SELECT 1 FROM {table} WHERE lower({column}) = lower(?)"
+    return lambda connection: connection.execute(sql, (value,)).fetchone() is not None
 
 
 def _where(**names: str | None) -> tuple[str, list[str]]:

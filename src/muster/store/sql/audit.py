@@ -16,6 +16,9 @@ _FIELDS = tuple(name for name in AuditEntry.__struct_fields__ if name != "seq")
 _COLUMNS = ", ".join(_RENAMED.get(name, name) for name in _FIELDS)
 _NAMED = ", ".join(f'{_RENAMED.get(name, name)} AS "{name}"' for name in (*_FIELDS, "seq"))
 _INSERT = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS))})"
+_FIND = "SELECT 1 FROM audit WHERE " + " AND ".join(
+    f"{_RENAMED.get(name, name)} = ?" for name in _FIELDS
+)
 
 
 class SqlAudit:
@@ -27,8 +30,12 @@ class SqlAudit:
     def append(self, *entries: AuditEntry) -> None:
         """See `Audit.append`."""
         rows = [[_column_value(entry, name) for name in _FIELDS] for entry in entries]
+
+        def done(connection: Connection) -> bool:
+            return not rows or connection.execute(_FIND, rows[-1]).fetchone() is not None
+
         # a durable transaction after it makes it durable as well
-        self._db.write(lambda connection: connection.executemany(_INSERT, rows))
+        self._db.write(lambda connection: connection.executemany(_INSERT, rows), done=done)
 
     def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
         """See `Audit.listing`."""
