@@ -50,6 +50,10 @@ _COMMANDS = {
     "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
     "node": ("muster.cli.node", "Run one node of a cluster that has no supervisor."),
     "image": ("muster.cli.image", "Build and push container images for cluster nodes."),
+    "server": ("muster.cli.server", "Serve jobs and runs to a team, over HTTP."),
+    "login": ("muster.cli.login", "Log in to a server, which all commands use then."),
+    "logout": ("muster.cli.login:logout", "Forget a server and its token."),
+    "context": ("muster.cli.context", "Choose where commands work: here, or on a server."),
     "doctor": ("muster.cli.doctor", "Show what this machine supports."),
     "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),
     "prune": ("muster.cli.prune", "Delete old runs and unused files."),
@@ -70,6 +74,7 @@ _HEADINGS = {
     "run": "Run and follow",
     "top": "Look inside a run",
     "jobs": "Jobs and clusters",
+    "server": "For a team",
     "doctor": "Machine and disk",
     "convert": "Other",
 }
