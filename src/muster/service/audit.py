@@ -48,6 +48,11 @@ def entry_of(
     )
 
 
+def refused(entry: AuditEntry, error: MusterError) -> AuditEntry:
+    """The entry for what is refused, with the reason."""
+    return replace(entry, allowed=False, why=_cleaned(str(error)))
+
+
 def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Callable[[], T]) -> T:
     """Do what an entry says, if `check` does not raise Forbidden. The entry is recorded in any
     case, and before it is done: if that fails, nothing is done. What fails has a second entry, with
@@ -55,7 +60,7 @@ def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Call
     try:
         check()
     except Forbidden as error:
-        log.append(replace(entry, allowed=False, why=_cleaned(str(error))))
+        log.append(refused(entry, error))
         raise
     log.append(entry)
     try:
