@@ -4,8 +4,6 @@ again by who receives them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
 from msgspec import Struct
 
 from muster.errors import (
@@ -68,7 +66,8 @@ def details_of(error: Exception, request_id: str = "") -> ProblemDetails:
     if not isinstance(error, (MusterError, TimeoutError)):
         text = f"internal error of the server: its log has more about the request {request_id}"
         error = EngineError(text)
-    kind, *more = (each.__name__ for each in type(error).__mro__ if _can_be_sent(each))
+    classes: tuple[type, ...] = type(error).__mro__
+    kind, *more = (each.__name__ for each in classes if _can_be_sent(each))
     problems = error.problems if isinstance(error, InvalidInput) else ()
     return ProblemDetails(
         f"{_PREFIX}{kind}", _title(kind), status, str(error), request_id, problems, tuple(more)
@@ -77,8 +76,9 @@ def details_of(error: Exception, request_id: str = "") -> ProblemDetails:
 
 def _can_be_sent(kind: type) -> bool:
     """Whether an error of this class is made of its text, or of its problems."""
-    made = (MusterError.__init__, InvalidInput.__init__)
-    return kind is TimeoutError or (issubclass(kind, MusterError) and kind.__init__ in made)
+    made: tuple[object, ...] = (MusterError.__init__, InvalidInput.__init__)
+    constructor: object = kind.__init__
+    return kind is TimeoutError or (issubclass(kind, MusterError) and constructor in made)
 
 
 def _title(kind: str) -> str:
@@ -88,12 +88,12 @@ def _title(kind: str) -> str:
 
 def error_of(details: ProblemDetails) -> Exception:
     """The error to raise where the details were received."""
-    known = {kind.__name__: kind for kind in (TimeoutError, *_all_kinds())}
+    known: dict[str, type[Exception]] = {each.__name__: each for each in _all_kinds()}
+    known["TimeoutError"] = TimeoutError
     names = (details.type.removeprefix(_PREFIX), *details.kinds)
-    kind: type[Any] = next((known[name] for name in names if name in known), MusterError)
-    if issubclass(kind, InvalidInput) and details.problems:
-        return kind(*details.problems)
-    return kind(details.detail or details.title)
+    kind = next((known[name] for name in names if name in known), MusterError)
+    problems = details.problems if issubclass(kind, InvalidInput) else ()
+    return kind(*problems) if problems else kind(details.detail or details.title)
 
 
 def _all_kinds() -> Iterator[type[MusterError]]:

@@ -1,11 +1,11 @@
-"""Where a client's Muster is: in this process."""
+"""Where a client's Muster is: in this process, or behind a server."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.service.embedded import EmbeddedAPI
+from muster.client.contexts import current_address
 from muster.storage.home import Home, default_home
 
 if TYPE_CHECKING:
@@ -19,13 +19,25 @@ def connect(
     launcher: Launcher | None,
     submission: Submission | None = None,
 ) -> MusterAPI:
-    """Muster with this MUSTER_HOME. home: None for that of the environment. launcher: starts its
-    supervisors; None to start one when it is needed. submission: what runs start from; None for
-    what this process has at each request."""
+    """Muster with this MUSTER_HOME. home: None for the server of the current context or, without
+    one, that of the environment. launcher: starts its supervisors; None to start one when it is
+    needed. submission: what runs start from; None for what this process has at each request."""
+    address = None if home else current_address()
+    if address is not None:
+        from muster.client.http.api import HttpAPI
+
+        return HttpAPI(address)
+    from muster.service.embedded import EmbeddedAPI
+
     root = Home(Path(home).absolute()) if home else None
     return EmbeddedAPI(root, launcher, submission=submission)
 
 
 def place_of(home: str | Path | None) -> str:
     """What identifies the Muster of `connect` in this process."""
-    return str(Path(home).absolute() if home else default_home().root)
+    if home:
+        return str(Path(home).absolute())
+    address = current_address()
+    if address is None:
+        return str(default_home().root)
+    return f"{address.url} {address.project or ''} {address.token}"

@@ -16,10 +16,11 @@ from muster.errors import MusterError, NotAuthenticated, TooManyRequests
 from muster.identity import new_id
 from muster.server.answers import Answer, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, ClientGone
-from muster.server.handlers import all_routes, open_routes
+from muster.server.handlers import all_routes, open_routes, socket_routes
 from muster.server.limits import RateLimits
 from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
+from muster.server.web_socket import GOING_AWAY, WebSocket
 
 #: Of every answer. Answers are data: no browser is to run or frame them.
 _HEADERS = {
@@ -36,11 +37,14 @@ class App:
         self._state = state
         self._routes = all_routes()
         self._open_routes = open_routes()
+        self._sockets = socket_routes()
         self._limits = RateLimits(state.settings.rate, state.settings.burst)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._talk(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
 
@@ -51,18 +55,48 @@ class App:
             if message["type"] == "lifespan.shutdown":
                 return
 
-    async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
-        began = time.perf_counter()
-        headers = dict(scope["headers"])
-        request_id = new_id()
+    def _call(self, scope: Mapping[str, Any], receive: Any) -> Call:
         client = scope.get("client")
-        call = Call(
+        return Call(
             *(self._state, scope, receive),
-            request_id=request_id,
-            headers=headers,
+            request_id=new_id(),
+            headers=dict(scope["headers"]),
             address=client[0] if client else "",
         )
-        sent = {**_HEADERS, "x-request-id": request_id}
+
+    async def _talk(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+        """Serve a WebSocket until one side closes it, or the server stops."""
+        began, call, socket = (
+            time.perf_counter(),
+            self._call(scope, receive),
+            WebSocket(receive, send),
+        )
+        path, status = scope["raw_path"].decode("latin-1"), 101
+        try:
+            call.caller = self._authenticated(call)
+            handler, call.path = self._sockets.find("GET", path.removeprefix(PREFIX))
+            talk = asyncio.ensure_future(handler(call, socket))
+            stopping = asyncio.ensure_future(self._state.stopping.wait())
+            await asyncio.wait((talk, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not talk.done():
+                talk.cancel()
+                await asyncio.gather(talk, return_exceptions=True)
+                await socket.close(GOING_AWAY)
+            else:
+                talk.result()
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001  every error is answered
+            answer = self._error(call, error)
+            status = answer.status
+            await socket.refuse(answer, {**_HEADERS, "x-request-id": call.request_id})
+        finally:
+            self._note(call, path, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+        began, call = time.perf_counter(), self._call(scope, receive)
+        sent = {**_HEADERS, "x-request-id": call.request_id}
         path = scope["raw_path"].decode("latin-1")
         try:
             answer = await self._handle(call, path)
@@ -77,7 +111,7 @@ class App:
             else:
                 await send_answer(send, answer, sent)
         except Exception as error:
-            self._state.log.error("an answer was cut off", error, request_id)
+            self._state.log.error("an answer was cut off", error, call.request_id)
             raise
         finally:
             self._note(call, path, status, time.perf_counter() - began)

@@ -41,7 +41,7 @@ class Call:
         address: str,
     ) -> None:
         self.state = state
-        self.verb: str = scope["method"]
+        self.verb: str = scope.get("method", "GET")  # a WebSocket has none
         self.query: str = scope["query_string"].decode("latin-1")
         self.request_id = request_id
         #: The address of the client.

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from muster.api.operations import OPERATIONS
-from muster.server import health, submissions, uploads
+from collections.abc import Awaitable, Callable
+
+from muster.server import health, node_commands, node_ports, submissions, uploads
+from muster.server.call import Call
+from muster.server.web_socket import WebSocket
 from muster.server.operations import Handler, operation_handlers
 from muster.server.routes import Routes
+
+
+SocketHandler = Callable[[Call, WebSocket], Awaitable[None]]
 
 
 def all_routes() -> Routes[Handler]:
@@ -17,6 +24,8 @@ def all_routes() -> Routes[Handler]:
     routes.add("POST", "/jobs/preview", submissions.preview_job)
     routes.add("POST", "/runs", submissions.start_run)
     routes.add("POST", "/runs/preview", submissions.preview_run)
+    routes.add("GET", "/runs/{run_id}/in-progress", node_commands.in_progress)
+    routes.add("GET", "/runs/{run_id}/nodes/running", node_commands.running)
     routes.add("GET", "/code/{sha256}", uploads.has_code)
     routes.add("GET", "/uploads/{digest}", uploads.received)
     routes.add("PUT", "/uploads/{digest}", uploads.receive)
@@ -29,4 +38,12 @@ def open_routes() -> Routes[Handler]:
     routes: Routes[Handler] = Routes()
     routes.add("GET", "/healthz", health.healthz)
     routes.add("GET", "/readyz", health.readyz)
+    return routes
+
+
+def socket_routes() -> Routes[SocketHandler]:
+    """The routes of WebSockets, below `/v1`."""
+    routes: Routes[SocketHandler] = Routes()
+    routes.add("GET", "/runs/{run_id}/nodes/{rank}/exec", node_commands.execute)
+    routes.add("GET", "/runs/{run_id}/nodes/{rank}/forward", node_ports.forward)
     return routes

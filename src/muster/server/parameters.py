@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import fields
 
 from muster.api.operations import Operation
 from muster.errors import InvalidInput, Problem
@@ -48,6 +48,8 @@ class Parameters:
         self.query: dict[str, Field] = {}
         #: Parameter -> its type, of those that are Structs in the query.
         self._structs: dict[str, Any] = {}
+        #: Those of them that a method cannot be called without.
+        self._needed: set[str] = set()
         body = []
         for one in given:
             if one.name in in_path:
@@ -67,8 +69,11 @@ class Parameters:
             self.query[parameter.name] = _field(parameter.name, hint, required=required)
             return
         self._structs[parameter.name] = struct
+        needed = parameter.default is inspect.Parameter.empty
+        if needed:
+            self._needed.add(parameter.name)
         for field in fields(struct):
-            found = _field(field.name, field.type, required=_is_required(field))
+            found = _field(field.name, field.type, required=needed and field.required)
             self.query[field.name] = msgspec.structs.replace(found, within=parameter.name)
 
     def read(self, path: Mapping[str, str], query: str, body: bytes) -> dict[str, Any]:
@@ -104,13 +109,10 @@ class Parameters:
         if problems:
             return {}
         for name, values in within.items():
-            if values or self._is_required(name):
-                given[name] = self._structs[name](**values)
+            if values or name in self._needed:
+                made = _converted(values, self._structs[name], name, problems)
+                given[name] = made
         return given
-
-    def _is_required(self, name: str) -> bool:
-        """Whether a Struct is made also if none of its fields is given."""
-        return not any(field.within == name and field.required for field in self.query.values())
 
 
 def parse_query(query: str) -> dict[str, list[str]]:
@@ -200,7 +202,3 @@ def _alternatives(hint: Any) -> list[Any]:
         return [hint]
     is_union = str(get_origin(hint)) in ("typing.Union", "<class 'types.UnionType'>")
     return [kind for kind in get_args(hint) if kind is not NoneType] if is_union else [hint]
-
-
-def _is_required(field: FieldInfo) -> bool:
-    return field.required

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 #: What the nodes of a server's own machine start from, besides what the submitter sends.
 _ENVIRON = {
@@ -22,7 +22,7 @@ class Settings(Struct, frozen=True):
     #: The Python of nodes on the server's own machine.
     python: str = sys.executable
     #: The variables that their environment starts from.
-    environ: Mapping[str, str] = _ENVIRON
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(_ENVIRON))
     #: Requests a second that one token may make on average, and at once.
     rate: float = 200.0
     burst: int = 1000

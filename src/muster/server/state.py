@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from muster.caller import Caller
 from muster.server.log import ServerLog
+from muster.server.node_ports import Ways
 from muster.server.settings import Settings
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -32,6 +33,7 @@ class ServerState:
         self.settings = settings
         self.backend = backend
         self.log = log
+        self.ways = Ways()
         self._threads = ThreadPoolExecutor(_THREADS, "request")
         #: Set when the server stops: streams end then.
         self.stopping = asyncio.Event()
@@ -56,5 +58,6 @@ class ServerState:
 
     def close(self) -> None:
         """Close what is open. Runs continue."""
+        self.ways.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()

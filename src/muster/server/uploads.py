@@ -6,8 +6,8 @@ payload that was cut off is continued where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from muster.server.parameters import decode_body, parse_query
 from muster.spec.quantities import format_size
 from muster.storage import uploads
 
+T = TypeVar("T")
 #: Bytes of a payload (OCI: a job's artifact has at most 4 GB).
 MOST = 4 << 30
 
@@ -85,6 +86,6 @@ async def finish(call: Call) -> Answer:
     return Answer(encoded(stored), 201)
 
 
-def _in_project(call: Call, function: Callable[..., object], *args: object) -> object:
+def _in_project(call: Call, function: Callable[..., T], *args: object) -> Awaitable[T]:
     home, project = call.state.backend.home, call.caller.project
     return call.state.in_thread(function, home, project, call.path["digest"], *args)

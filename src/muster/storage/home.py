@@ -225,6 +225,11 @@ class Home(Struct, frozen=True):
         return self.root / "config.toml"
 
     @property
+    def contexts(self) -> Path:
+        """The servers that the user has logged in to (`client.contexts`)."""
+        return self.root / "contexts.json"
+
+    @property
     def engines(self) -> Path:
         """The folder of the profiles of engines (`engines.profiles`)."""
         return self.root / "engines"

@@ -14,7 +14,8 @@ import msgspec
 
 from muster.api.operations import OPERATIONS
 from muster.caller import Caller
-from muster.client.http.connection import Address, Connection, json_body
+from muster.client.contexts import Address
+from muster.client.http.connection import Connection, json_body
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -53,7 +54,7 @@ class HttpAPI:
         self.connection = Connection(address)
         self._submissions: Submissions | None = None
 
-    def _call(self, name: str, answer: Any, **given: Any) -> Any:
+    def _call(self, name: str, answer: Any, /, **given: Any) -> Any:
         """Request an operation. answer: the type of what it answers. given: all parameters of the
         method."""
         operation = OPERATIONS[name]

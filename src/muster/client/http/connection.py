@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from muster.api.problems import ProblemDetails, error_of
-from muster.errors import InvalidInput, MusterError, Problem, ServerUnavailable
+from muster.client.contexts import Address
+from muster.errors import MusterError, Problem, ServerUnavailable
 
 #: Seconds for an answer to begin.
 TIMEOUT = 60.0
@@ -23,34 +23,10 @@ _MOST_KEPT = 8
 _BLOCK = 1 << 16
 
 
-class Address(Struct, frozen=True):
-    """Where a server is."""
-
-    #: Without a path, as in `https://muster.example.org`.
-    url: str
-    token: str = ""
-    #: None for the user's default project.
-    project: str | None = None
-    #: A file with certificates to trust, in PEM; "" for those of the system.
-    ca: str = ""
-
-    def check(self) -> None:
-        """Raises InvalidInput if the URL cannot be one of a server."""
-        parts = urlsplit(self.url)
-        try:
-            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid or parts.query or parts.fragment or parts.username:
-            hint = "write http://HOST:PORT or https://HOST"
-            raise InvalidInput(Problem("", f"{self.url!r} is not the address of a server", hint))
-
-
 class Connection:
     """Connections to one server, which threads share."""
 
     def __init__(self, address: Address) -> None:
-        address.check()
         self.address = address
         parts = urlsplit(address.url)
         self._secure = parts.scheme == "https"
