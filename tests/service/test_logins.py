@@ -71,7 +71,7 @@ def test_a_person_logs_in_for_the_first_time_and_again(store: SqliteStore) -> No
     assert (caller.user, caller.project) == ("ana", "vision")
     entry = last_entry(store)
     assert (entry.user, entry.action, entry.object) == ("ana", "login", "7")
-    assert (entry.address, entry.token, entry.allowed) == ("192.0.2.7", made.record.id, True)
+    assert (entry.address, entry.token_id, entry.allowed) == ("192.0.2.7", made.record.id, True)
     again = {**CLAIMS, "name": "Ana L", "preferred_username": "renamed", "groups": []}
     assert log_in(store, SETTINGS, again, ORIGIN).record.user == "ana"
     assert store.accounts.user("ana").display_name == "Ana L"

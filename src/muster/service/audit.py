@@ -42,7 +42,7 @@ def entry_of(
         action=action,
         object=_cleaned(object),
         project=_cleaned(project),
-        token=caller.token,
+        token_id=caller.token_id,
         address=_cleaned(origin.address),
         request_id=_cleaned(origin.request_id),
     )
