@@ -64,6 +64,8 @@ class Server:
             timeout_graceful_shutdown=_STOP_TIMEOUT,
             timeout_keep_alive=75,
             backlog=_BACKLOG,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
         )
         self._server = _Uvicorn(config, self.state)
         self._recovery = Recovery(backend, log)

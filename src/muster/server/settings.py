@@ -19,6 +19,9 @@ class Settings(Struct, frozen=True):
 
     host: str = "127.0.0.1"
     port: int = 8431
+    #: The files of the server's certificate and its key, in PEM; None: it listens without TLS.
+    tls_cert: str | None = None
+    tls_key: str | None = None
     #: The Python of nodes on the server's own machine.
     python: str = sys.executable
     #: The variables that their environment starts from.
