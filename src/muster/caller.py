@@ -52,7 +52,7 @@ class Caller(Struct, frozen=True):
     project: str = DEFAULT_PROJECT
     rights: frozenset[Right] = ALL_RIGHTS
     #: The id of the token that the caller showed; "" for the user of this process.
-    token: str = ""
+    token_id: str = ""
 
     def require(self, right: Right, what: str) -> None:
         """Raises Forbidden if the caller lacks a right. what: continues "may not"."""

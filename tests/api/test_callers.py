@@ -239,7 +239,7 @@ def test_runs_of_others_are_changed_with_a_right_of_its_own(
     rights = ALL_RIGHTS - {Right.OPERATE}
     before = recorded(backend_api)
     if name in CHANGES:
-        with pytest.raises(Forbidden, match="of others in .+: the right to operate is missing"):
+        with pytest.raises(Forbidden, match=r"of others in .+: the right to operate is missing"):
             world.call(as_caller(backend_api, rights=rights), name)
         assert recorded(backend_api) == before
     owner = backend_api.caller().user

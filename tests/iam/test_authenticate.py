@@ -128,8 +128,8 @@ def test_the_caller_of_a_token(store: SqliteStore) -> None:
     text = added(store)
     found = Authenticator(store.accounts).authenticate(text, NOW)
     assert (found.user, found.project) == ("ana", "vision")
-    assert found.token == text.split("_")[1]
-    assert store.accounts.token(found.token).last_used_at == NOW
+    assert found.token_id == text.split("_")[1]
+    assert store.accounts.token(found.token_id).last_used_at == NOW
 
 
 def test_a_wrong_secret_and_an_unknown_id_have_the_same_answer(store: SqliteStore) -> None:
@@ -150,7 +150,7 @@ def test_changes_are_noticed_in_time(store: SqliteStore, change: str) -> None:
     text = added(store)
     before = authenticator.authenticate(text, NOW)
     if change == "revoked":
-        store.accounts.revoke_token(before.token, NOW)
+        store.accounts.revoke_token(before.token_id, NOW)
     elif change == "disabled":
         store.accounts.change_user("ana", {"disabled": True})
     else:
@@ -188,7 +188,7 @@ def test_the_last_use_is_noted_once_a_minute(store: SqliteStore) -> None:
     noted = []
     for now in (0, 3, 59, 64, 70, 123, 124, 130):
         clock.now = now
-        token = authenticator.authenticate(text, NOW + now).token
+        token = authenticator.authenticate(text, NOW + now).token_id
         last = store.accounts.token(token).last_used_at
         assert last is not None
         noted.append(last - NOW)

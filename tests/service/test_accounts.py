@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from muster.api.accounts import AccountsAPI, UserChange
 from muster.caller import Caller, Right, Role
+from muster.client.contexts import Address
+from muster.client.http.accounts import HttpAccounts
 from muster.errors import Forbidden, InvalidInput, NotFound
 from muster.iam.authenticate import Authenticator
+from muster.server.log import ServerLog
+from muster.server.serve import Server, listen
+from muster.server.settings import Settings
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.audit import Origin
 from muster.service.backend import Backend
@@ -32,10 +40,13 @@ EVERYBODY = ("root", "manager", "maintainer", "submitter", "viewer", "other")
 
 
 class World:
-    """A server's records, with users and a project."""
+    """A server's records, with users and a project. url: of a server that has them; "" if the API
+    is in this process."""
 
-    def __init__(self, home: Path) -> None:
-        self.backend = Backend(Home(home))
+    def __init__(self, backend: Backend, url: str) -> None:
+        self.backend, self.url = backend, url
+        self.address = "127.0.0.1" if url else "192.0.2.7"
+        self.opened: list[HttpAccounts] = []
         self.store = self.backend.store
         self.local = EmbeddedAccounts(self.backend)
         self.local.create_user(person("root", admin=True))
@@ -58,10 +69,13 @@ class World:
     def caller(self, token: str, project: str | None = None) -> Caller:
         return Authenticator(self.store.accounts).authenticate(token, time.time(), project)
 
-    def of(self, name: str, **limits: Any) -> EmbeddedAccounts:
+    def of(self, name: str, **limits: Any) -> AccountsAPI:
         """The API for a user, with a new token."""
         text = self.local.create_token("t", user=name, **limits).text
         project = "vision" if name == "root" else None
+        if self.url:
+            self.opened.append(HttpAccounts(Address(self.url, text, project)))
+            return self.opened[-1]
         origin = Origin("192.0.2.7", "request-1")
         return EmbeddedAccounts(self.backend, self.caller(text, project), origin)
 
@@ -70,17 +84,42 @@ def person(name: str, **more: Any) -> UserRecord:
     return UserRecord(name, UserKind.PERSON, 0.0, **more)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "home")
-    yield made
-    made.backend.close()
+@contextmanager
+def served(backend: Backend) -> Iterator[str]:
+    """The address of a server of this process."""
+    authenticator = Authenticator(backend.store.accounts)
+
+    def authenticate(token: str, project: str | None) -> Caller:
+        return authenticator.authenticate(token, time.time(), project)
+
+    listener = listen("127.0.0.1", 0)
+    with open(os.devnull, "w") as file:
+        server = Server(Settings(), backend, authenticate, ServerLog(file))
+        thread = Thread(target=server.run, args=[listener])
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.stop()
+            thread.join()
 
 
-Act = Callable[[EmbeddedAccounts, World], object]
+@pytest.fixture(params=["embedded", "http"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    backend = Backend(Home(tmp_path / "home"))
+    with ExitStack() as stack:
+        stack.callback(backend.close)
+        url = stack.enter_context(served(backend)) if request.param == "http" else ""
+        made = World(backend, url)
+        yield made
+        for api in made.opened:
+            api.close()
 
 
-def _set_and_delete(api: EmbeddedAccounts, world: World) -> None:
+Act = Callable[[AccountsAPI, World], object]
+
+
+def _set_and_delete(api: AccountsAPI, world: World) -> None:
     project = api.whoami().project
     world.store.secrets.set(project, "gone", "x", by="root", now=1.0)
     api.delete_secret("gone")
@@ -147,7 +186,7 @@ ROWS = [(name, number) for name, rows in TABLE.items() for number in range(len(r
 
 def test_every_method_is_in_the_table() -> None:
     methods = {name for name, _ in inspect.getmembers(AccountsAPI, inspect.isfunction)}
-    assert {name for name in methods if not name.startswith("_")} == set(TABLE)
+    assert {name for name in methods if not name.startswith("_")} == {*TABLE, "close"}
 
 
 @pytest.mark.parametrize("who", EVERYBODY)
@@ -163,10 +202,10 @@ def test_who_may_do_what(world: World, who: str) -> None:
             done = False
         assert done == may, (who, name, number)
         found = world.local.audit(AuditFilter(limit=10_000))
-        mine = [e for e in found[: len(found) - before] if e.request_id == "request-1"]
+        mine = [e for e in found[: len(found) - before] if e.request_id]
         if not done and mine:
             (entry,) = mine
-            assert (entry.user, entry.allowed, entry.address) == (who, False, "192.0.2.7")
+            assert (entry.user, entry.allowed, entry.address) == (who, False, world.address)
         _restore(world)
 
 
@@ -205,8 +244,9 @@ def test_a_method_that_changes_records_is_audited(world: World) -> None:
         ("root", "users.create", "bo", True, True),
         ("viewer", "secrets.set", "x", False, True),
     ]
-    assert {(e.address, e.request_id) for e in entries} == {("192.0.2.7", "request-1")}
-    assert entries[0].token and entries[0].project == "vision"
+    assert {e.address for e in entries} == {world.address}
+    assert all(e.request_id for e in entries)
+    assert entries[0].token_id and entries[0].project == "vision"
     assert "hush" not in str(entries)
 
 

@@ -27,7 +27,7 @@ HOSTILE = "a\nb\r\x1b[2J\u2028'; DROP TABLE audit; --%_\\"
 
 
 def test_entries_are_kept_as_they_are(store: Store) -> None:
-    refused = entry(allowed=False, why="no", token="abc", address="::1", request_id="r", time=2.0)
+    refused = entry(allowed=False, why="no", token_id="abc", address="::1", request_id="r", time=2.0)
     hostile = entry(HOSTILE, user=HOSTILE, object=HOSTILE, project=HOSTILE, why=HOSTILE)
     store.audit.append(refused)
     store.audit.append(hostile, entry())
@@ -72,6 +72,11 @@ def test_pages(store: Store) -> None:
         found += [one.object for one in page]
         before = page[-1].seq
     assert found == [*"6543210"]
+    found, after = [], 0
+    while page := store.audit.listing(AuditFilter(limit=3, after=after)):
+        found += [one.object for one in page]
+        after = page[-1].seq
+    assert found == [*"0123456"]
 
 
 def test_entries_of_many_writers_are_all_there(store: Store) -> None:

@@ -62,6 +62,10 @@ class UserChange(Struct, frozen=True, omit_defaults=True):
 class AccountsAPI(Protocol):
     """See the module."""
 
+    def close(self) -> None:
+        """Close connections; the next call opens them again."""
+        ...
+
     def whoami(self) -> Identity:
         """Who calls."""
         ...
@@ -163,9 +167,9 @@ class AccountsAPI(Protocol):
     # Audit log
 
     def audit(self, chosen: AuditFilter) -> list[AuditEntry]:
-        """Entries, newest first; 1,000 unless `limit` says otherwise, and never more than 10,000:
-        for the next page, `before` is the last one's `seq`. For administrators; for admins of the
-        caller's project, its entries."""
+        """Entries, newest first (oldest first after `after`); 1,000 unless `limit` says otherwise,
+        and never more than 10,000: for the next page, `before` or `after` is the last one's `seq`.
+        For administrators; for admins of the caller's project, its entries."""
         ...
 
     def prune_audit(self, before: float) -> int:

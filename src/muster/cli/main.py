@@ -60,6 +60,11 @@ _COMMANDS = {
     "env": ("muster.cli.env", "List and delete environments installed for runs."),
     "engines": ("muster.cli.engines", "List and add engines: where nodes can run."),
     "shapes": ("muster.cli.shapes", "List shapes: named sizes of nodes."),
+    "users": ("muster.cli.users", "List, add and change the users of a server."),
+    "projects": ("muster.cli.projects", "List and change projects and their members."),
+    "tokens": ("muster.cli.tokens", "List, create and revoke tokens."),
+    "secrets": ("muster.cli.secrets", "Store secrets that runs use."),
+    "audit": ("muster.cli.audit", "Show who did what on a server."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
     "node-program": (
@@ -76,6 +81,7 @@ _HEADINGS = {
     "jobs": "Jobs and clusters",
     "server": "For a team",
     "doctor": "Machine and disk",
+    "users": "Teams",
     "convert": "Other",
 }
 

@@ -9,6 +9,7 @@ from muster.client.contexts import current_address
 from muster.storage.home import Home, default_home
 
 if TYPE_CHECKING:
+    from muster.api.accounts import AccountsAPI
     from muster.api.interface import MusterAPI
     from muster.control.launcher import Launcher
     from muster.submission import Submission
@@ -31,6 +32,25 @@ def connect(
 
     root = Home(Path(home).absolute()) if home else None
     return EmbeddedAPI(root, launcher, submission=submission)
+
+
+def connect_accounts(project: str | None = None) -> AccountsAPI:
+    """The accounts of the server of the current context or, without one, of this machine. project:
+    None for the default one."""
+    address = current_address()
+    if address is not None:
+        from msgspec.structs import replace
+
+        from muster.client.http.accounts import HttpAccounts
+
+        return HttpAccounts(address if project is None else replace(address, project=project))
+    from muster.caller import Caller
+    from muster.identity import DEFAULT_PROJECT, user_name
+    from muster.service.accounts import EmbeddedAccounts
+    from muster.service.backend import Backend
+
+    caller = Caller(user_name(), project or DEFAULT_PROJECT)
+    return EmbeddedAccounts(Backend(default_home()), caller)
 
 
 def place_of(home: str | Path | None) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from muster.api.operations import OPERATIONS
 from collections.abc import Awaitable, Callable
 
+from muster.api.account_operations import ACCOUNT_OPERATIONS
+from muster.api.operations import OPERATIONS
 from muster.server import health, node_commands, node_ports, submissions, uploads
+from muster.server.accounts import account_handlers
 from muster.server.call import Call
 from muster.server.web_socket import WebSocket
 from muster.server.operations import Handler, operation_handlers
@@ -20,6 +22,9 @@ def all_routes() -> Routes[Handler]:
     routes: Routes[Handler] = Routes()
     for name, handler in operation_handlers().items():
         routes.add(OPERATIONS[name].verb, OPERATIONS[name].path, handler)
+    for name, account_handler in account_handlers().items():
+        operation = ACCOUNT_OPERATIONS[name]
+        routes.add(operation.verb, operation.path, account_handler)
     routes.add("POST", "/jobs", submissions.create_job)
     routes.add("POST", "/jobs/preview", submissions.preview_job)
     routes.add("POST", "/runs", submissions.start_run)

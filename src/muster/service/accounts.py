@@ -79,7 +79,10 @@ class EmbeddedAccounts:
 
     def _shown(self) -> TokenRecord | None:
         """The token that the caller shows."""
-        return self._accounts.token(self._caller.token) if self._caller.token else None
+        return self._accounts.token(self._caller.token_id) if self._caller.token_id else None
+
+    def close(self) -> None:
+        self._backend.close()
 
     # Who
 
@@ -213,7 +216,7 @@ class EmbeddedAccounts:
             check_in_project(self._caller, project, Right.MANAGE, "list tokens")
         elif (user or own).lower() != own.lower():
             self._administer("list tokens of others")
-        elif user is None and Right.ADMINISTER in self._caller.rights and not self._caller.token:
+        elif user is None and Right.ADMINISTER in self._caller.rights and not self._caller.token_id:
             return self._accounts.tokens()  # the user of the machine may have no account
         return self._accounts.tokens(user=user or (None if project else own), project=project)
 
@@ -244,7 +247,10 @@ class EmbeddedAccounts:
                 account = self._accounts.user(owner)
             except NotFound:
                 self._administer(f"create a token of {owner}")  # tells others nothing
-                raise
+                if user is not None:
+                    raise
+                hint = f"add one: `muster users add {owner} --admin`; or name a user: --user"
+                raise NotFound(Problem("", f"{owner} has no account here", hint)) from None
             roles = {one.project: one.role for one in self._accounts.members(user=owner)}
             check_new_token(self._caller, self._shown(), account, roles, record)
 

@@ -42,10 +42,15 @@ def entry_of(
         action=action,
         object=_cleaned(object),
         project=_cleaned(project),
-        token=caller.token,
+        token_id=caller.token_id,
         address=_cleaned(origin.address),
         request_id=_cleaned(origin.request_id),
     )
+
+
+def refused(entry: AuditEntry, error: MusterError) -> AuditEntry:
+    """The entry for what is refused, with the reason."""
+    return replace(entry, allowed=False, why=_cleaned(str(error)))
 
 
 def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Callable[[], T]) -> T:
@@ -55,7 +60,7 @@ def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Call
     try:
         check()
     except Forbidden as error:
-        log.append(replace(entry, allowed=False, why=_cleaned(str(error))))
+        log.append(refused(entry, error))
         raise
     log.append(entry)
     try:

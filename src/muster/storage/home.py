@@ -176,6 +176,11 @@ class Home(Struct, frozen=True):
         return self.root / "muster.db"
 
     @property
+    def oidc(self) -> Path:
+        """The settings of logins at a server (`iam.oidc.settings`), which the user may create."""
+        return self.root / "oidc.toml"
+
+    @property
     def secret_key(self) -> Path:
         """The key that secrets in the database are encrypted with (`sealing`); private to the
         owner."""

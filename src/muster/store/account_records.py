@@ -112,7 +112,7 @@ class AuditEntry(Struct, frozen=True):
     allowed: bool = True
     why: str = ""
     """Why it was refused or, if it was allowed, why it failed; "" if it was done."""
-    token: str = ""
+    token_id: str = ""
     """The id of the caller's token; "" for a user of the server's machine."""
     address: str = ""
     """Where the request came from; "" for the server's machine."""
@@ -122,7 +122,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 class AuditFilter(Struct, frozen=True):
-    """Which entries of the audit log to list, newest first."""
+    """Which entries of the audit log to list, newest first unless `after` is given."""
 
     user: str | None = None
     action: str | None = None
@@ -136,4 +136,6 @@ class AuditFilter(Struct, frozen=True):
     """Recorded before this time."""
     before: int | None = None
     """Only entries with a lower `seq`: the next page of a list."""
+    after: int | None = None
+    """Only entries with a higher `seq`, oldest first: for an export that continues later."""
     limit: int | None = None

@@ -432,7 +432,7 @@ class Audit(Protocol):
         ...
 
     def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
-        """Entries, newest first."""
+        """Entries, newest first; with `after`, oldest first."""
         ...
 
     def delete_before(self, time: float) -> int:

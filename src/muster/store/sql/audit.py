@@ -41,7 +41,8 @@ class SqlAudit:
         """See `Audit.listing`."""
         tests, values = _conditions(chosen)
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        sql = f"SELECT {_NAMED} FROM audit{where} ORDER BY seq DESC"
+        order = "seq DESC" if chosen.after is None else "seq"
+        sql = f"SELECT {_NAMED} FROM audit{where} ORDER BY {order}"
         if chosen.limit is not None:
             sql, values = f"{sql} LIMIT ?", [*values, chosen.limit]
         return [
@@ -49,7 +50,7 @@ class SqlAudit:
                 AuditEntry,
                 {**dict(row), "time": seconds(row["time"]), "allowed": bool(row["allowed"])},
                 f"entry {row['seq']} of the audit log",
-                f"`muster audit --before {row['seq']}` shows those before it",
+                f"`muster audit list --before {row['seq']}` shows those before it",
             )
             for row in self._db.read(sql, values)
         ]
@@ -104,4 +105,6 @@ def _conditions(chosen: AuditFilter) -> tuple[list[str], list[Any]]:
         add("time < ?", micros(chosen.until))
     if chosen.before is not None:
         add("seq < ?", chosen.before)
+    if chosen.after is not None:
+        add("seq > ?", chosen.after)
     return tests, values

@@ -492,7 +492,7 @@ MIGRATIONS: tuple[str, ...] = (
         project TEXT NOT NULL,
         allowed INTEGER NOT NULL,
         why TEXT NOT NULL,
-        token TEXT NOT NULL,
+        token_id TEXT NOT NULL,
         address TEXT NOT NULL,
         request_id TEXT NOT NULL
     );

@@ -84,7 +84,7 @@ _STATEMENTS = (
         project TEXT NOT NULL,
         allowed INTEGER NOT NULL,
         why TEXT NOT NULL,
-        token TEXT NOT NULL,
+        token_id TEXT NOT NULL,
         address TEXT NOT NULL,
         request_id TEXT NOT NULL
     )
