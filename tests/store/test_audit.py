@@ -27,7 +27,9 @@ HOSTILE = "a\nb\r\x1b[2J\u2028'; DROP TABLE audit; --%_\\"
 
 
 def test_entries_are_kept_as_they_are(store: Store) -> None:
-    refused = entry(allowed=False, why="no", token_id="abc", address="::1", request_id="r", time=2.0)
+    refused = entry(
+        allowed=False, why="no", token_id="abc", address="::1", request_id="r", time=2.0
+    )
     hostile = entry(HOSTILE, user=HOSTILE, object=HOSTILE, project=HOSTILE, why=HOSTILE)
     store.audit.append(refused)
     store.audit.append(hostile, entry())

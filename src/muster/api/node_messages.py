@@ -2,8 +2,8 @@
 
 The client first sends a `Command` as text, and the server answers `Started`, or an `Ended` with an
 error. After that, data are binary: the number of the standard stream as one byte, then the bytes;
-none are the end of the stream. What else is sent is text: `Signal` and `Size` by the client, `Ended`
-by the server at last.
+none are the end of the stream. What else is sent is text: `Signal` and `Size` by the client, and at
+last `Ended` by the server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The HTTP operation of each method of `MusterAPI`: the server answers it, the client requests it.
 
 Parameters of a method are in the path where it names them, in the JSON body where the operation
-lists them, and else in the query. There, a parameter that is a Struct is its fields, a collection is
-one value each, and a mapping is `KEY=VALUE` each, or `KEY` for None. What is at its default is left
-out.
+lists them, and else in the query. There, the fields of a Struct are parameters of their own, each
+item of a collection is given by itself, and items of a mapping are `KEY=VALUE`, or `KEY` for None.
+Fields at their default are left out.
 
 Methods about code that only the client has are not in the table: see `submissions`.
 """

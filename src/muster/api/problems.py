@@ -4,6 +4,7 @@ again by who receives them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from msgspec import Struct
 
 from muster.errors import (
@@ -77,7 +78,7 @@ def details_of(error: Exception, request_id: str = "") -> ProblemDetails:
 def _can_be_sent(kind: type) -> bool:
     """Whether an error of this class is made of its text, or of its problems."""
     made: tuple[object, ...] = (MusterError.__init__, InvalidInput.__init__)
-    constructor: object = kind.__init__
+    constructor: object = vars(kind).get("__init__") or kind.__init__
     return kind is TimeoutError or (issubclass(kind, MusterError) and constructor in made)
 
 

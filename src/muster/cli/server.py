@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from muster.cli.terminal import echo
@@ -83,7 +85,7 @@ def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool
     raise InvalidInput(Problem("--host", text, hint))
 
 
-def _import_server():  # type: ignore[no-untyped-def]
+def _import_server() -> Callable[..., None]:
     try:
         from muster.server.command import serve
     except ModuleNotFoundError as error:

@@ -9,11 +9,11 @@ from pathlib import Path
 from muster.control import run_lock
 from muster.control.expire import NotDeleted, delete_run
 from muster.lifecycle.states import TERMINAL
+from muster.storage import uploads
 from muster.storage.artifact_lock import sweep, try_exclusive
 from muster.storage.code_trees import remove_artifact, remove_unlinked
 from muster.storage.config import Retention, read_config
 from muster.storage.disk_use import entries_of
-from muster.storage import uploads
 from muster.storage.home import Home
 from muster.store.base import Store
 from muster.store.records import RunFilter, RunSummary

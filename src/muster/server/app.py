@@ -22,6 +22,7 @@ from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
 
+_NO_TOKEN = "this server needs a token: `muster login URL` stores one"
 #: Of every answer. Answers are data: no browser is to run or frame them.
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -111,7 +112,7 @@ class App:
             else:
                 await send_answer(send, answer, sent)
         except Exception as error:
-            self._state.log.error("an answer was cut off", error, call.request_id)
+            self._state.log.defect("an answer was cut off", error, call.request_id)
             raise
         finally:
             self._note(call, path, status, time.perf_counter() - began)
@@ -143,7 +144,7 @@ class App:
         self._limits.check_guesses(call.address, token)
         try:
             if scheme.lower() != "bearer" or not token:
-                raise NotAuthenticated("this server needs a token: `muster login URL` stores one")
+                raise NotAuthenticated(_NO_TOKEN)
             caller = self._state.authenticate(token, call.header("muster-project") or None)
         except NotAuthenticated:
             self._limits.note_wrong(call.address)
@@ -153,7 +154,7 @@ class App:
 
     def _error(self, call: Call, error: Exception) -> Answer:
         if not isinstance(error, (MusterError, TimeoutError)):
-            self._state.log.error("internal error", error, call.request_id)
+            self._state.log.defect("internal error", error, call.request_id)
         details, headers = details_of(error, call.request_id), {}
         if isinstance(error, WrongVerb):
             details, headers = replace(details, status=405), {"allow": ", ".join(error.allowed)}

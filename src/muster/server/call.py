@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.caller import Caller
 from muster.errors import InvalidInput, MusterError, Problem
+from muster.service.audit import Origin, audited, entry_of
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
     from muster.service.embedded import EmbeddedAPI
 
+T = TypeVar("T")
 #: Bytes of a JSON body.
 MOST_BODY = 64 << 20
 #: Seconds between two parts of a body.
@@ -71,6 +74,16 @@ class Call:
     ) -> EmbeddedAPI:
         """Muster for the caller. environ, run_id: see `Submission`."""
         return self.state.api(self.caller, environ or {}, run_id)
+
+    def audited(self, action: str, object: str, do: Callable[[], T]) -> T:
+        """Record in the audit log that the caller does something, and do it."""
+        log, caller = self.state.backend.store.audit, self.caller
+        entry = entry_of(caller, self._origin, time.time(), action, object, project=caller.project)
+        return audited(log, entry, lambda: None, do)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self.address, self.request_id)
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""

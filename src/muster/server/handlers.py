@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
-from muster.api.operations import OPERATIONS
 from muster.server import health, node_commands, node_ports, submissions, uploads
 from muster.server.accounts import account_handlers
 from muster.server.call import Call
-from muster.server.web_socket import WebSocket
 from muster.server.operations import Handler, operation_handlers
 from muster.server.routes import Routes
-
+from muster.server.web_socket import WebSocket
 
 SocketHandler = Callable[[Call, WebSocket], Awaitable[None]]
 
@@ -20,8 +18,8 @@ SocketHandler = Callable[[Call, WebSocket], Awaitable[None]]
 def all_routes() -> Routes[Handler]:
     """The routes below `/v1`, which need a token."""
     routes: Routes[Handler] = Routes()
-    for name, handler in operation_handlers().items():
-        routes.add(OPERATIONS[name].verb, OPERATIONS[name].path, handler)
+    for operation, handler in operation_handlers():
+        routes.add(operation.verb, operation.path, handler)
     for name, account_handler in account_handlers().items():
         operation = ACCOUNT_OPERATIONS[name]
         routes.add(operation.verb, operation.path, account_handler)

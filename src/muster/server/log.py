@@ -41,7 +41,7 @@ class ServerLog:
         """Add an entry about what has happened."""
         self.write("info", message, **data)
 
-    def error(self, message: str, error: BaseException, request_id: str = "") -> None:
+    def defect(self, message: str, error: BaseException, request_id: str = "") -> None:
         """Add an entry about a defect of Muster, with its traceback."""
         text = "".join(traceback.format_exception(error))
         named = {"request": request_id} if request_id else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -50,8 +50,7 @@ class OperationHandler:
         api = call.api(environ)
         in_thread = call.state.in_thread
         if self.operation.form == "json":
-            answer = await in_thread(self._answer, api, given)
-            return _with_etag(call, answer)
+            return _with_etag(call, await in_thread(self._answer, call, api, given))
         if self.name == "result":
             return await in_thread(self._result, api, given)
         if self.operation.form == "bytes":
@@ -72,8 +71,17 @@ class OperationHandler:
         _resolve(api, given)
         return getattr(api, self.name)(**given)
 
-    def _answer(self, api: EmbeddedAPI, given: dict[str, Any]) -> bytes:
-        return encoded(self._call(api, given))
+    def _answer(self, call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> bytes:
+        if self.operation.verb == "GET":
+            return encoded(self._call(api, given))
+        object = str(given.get("run_id") or given.get("job_id") or "")
+        return call.audited(self._action, object, lambda: encoded(self._call(api, given)))
+
+    @property
+    def _action(self) -> str:
+        """What the audit log calls it: `runs.cancel`, `jobs.delete`."""
+        kind = self.operation.path.split("/")[1]
+        return f"{kind}.{self.name.removesuffix('_job')}"
 
     def _result(self, api: EmbeddedAPI, given: dict[str, Any]) -> Answer:
         found = self._call(api, given)
@@ -156,7 +164,7 @@ async def _events(call: Call, items: AsyncGenerator[Any]) -> AsyncGenerator[byte
 
 def _error(call: Call, error: Exception) -> bytes:
     if not isinstance(error, (MusterError, TimeoutError)):
-        call.state.log.error("internal error in a stream", error, call.request_id)
+        call.state.log.defect("internal error in a stream", error, call.request_id)
     return msgspec.json.encode({"type": "Error", "error": details_of(error, call.request_id)})
 
 
@@ -168,6 +176,7 @@ async def _in_threads(call: Call, blocks: Generator[bytes]) -> AsyncGenerator[by
         await call.state.in_thread(blocks.close)
 
 
-def operation_handlers() -> dict[str, OperationHandler]:
-    """A handler for each operation, by the name of the method."""
-    return {name: OperationHandler(name, one) for name, one in OPERATIONS.items()}
+def operation_handlers() -> Iterator[tuple[Operation, Handler]]:
+    """Each operation with its handler."""
+    for name, operation in OPERATIONS.items():
+        yield operation, OperationHandler(name, operation)

@@ -31,6 +31,8 @@ class Field(Struct, frozen=True):
     #: Whether its texts are `KEY=VALUE`.
     mapping: bool
     required: bool
+    #: Whether it may be None, which is sent by leaving it out.
+    optional: bool
     #: The parameter of the method, if that is a Struct with this field; else "".
     within: str = ""
 
@@ -101,7 +103,9 @@ class Parameters:
         for name, field in self.query.items():
             found = texts.get(name)
             if found is None:
-                if field.required:
+                if field.required and field.optional:
+                    given[name] = None
+                elif field.required:
                     problems.append(Problem(name, "is missing"))
                 continue
             value = _value(field, found, problems)
@@ -183,7 +187,7 @@ def _field(name: str, hint: Any, *, required: bool) -> Field:
     classes = [kind for kind in kinds if isinstance(kind, type)]
     mapping = any(issubclass(kind, Mapping) for kind in classes)
     many = any(_is_collection(kind) for kind in classes)
-    return Field(name, hint, many, mapping, required)
+    return Field(name, hint, many, mapping, required, NoneType in get_args(hint))
 
 
 def _is_collection(kind: type) -> bool:

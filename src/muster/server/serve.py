@@ -127,6 +127,6 @@ class Recovery:
                     failed = str(error)
                     self._log.write("warning", f"runs cannot be recovered: {failed}")
             except Exception as error:  # noqa: BLE001  the next round may work
-                self._log.error("runs cannot be recovered", error)
+                self._log.defect("runs cannot be recovered", error)
             self.last = time.monotonic()
             self._stopped.wait(_RECOVERY_INTERVAL)

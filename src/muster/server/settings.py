@@ -27,5 +27,5 @@ class Settings(Struct, frozen=True):
     #: The variables that their environment starts from.
     environ: Mapping[str, str] = field(default_factory=lambda: dict(_ENVIRON))
     #: Requests a second that one token may make on average, and at once.
-    rate: float = 200.0
-    burst: int = 1000
+    rate: float = 2000.0
+    burst: int = 4000

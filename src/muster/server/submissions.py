@@ -11,10 +11,11 @@ from muster.api.submissions import JobSource, PreviewRequest, SpecSource, StartR
 from muster.caller import Caller
 from muster.errors import InvalidInput, Problem
 from muster.identity import id_of
+from muster.secrets import hidden
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import decode_body
-from muster.secrets import hidden
+from muster.store.records import JobRecord, RunRecord
 
 #: Characters of an idempotency key.
 _MOST_KEY = 255
@@ -24,7 +25,13 @@ async def start_run(call: Call) -> Answer:
     """POST /runs"""
     request = await _body(call, StartRequest)
     api = call.api(request.run.environ, _run_id(call))
-    run = await call.state.in_thread(api.submit, request)
+    source = request.run.source
+    object = getattr(source, "job", "") or getattr(source, "run", "")
+
+    def submit() -> RunRecord:
+        return call.audited("runs.start", object, lambda: api.submit(request))
+
+    run = await call.state.in_thread(submit)
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
@@ -40,7 +47,11 @@ async def create_job(call: Call) -> Answer:
     """POST /jobs"""
     source = await _body(call, SpecSource | JobSource)
     api = call.api(run_id=_run_id(call))
-    job = await call.state.in_thread(api.submit_job, source)
+
+    def submit() -> JobRecord:
+        return call.audited("jobs.create", "", lambda: api.submit_job(source))
+
+    job = await call.state.in_thread(submit)
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
 

@@ -16,7 +16,6 @@ from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import decode_body, parse_query
-from muster.spec.quantities import format_size
 from muster.storage import uploads
 
 T = TypeVar("T")

@@ -65,6 +65,9 @@ def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Call
     log.append(entry)
     try:
         return do()
+    except Forbidden as error:  # what is needed depends on what it is done to
+        log.append(refused(entry, error))
+        raise
     except Exception as error:
         why = str(error) if isinstance(error, MusterError) else "internal error"
         log.append(replace(entry, why=_cleaned(why)))

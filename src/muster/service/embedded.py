@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
+    from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.submissions import (
         JobSource,
         Preview,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         SpecSource,
         StartRequest,
     )
-    from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding

@@ -31,7 +31,6 @@ def recover_at_times(backend: Backend) -> None:
         now = time.monotonic()
         if backend.recovered_at is not None and now < backend.recovered_at + _INTERVAL:
             return
-        store = backend.store
         backend.recovered_at = now
     if backend.home.read_only():
         return

@@ -87,7 +87,7 @@ def create_job(context: Context, source: SpecSource | JobSource) -> JobRecord:
 
 
 def prepare_job(context: Context, source: SpecSource | JobSource) -> PreparedJob:
-    """The Job of a source. The claim on its code is to be released. Raises InvalidInput, NotFound."""
+    """The Job of a source. The claim on its code is to be released. Raises InvalidInput."""
     if isinstance(source, SpecSource):
         spec = parse_received(source.spec).require_valid()
         _check_sent(context, spec, source)

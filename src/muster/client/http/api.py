@@ -8,6 +8,7 @@ are continued when a connection is lost (`streams`), nodes are reached (`nodes`)
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -305,9 +306,9 @@ class HttpAPI:
     def follow_events_async(
         self, run_id: str, after: int = 0
     ) -> AsyncGenerator[EventItem | Notice]:
-        from muster.client.http.streams import in_event_loop
+        from muster.client.http.streams import follow_events, in_event_loop
 
-        return in_event_loop(self.follow_events(run_id, after))
+        return in_event_loop(partial(follow_events, self.connection, run_id, after))
 
     def watch(
         self, run_id: str, timeout: float | None = None, every: float | None = None
@@ -319,9 +320,9 @@ class HttpAPI:
     def watch_async(
         self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
-        from muster.client.http.streams import in_event_loop
+        from muster.client.http.streams import in_event_loop, watch
 
-        return in_event_loop(self.watch(run_id, timeout, every))
+        return in_event_loop(partial(watch, self.connection, run_id, timeout, every))
 
     def log(
         self,
@@ -343,9 +344,10 @@ class HttpAPI:
         follow: bool = False,
         live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
-        from muster.client.http.streams import in_event_loop
+        from muster.client.http.streams import in_event_loop, read_log
 
-        return in_event_loop(self.log(run_id, selection, follow=follow, live=live))
+        log = partial(read_log, self.connection, run_id, selection, follow=follow, live=live)
+        return in_event_loop(lambda interrupt: log(interrupt=interrupt))
 
     # Files of runs
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from queue import Empty, LifoQueue
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import finalize
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Connection:
             parts.path.rstrip("/"),
         )
         self._idle: LifoQueue[http.client.HTTPConnection] = LifoQueue(_MOST_KEPT)
+        finalize(self, _close_all, self._idle)  # for programs that close nothing
 
     def request(
         self,
@@ -145,11 +147,15 @@ class Connection:
 
     def close(self) -> None:
         """Close the connections that are kept."""
-        while True:
-            try:
-                self._idle.get_nowait().close()
-            except Empty:
-                return
+        _close_all(self._idle)
+
+
+def _close_all(idle: LifoQueue[http.client.HTTPConnection]) -> None:
+    while True:
+        try:
+            idle.get_nowait().close()
+        except Empty:
+            return
 
 
 def unavailable(url: str, error: Exception) -> ServerUnavailable:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,10 +21,10 @@ from muster.client.http.connection import Connection, lines_of, unavailable
 from muster.errors import ServerUnavailable, Unreadable
 
 T = TypeVar("T")
-#: Seconds without a sign of life after which a stream counts as lost: the server sends one every 15.
+#: Seconds without data after which a stream counts as lost: the server sends some every 15.
 _SILENCE = 45.0
-#: Seconds for which a lost server is looked for, and between two looks.
-_PATIENCE = 60.0
+#: Seconds for which a client tries to reach a lost server again.
+_RECONNECT_TIMEOUT = 60.0
 _BLOCK = 1 << 20
 
 
@@ -37,27 +38,56 @@ class _End(Struct, frozen=True, tag="End"):
     """Ends a stream that is complete."""
 
 
-def follow_events(connection: Connection, run_id: str, after: int) -> Generator[EventItem | Notice]:
+class Interrupt:
+    """Ends the wait for the next item of a stream, from another thread."""
+
+    def __init__(self) -> None:
+        self._answer: http.client.HTTPResponse | None = None
+        #: Whether the stream is to end.
+        self.requested = False
+
+    def watch(self, answer: http.client.HTTPResponse) -> None:
+        """This answer is read from now on."""
+        self._answer = answer
+        if self.requested:
+            self.request()
+
+    def request(self) -> None:
+        """End the stream."""
+        self.requested = True
+        if self._answer is not None:
+            with suppress(OSError, AttributeError):  # it is closed
+                file: Any = self._answer.fp
+                file.raw._sock.shutdown(socket.SHUT_RDWR)
+
+
+def follow_events(
+    connection: Connection, run_id: str, after: int, interrupt: Interrupt | None = None
+) -> Generator[EventItem | Notice]:
     """See `MusterAPI.follow_events`."""
-    return _checked(_follow_events(connection, run_id, after))
+    return _checked(_follow_events(connection, run_id, after, interrupt))
 
 
 def _follow_events(
-    connection: Connection, run_id: str, after: int
+    connection: Connection, run_id: str, after: int, interrupt: Interrupt | None
 ) -> Generator[EventItem | Notice | None]:
     last = after
 
     def path() -> str:
         return OPERATIONS["follow_events"].url({"run_id": run_id, "after": last})
 
-    for item in _items(connection, path, _event_lines, EventItem | Notice):
+    for item in _items(connection, path, _event_lines, EventItem | Notice, interrupt):
         if isinstance(item, EventItem):
             last = item.entry.seq
         yield item
 
 
 def watch(
-    connection: Connection, run_id: str, timeout: float | None, every: float | None
+    connection: Connection,
+    run_id: str,
+    timeout: float | None,
+    every: float | None,
+    interrupt: Interrupt | None = None,
 ) -> Generator[RunItem | Notice]:
     """See `MusterAPI.watch`."""
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -67,7 +97,7 @@ def watch(
         given = {"run_id": run_id, "timeout": left, "every": every}
         return OPERATIONS["watch"].url(given)
 
-    return _checked(_items(connection, path, lines_of, RunItem | Notice))
+    return _checked(_items(connection, path, lines_of, RunItem | Notice, interrupt))
 
 
 def read_log(
@@ -77,13 +107,19 @@ def read_log(
     *,
     follow: bool,
     live: Live | None,
+    interrupt: Interrupt | None = None,
 ) -> Generator[LogChunk | Pause | Notice]:
     """See `MusterAPI.log`."""
-    return _checked(_read_log(connection, run_id, selection, follow, live))
+    return _checked(_read_log(connection, run_id, selection, follow, live, interrupt))
 
 
 def _read_log(
-    connection: Connection, run_id: str, selection: Selection, follow: bool, live: Live | None
+    connection: Connection,
+    run_id: str,
+    selection: Selection,
+    follow: bool,
+    live: Live | None,
+    interrupt: Interrupt | None,
 ) -> Generator[LogChunk | Pause | Notice | None]:
     seen = _Seen()
 
@@ -96,7 +132,7 @@ def _read_log(
         }
         return OPERATIONS["log"].url(given)
 
-    for item in _items(connection, path, lines_of, LogChunk | Pause | Notice):
+    for item in _items(connection, path, lines_of, LogChunk | Pause | Notice, interrupt):
         if isinstance(item, LogChunk) and (item := seen.new_lines(item)) is None:
             continue
         yield item
@@ -162,6 +198,7 @@ def _items(
     path: Callable[[], str],
     lines: Callable[[http.client.HTTPResponse], Iterator[bytes]],
     kind: Any,
+    interrupt: Interrupt | None,
 ) -> Generator[Any]:
     """The items of a stream. path: of the operation, when a connection is made. lines: the JSON of
     each item. First yields None, when the server has accepted the request."""
@@ -172,6 +209,8 @@ def _items(
     while True:
         try:
             with connection.stream("GET", path(), timeout=_SILENCE) as answer:
+                if interrupt is not None:
+                    interrupt.watch(answer)
                 if not begun:
                     begun = True
                     yield None
@@ -186,11 +225,13 @@ def _items(
                     yield item
             raise ConnectionResetError("the stream was cut off")
         except (OSError, http.client.HTTPException, ServerUnavailable) as error:
+            if interrupt is not None and interrupt.requested:
+                return
             if type(error) is TimeoutError and not _is_of_socket(error):
                 raise
             now = time.monotonic()
             lost_at = lost_at or now
-            if not begun or now - lost_at > _PATIENCE:
+            if not begun or now - lost_at > _RECONNECT_TIMEOUT:
                 if isinstance(error, ServerUnavailable):
                     raise
                 raise unavailable(connection.address.url, error) from None
@@ -222,13 +263,27 @@ def _event_lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             kind = b""
 
 
-async def in_event_loop(items: Generator[T]) -> AsyncGenerator[T]:
+async def in_event_loop(
+    start: Callable[[Interrupt], Generator[T]],
+) -> AsyncGenerator[T]:
     """The items of a stream, each awaited in a thread."""
-    done = object()
+    interrupt, done = Interrupt(), object()
+    items = await asyncio.to_thread(start, interrupt)
 
     def step() -> Any:
         return next(items, done)
 
-    with closing(items):
-        while (item := await asyncio.to_thread(step)) is not done:
+    try:
+        while True:
+            coming = asyncio.ensure_future(asyncio.to_thread(step))
+            try:
+                item = await asyncio.shield(coming)
+            except asyncio.CancelledError:
+                interrupt.request()
+                await asyncio.gather(coming, return_exceptions=True)
+                raise
+            if item is done:
+                return
             yield item
+    finally:
+        items.close()

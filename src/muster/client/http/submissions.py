@@ -109,6 +109,8 @@ class Submissions:
     def _prepare(self, request: RunRequest) -> PreparedRun:
         found = self._preview(PreviewRequest(request)).prepared
         self._runs[found.plan.run_id] = request
+        if found.new_job and isinstance(request.source, (SpecSource, JobSource)):
+            self._jobs[found.job.id] = request.source
         return found
 
     def start(
