@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.server.settings import Settings
 
 
 @click.group(invoke_without_command=True)
@@ -57,19 +62,9 @@ def server(
     if ctx.invoked_subcommand is not None:
         return
     _check_exposure(host, tls_cert, tls_key, plain=plain)
-    serve = _import_server()
-    serve(
-        host=host,
-        port=port,
-        database_url=database_url,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        say=_say,
-    )
-
-
-def _say(text: str) -> None:
-    echo(text, err=True)
+    serve, settings = _import_server()
+    listens = settings(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    serve(listens, database_url, partial(echo, err=True), partial(echo, secrets=True))
 
 
 def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool) -> None:
@@ -85,13 +80,15 @@ def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool
     raise InvalidInput(Problem("--host", text, hint))
 
 
-def _import_server() -> Callable[..., None]:
+def _import_server() -> tuple[Callable[..., None], type[Settings]]:
+    """The server, which needs packages that other commands do not. Raises InvalidInput."""
     try:
         from muster.server.command import serve
+        from muster.server.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("muster"):
             raise
         hint = "pip install 'muster-jobs[server]'"
         text = f"the server needs the package {error.name}, which is not installed"
         raise InvalidInput(Problem("", text, hint)) from None
-    return serve
+    return serve, Settings

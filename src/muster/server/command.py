@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from muster.caller import Caller
 from muster.control.launcher import check_open_files
 from muster.iam.authenticate import Authenticator
@@ -19,35 +17,28 @@ from muster.storage.home import default_home
 
 
 def serve(
-    *,
-    host: str,
-    port: int,
+    settings: Settings,
     database_url: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
     say: Callable[[str], None],
+    show_secret: Callable[[str], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. say: prints a line for who has started it. Raises
-    InvalidInput, StoreError, PortInUse."""
+    """Serve until SIGTERM or Ctrl-C. database_url: None for that of MUSTER_HOME. say: prints a line
+    for who has started the server. show_secret: prints a token. Raises InvalidInput, StoreError,
+    PortInUse."""
     check_open_files()
-    settings = replace(Settings(), host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-    listener = listen(host, port)
+    listener = listen(settings.host, settings.port)
     backend = Backend(default_home())
-    authenticator = Authenticator(backend.store.accounts)
-
     first = create_first_admin(backend.store)
+    authenticator = Authenticator(backend.store.accounts)
 
     def authenticate(token: str, project: str | None) -> Caller:
         return authenticator.authenticate(token, time.time(), project)
 
     server = Server(settings, backend, authenticate, ServerLog())
-    scheme = "http" if tls_cert is None else "https"
-    shown = f"[{host}]" if ":" in host else host
-    say(f"muster serves {backend.home.root} at {scheme}://{shown}:{port}")
+    say(f"muster serves {backend.home.root} at {settings.url}")
     if first is not None:
-        say(f"the first user is {first.record.user}, who administers the server; the token, which")
-        say("is shown only now:")
-        say(f"    {first.text}")
-        say(f"log in with it: muster login {scheme}://{shown}:{port}")
+        say(f"{first.record.user} administers the server, with this token, shown only now:")
+        show_secret(first.text)
+        say(f"log in with it: muster login {settings.url}")
     server.run(listener)
     say("the server has stopped; runs continue")

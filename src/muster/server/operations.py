@@ -72,7 +72,7 @@ class OperationHandler:
         return getattr(api, self.name)(**given)
 
     def _answer(self, call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> bytes:
-        if self.operation.verb == "GET":
+        if not self.operation.changes:
             return encoded(self._call(api, given))
         object = str(given.get("run_id") or given.get("job_id") or "")
         return call.audited(self._action, object, lambda: encoded(self._call(api, given)))

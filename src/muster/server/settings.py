@@ -29,3 +29,10 @@ class Settings(Struct, frozen=True):
     #: Requests a second that one token may make on average, and at once.
     rate: float = 2000.0
     burst: int = 4000
+
+    @property
+    def url(self) -> str:
+        """Where the server is, for clients on this machine."""
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
