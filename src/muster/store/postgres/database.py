@@ -78,6 +78,8 @@ class Database:
     """
 
     dialect: Dialect = POSTGRES
+    #: Long enough for a restart of the server.
+    lease_term: float | None = 15.0
 
     def __init__(self, url: str) -> None:
         self._parameters = parameters_of(url)
@@ -104,6 +106,11 @@ class Database:
     def replaced(self) -> bool:
         """See `Store.replaced`."""
         return False
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        (row,) = self.read("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(row[0])
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """See `sql.database.Database.read`."""

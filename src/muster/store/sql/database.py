@@ -65,6 +65,15 @@ class Database(Protocol):
         ...
 
     @property
+    def lease_term(self) -> float | None:
+        """See `Leases.term`."""
+        ...
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        ...
+
+    @property
     def replaced(self) -> bool:
         """See `Store.replaced`."""
         ...
@@ -127,8 +136,6 @@ class Dialect(Struct, frozen=True, eq=False):
     #: As `lock`, so that no other one may refer to the row either, and for a row to refer to.
     lock_alone: str = ""
     lock_to_refer: str = ""
-    #: As `lock`, without those that others have locked. Of the table `{}`.
-    lock_unlocked: str = ""
     #: Waits until no other transaction has locked this text, then locks it.
     lock_text: str = ""
 

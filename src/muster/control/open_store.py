@@ -1,0 +1,37 @@
+"""Open the store of a MUSTER_HOME: its SQLite file, or the PostgreSQL database that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.errors import StoreError
+from muster.storage.home import Home
+from muster.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
+
+
+def open_store(home: Home, *, create: bool = True) -> Store:
+    """Open the store, and migrate it if needed. create: whether the SQLite file is created if it is
+    missing. Raises StoreError, InvalidInput for a URL that is none."""
+    url = _database_url(home)
+    if url is None:
+        return SqliteStore.open(home.database, create=create)
+    try:
+        from muster.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"{home.database_url} names a PostgreSQL database, and {error.name} is not installed; "
+            "install it with `pip install 'muster-jobs[server]'`"
+        ) from None
+    return PostgresStore.open(url)
+
+
+def _database_url(home: Home) -> str | None:
+    try:
+        return home.database_url.read_text().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"cannot read {home.database_url}: {error}") from None
