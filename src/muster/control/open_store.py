@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from muster.errors import StoreError
+from muster.identity import new_id
 from muster.storage.home import Home
 from muster.store.sqlite.store import SqliteStore
 
@@ -25,7 +28,31 @@ def open_store(home: Home, *, create: bool = True) -> Store:
             f"{home.database_url} names a PostgreSQL database, and {error.name} is not installed; "
             "install it with `pip install 'muster-jobs[server]'`"
         ) from None
-    return PostgresStore.open(url)
+    store = PostgresStore.open(url)
+    store.check_home(_home_id(home), home.database_id)
+    return store
+
+
+def import_store(home: Home) -> None:
+    """Import what `open_store` needs, before this process forks others that call it."""
+    if home.database_url.exists():
+        with suppress(ImportError):
+            import muster.store.postgres.store  # noqa: F401
+
+
+def _home_id(home: Home) -> str:
+    """The id of this MUSTER_HOME, which is made at the first call."""
+    file = home.database_id
+    if not file.exists():
+        made = file.with_name(f".{file.name}-{new_id()}")
+        made.write_text(f"{new_id()}\n")
+        try:
+            os.link(made, file)  # complete, whatever process does it first
+        except FileExistsError:
+            pass
+        finally:
+            made.unlink()
+    return file.read_text().strip()
 
 
 def _database_url(home: Home) -> str | None:

@@ -28,7 +28,7 @@ from muster.control.persist import plan_to_run
 from muster.control.recover import record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop, Participant
-from muster.errors import HomeGone, MusterError, StoreError, shortage_from
+from muster.errors import HomeGone, MusterError, StoreBusy, StoreError, shortage_from
 from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
@@ -248,9 +248,9 @@ class SupervisedRun:
         if isinstance(error, LeaseLost):
             print(error, file=sys.stderr)  # noqa: T201  supervisor.log
             return False  # the run is another process's now
-        if left:
+        if left or isinstance(error, StoreBusy):
             print_traceback(error)
-            return False  # nothing of the run has failed
+            return False  # nothing of the run has failed, and another process continues it
         if isinstance(error, HomeGone) and store.replaced:
             print(error, file=sys.stderr)  # noqa: T201  the log was probably deleted, too
             return False  # there is no record to end; waiting processes notice that themselves

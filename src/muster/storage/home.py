@@ -183,6 +183,12 @@ class Home(Struct, frozen=True):
         return self.root / "database_url"
 
     @property
+    def database_id(self) -> Path:
+        """An id that the database named by `database_url` has, too: no other MUSTER_HOME may use
+        it, since the files of its runs are here."""
+        return self.root / "database_id"
+
+    @property
     def records(self) -> Path:
         """The file with the records, or with the URL of their database. It exists as long as this
         MUSTER_HOME is in use."""

@@ -82,12 +82,12 @@ class Database:
     lease_term: float | None = 15.0
 
     def __init__(self, url: str) -> None:
-        self._parameters = parameters_of(url)
-        self.place = place_of(self._parameters)
         self._idle: list[Raw] = []
+        self._reset()
         #: Whether the tables were found or made.
         self._connected = False
-        self._reset()
+        self._parameters = parameters_of(url)
+        self.place = place_of(self._parameters)
         _databases.add(self)
 
     @classmethod
