@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from muster.store.base import Store
 
 
-def open_store(home: Home, *, create: bool = True) -> Store:
+def open_store(home: Home, *, create: bool = True, patience: float = 0.0) -> Store:
     """Open the store, and migrate it if needed. create: whether the SQLite file is created if it is
-    missing. Raises StoreError, InvalidInput for a URL that is none."""
+    missing. patience: seconds to wait for a database server that does not answer. Raises
+    StoreError, InvalidInput for a URL that is none."""
     url = _database_url(home)
     if url is None:
         return SqliteStore.open(home.database, create=create)
@@ -28,7 +29,7 @@ def open_store(home: Home, *, create: bool = True) -> Store:
             f"{home.database_url} names a PostgreSQL database, and {error.name} is not installed; "
             "install it with `pip install 'muster-jobs[server]'`"
         ) from None
-    store = PostgresStore.open(url)
+    store = PostgresStore.open(url, patience=patience)
     store.check_home(_home_id(home), home.database_id)
     return store
 

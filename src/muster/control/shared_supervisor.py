@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING
 from muster.control import drive
 from muster.control.ledger import record_together
 from muster.control.open_store import open_store
-from muster.control.supervisor import Assignment, SupervisedRun, delete_old_runs, make_keeper
+from muster.control.supervisor import (
+    PATIENCE,
+    Assignment,
+    SupervisedRun,
+    delete_old_runs,
+    make_keeper,
+)
 from muster.engines.loop import EventLoop
 from muster.secrets import print_traceback
 
@@ -95,7 +101,7 @@ class _HandedRuns:
         self._home = home
         self._engine = engine
         self._sock = sock
-        self._store = open_store(home)
+        self._store = open_store(home, patience=PATIENCE)
         self._loop = EventLoop()
         self._keeper = make_keeper(self._store, home, self._loop)
         self._driver = drive.Driver(self._loop, partial(record_together, self._store))

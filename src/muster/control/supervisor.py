@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from muster.store.base import Store
 
 
+#: Seconds that a supervisor waits for the store when it starts. Later, it tries again.
+PATIENCE = 10.0
+
+
 class Assignment(Struct, frozen=True):
     """The run that a supervisor drives, and what its nodes start from (see `RunContext`)."""
 
@@ -88,7 +92,7 @@ def warm(engine: Engine) -> None:
 
 def supervise(assignment: Assignment, engine: Engine) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
-    store = open_store(assignment.home)
+    store = open_store(assignment.home, patience=PATIENCE)
     loop = EventLoop()
     driver = drive.Driver(loop)
     keeper = make_keeper(store, assignment.home, loop)
@@ -248,9 +252,12 @@ class SupervisedRun:
         if isinstance(error, LeaseLost):
             print(error, file=sys.stderr)  # noqa: T201  supervisor.log
             return False  # the run is another process's now
-        if left or isinstance(error, StoreBusy):
+        if isinstance(error, StoreBusy):
+            print(error, file=sys.stderr)  # noqa: T201  supervisor.log
+            return False  # another process continues the run, when the store can be used
+        if left:
             print_traceback(error)
-            return False  # nothing of the run has failed, and another process continues it
+            return False  # nothing of the run has failed
         if isinstance(error, HomeGone) and store.replaced:
             print(error, file=sys.stderr)  # noqa: T201  the log was probably deleted, too
             return False  # there is no record to end; waiting processes notice that themselves

@@ -91,15 +91,16 @@ class Database:
         _databases.add(self)
 
     @classmethod
-    def open(cls, url: str) -> Database:
-        """Connect, and create or migrate the tables if needed.
+    def open(cls, url: str, *, patience: float = 0.0) -> Database:
+        """Connect, and create or migrate the tables if needed. patience: seconds to wait for a
+        server that is being restarted.
 
         Raises InvalidInput for a URL that is none, StoreError: no such database, refused, of a
         newer Muster; StoreBusy if it cannot be reached.
         """
         database = cls(url)
         with database._explain_errors():
-            database._give_back(database._connect())
+            database._give_back(database._take(time.monotonic() + patience))
         return database
 
     @property
@@ -216,9 +217,7 @@ class Database:
             try:
                 return self._connect()
             except psycopg.OperationalError as error:
-                # if none was ever made, the URL may be wrong
-                late = not self._connected or time.monotonic() > deadline
-                if late or not is_connection_error(error):
+                if time.monotonic() > deadline or not is_connection_error(error):
                     raise
                 time.sleep(_INTERVAL)
 
