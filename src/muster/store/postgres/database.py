@@ -133,7 +133,9 @@ class Database:
         del durable  # every one is
         committing = False
         try:
-            with self._explain_errors(), self._use(time.monotonic() + _PATIENCE) as raw:
+            deadline = time.monotonic() + _PATIENCE
+            # statements are sent together until a result is needed: rows are locked for less time
+            with self._explain_errors(), self._use(deadline) as raw, raw.pipeline():
                 raw.execute("BEGIN")
                 yield Connection(raw)
                 committing = True

@@ -37,10 +37,9 @@ class Row(Protocol):
 
 
 class Cursor(Protocol):
-    """The result of a statement."""
+    """The result of a statement. An error may be raised only when it is fetched, or when the
+    transaction ends."""
 
-    @property
-    def rowcount(self) -> int: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
 

@@ -197,14 +197,14 @@ class SqlRuns:
         """See `Runs.request`."""
 
         def step(connection: Connection) -> bool:
-            cursor = connection.execute(
+            sql = (
                 f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
-                f"AND {kind}_requested_at IS NULL AND {LIVE}",
-                (micros(now), why, run_id),
+                f"AND {kind}_requested_at IS NULL AND {LIVE} RETURNING id"
             )
-            if cursor.rowcount:
-                append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
-            return cursor.rowcount > 0
+            if not connection.execute(sql, (micros(now), why, run_id)).fetchall():
+                return False
+            append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
+            return True
 
         return self._db.write(step, durable=True)
 
