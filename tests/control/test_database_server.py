@@ -209,6 +209,32 @@ def own_server(own_home: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.mark.slow
+def test_a_supervisor_without_the_server_for_a_term_ends_its_nodes(
+    own_server: PostgresServer, own_home: Path, client: Client, alive: Callable[[str], list[str]]
+) -> None:
+    """Another host may drive the run then. When the server is back, the run is restarted."""
+    mark = f"of-a-lost-server-{os.urandom(8).hex()}"
+    run_id = start(
+        client, "sleep", "1000", env={"MARK": mark}, failure={"max_restarts": 3}, name="kept"
+    )
+    pid = supervisor_of(own_home, run_id)
+    own_server.stop(signal.SIGQUIT)
+    stopped = time.monotonic()
+    wait_for_process(pid, 60)
+    assert 8 < time.monotonic() - stopped < 30
+    assert alive(mark) == []
+    log = Home(own_home).run_dir(run_id).supervisor_log.read_text()
+    assert "the lease is lost, it has expired: cannot reach the PostgreSQL database" in log
+    assert "Traceback" not in log
+    own_server.start()
+    run = client.run(run_id)
+    until_ready(run)
+    assert len(alive(mark)) == 1
+    run.cancel()
+    assert run.wait(60).state == "CANCELED"
+
+
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_when_the_server_is_killed(
     own_server: PostgresServer, client: Client, rng: random.Random
 ) -> None:
