@@ -612,3 +612,16 @@ def test_the_strict_store_notices_lost_entries_and_numbers(rng: random.Random) -
         state.leases[made.id]["token"] = 0
     with pytest.raises(ContractBroken, match="two owners"), store.write() as state:
         state.leases[made.id]["owner"] = OTHER.id
+
+
+def test_runs_with_pending_requests_are_found(store: Store) -> None:
+    of = store.jobs.insert(job())
+    canceled, suspended, scaled, none = (accept(store, of).id for _ in range(4))
+    every = [canceled, suspended, scaled, none, "missing"]
+    assert store.runs.with_requests(every) == []
+    store.runs.request(canceled, "cancel", "enough", 2.0)
+    store.runs.request(suspended, "suspend", "later", 2.0)
+    store.runs.request_scale(scaled, "g", 3, "more", 2.0)
+    assert {*store.runs.with_requests(every)} == {canceled, suspended, scaled}
+    assert store.runs.with_requests([none, canceled]) == [canceled]
+    assert store.runs.with_requests([]) == []

@@ -91,6 +91,7 @@ def accept(
     of: JobRecord,
     nodes: Sequence[NodeRecord] = (),
     owner: Owner | None = None,
+    lease_expires_at: float | None = None,
     **more: Any,
 ) -> RunRecord:
     """Store a run of a Job."""
@@ -98,7 +99,7 @@ def accept(
     def build(kept: JobRecord, number: int, name: str) -> tuple[RunRecord, Sequence[NodeRecord]]:
         return run(kept, number, name, **more), nodes
 
-    return store.runs.insert(of, build, owner)
+    return store.runs.insert(of, build, owner, lease_expires_at)
 
 
 def accept_and_drive(store: Store, of: JobRecord, **more: Any) -> tuple[RunRecord, Lease]:

@@ -230,6 +230,7 @@ def _import_shared() -> None:
 
 def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter exits."""
+    from muster.control.open_store import import_store
     from muster.control.supervisor import warm
 
     warm(local_engine())  # another one takes longer to start
@@ -248,6 +249,7 @@ def serve(sock: socket.socket) -> None:
         (length,) = _HEADER.unpack(data)
         data = _read(sock, length)
         request = json.loads(data)
+        import_store(Home(Path(request["home"])))
         try:
             pid = shared.start(request, data, held) if request["shared"] else 0
             pid = pid or _start(request, held)

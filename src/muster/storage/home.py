@@ -181,10 +181,34 @@ class Home(Struct, frozen=True):
         return self.root / "oidc.toml"
 
     @property
+    def database_url(self) -> Path:
+        """The URL of the PostgreSQL database that has the records in place of `database`, in one
+        line; private to the owner, as it may have a password. Supervisors and commands of this
+        MUSTER_HOME read it. Without the file, the records are in `database`."""
+        return self.root / "database_url"
+
+    @property
+    def database_id(self) -> Path:
+        """An id that the database named by `database_url` has, too: no other MUSTER_HOME may use
+        it, since the files of its runs are here."""
+        return self.root / "database_id"
+
+    @property
+    def records(self) -> Path:
+        """The file with the records, or with the URL of their database. It exists as long as this
+        MUSTER_HOME is in use."""
+        return self.database_url if self.database_url.exists() else self.database
+
+    @property
     def secret_key(self) -> Path:
         """The key that secrets in the database are encrypted with (`sealing`); private to the
         owner."""
         return self.root / "secret.key"
+
+    @property
+    def reserve(self) -> Path:
+        """Disk space for the writes of `database` (`store.sqlite.disk_reserve`)."""
+        return self.root / "reserve"
 
     @property
     def artifacts(self) -> Path:
@@ -283,10 +307,11 @@ class Home(Struct, frozen=True):
             raise self._unusable("not writable")
 
     def read_only(self) -> bool:
-        """Whether the database exists and cannot be written, or not safely."""
-        places = (self.root, self.database)
-        if not self.database.exists():
+        """Whether the records exist, and MUSTER_HOME cannot be written, or not safely."""
+        records = self.records
+        if not records.exists():
             return False
+        places = (self.root, records) if records == self.database else (self.root,)
         if not all(os.access(p, os.W_OK) for p in places):
             return True
         try:

@@ -124,12 +124,19 @@ class Jobs(Protocol):
 class Runs(Protocol):
     """Runs, their nodes, and what users request of them."""
 
-    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+    def insert(
+        self,
+        job: JobRecord,
+        build: RunBuilder,
+        owner: Owner | None = None,
+        expires_at: float | None = None,
+    ) -> RunRecord:
         """Store a run, its nodes, its lease and, if it is new, its Job in one durable transaction.
 
         Runs are numbered within the name of their Job, from 1; no number is given twice, not even
         that of a deleted run. The name of a run is `<job>-<number>`. owner: the process that is to
-        drive the run, which has its first lease (`Lease.first`); None: nobody yet.
+        drive the run, which has its first lease (`Lease.first`); None: nobody yet. expires_at: of
+        that lease.
         """
         ...
 
@@ -226,6 +233,10 @@ class Runs(Protocol):
         """The pending requests of a run. Raises CorruptRecord."""
         ...
 
+    def with_requests(self, run_ids: Collection[str]) -> list[str]:
+        """Those of these runs that have pending requests, in no order."""
+        ...
+
 
 class Events(Protocol):
     """The event logs of runs. Entries are numbered from 1 within their run, without gaps."""
@@ -257,9 +268,23 @@ class Leases(Protocol):
     """Who drives which run. A lease has an owner, a token that grows with each owner, and perhaps
     an expiry.
 
+    Leases expire where processes of any host may drive a run: a process renews its leases well
+    within their term, and stops to drive a run whose lease it could not renew. Otherwise, a lease
+    lasts while its owner lives.
+
     A process that drives a run passes its lease with everything that it records of it. Once another
     process has taken the lease, the former owner can record nothing more.
     """
+
+    @property
+    def term(self) -> float | None:
+        """Seconds that a lease lasts after it was taken or renewed; None: while its owner lives."""
+        ...
+
+    def now(self) -> float:
+        """The time by which leases expire (epoch seconds): that of the server of the database, so
+        that the clocks of hosts may differ, or that of this host if there is no server."""
+        ...
 
     def take(
         self,
@@ -274,21 +299,20 @@ class Leases(Protocol):
         """Take the lease of a run that nobody has: it was never taken, was released, or has
         expired. Its owner may take it again, with the next token.
 
-        expires_at: None for a lease that its owner keeps while it lives, which others learn from
-        the lock on the run's folder. alone: the caller holds that lock, so that an owner on the
-        same host is gone. force: take it from any owner, which a user says is gone. Raises
-        LeaseHeld if another process has the lease, NotFound.
+        expires_at: None for a lease that its owner keeps while it lives. alone: the caller holds
+        the lock on the run's folder, so that an owner on the same host is gone. force: take it from
+        any owner, which a user says is gone. Raises LeaseHeld if another process has the lease,
+        NotFound.
         """
         ...
 
-    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
-        """Take all leases of runs that have not ended which have expired, in one transaction. Of
-        several processes that do so at once, one gets a lease. expires_at: of the new ones."""
+    def renew(self, leases: Collection[Lease], expires_at: float) -> None:
+        """Extend those of these leases that their owners still have."""
         ...
 
-    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
-        """Extend all leases of a process that expire. Returns those that it has now: another
-        process may have taken others after they had expired."""
+    def lost(self, leases: Collection[Lease]) -> list[Lease]:
+        """Those of these leases that their owners do not have any more, in no order: another
+        process has taken them, or the run was deleted."""
         ...
 
     def release(self, lease: Lease) -> None:
@@ -297,10 +321,6 @@ class Leases(Protocol):
 
     def get(self, run_id: str) -> Lease | None:
         """The lease of a run; None if nobody has it."""
-        ...
-
-    def expiring(self, before: float) -> list[Lease]:
-        """The leases of runs that have not ended which expire before a time, the earliest first."""
         ...
 
 

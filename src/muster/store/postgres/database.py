@@ -78,32 +78,40 @@ class Database:
     """
 
     dialect: Dialect = POSTGRES
+    #: Long enough for a restart of the server.
+    lease_term: float | None = 15.0
 
     def __init__(self, url: str) -> None:
-        self._parameters = parameters_of(url)
-        self.place = place_of(self._parameters)
         self._idle: list[Raw] = []
+        self._reset()
         #: Whether the tables were found or made.
         self._connected = False
-        self._reset()
+        self._parameters = parameters_of(url)
+        self.place = place_of(self._parameters)
         _databases.add(self)
 
     @classmethod
-    def open(cls, url: str) -> Database:
-        """Connect, and create or migrate the tables if needed.
+    def open(cls, url: str, *, patience: float = 0.0) -> Database:
+        """Connect, and create or migrate the tables if needed. patience: seconds to wait for a
+        server that is being restarted.
 
         Raises InvalidInput for a URL that is none, StoreError: no such database, refused, of a
         newer Muster; StoreBusy if it cannot be reached.
         """
         database = cls(url)
         with database._explain_errors():
-            database._give_back(database._connect())
+            database._give_back(database._take(time.monotonic() + patience))
         return database
 
     @property
     def replaced(self) -> bool:
         """See `Store.replaced`."""
         return False
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        (row,) = self.read("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(row[0])
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """See `sql.database.Database.read`."""
@@ -125,7 +133,9 @@ class Database:
         del durable  # every one is
         committing = False
         try:
-            with self._explain_errors(), self._use(time.monotonic() + _PATIENCE) as raw:
+            deadline = time.monotonic() + _PATIENCE
+            # statements are sent together until a result is needed: rows are locked for less time
+            with self._explain_errors(), self._use(deadline) as raw, raw.pipeline():
                 raw.execute("BEGIN")
                 yield Connection(raw)
                 committing = True
@@ -209,9 +219,7 @@ class Database:
             try:
                 return self._connect()
             except psycopg.OperationalError as error:
-                # if none was ever made, the URL may be wrong
-                late = not self._connected or time.monotonic() > deadline
-                if late or not is_connection_error(error):
+                if time.monotonic() > deadline or not is_connection_error(error):
                     raise
                 time.sleep(_INTERVAL)
 

@@ -22,6 +22,5 @@ POSTGRES = Dialect(
     lock=" FOR NO KEY UPDATE",
     lock_alone=" FOR UPDATE",
     lock_to_refer=" FOR KEY SHARE",
-    lock_unlocked=" FOR NO KEY UPDATE SKIP LOCKED",
     lock_text="SELECT pg_advisory_xact_lock(hashtextextended(?, 0))",
 )

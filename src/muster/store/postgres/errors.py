@@ -92,5 +92,6 @@ def _text(error: psycopg.Error) -> str:
     """What the server says, in one line: further ones may quote values."""
     if error.diag.message_primary:
         return error.diag.message_primary
-    last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-    return last.strip().removesuffix("?")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    failed = [line for line in lines if "failed: " in line]  # of each address
+    return failed[-1].rpartition("failed: ")[2] if failed else lines[0]

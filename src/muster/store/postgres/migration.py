@@ -11,6 +11,7 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from psycopg.rows import tuple_row
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
 _SCRIPTS = ScriptDirectory(str(Path(__file__).with_name("migrations")))
@@ -22,7 +23,7 @@ def known_revisions() -> list[str]:
 
 
 def upgrade(raw: psycopg.Connection[Any], to: str) -> None:
-    """Migrate to a revision, in one transaction."""
+    """Migrate to a revision, in one transaction. Raises psycopg.Error."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: raw, poolclass=StaticPool)
     factory, raw.row_factory, raw.autocommit = raw.row_factory, tuple_row, False
     try:
@@ -35,6 +36,8 @@ def upgrade(raw: psycopg.Connection[Any], to: str) -> None:
             with Operations.context(context), context.begin_transaction():
                 context.run_migrations()
             connection.commit()
+    except DBAPIError as error:
+        raise error.orig or error from None
     finally:
         raw.rollback()
         raw.row_factory, raw.autocommit = factory, True

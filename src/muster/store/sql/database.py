@@ -37,10 +37,9 @@ class Row(Protocol):
 
 
 class Cursor(Protocol):
-    """The result of a statement."""
+    """The result of a statement. An error may be raised only when it is fetched, or when the
+    transaction ends."""
 
-    @property
-    def rowcount(self) -> int: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
 
@@ -62,6 +61,15 @@ class Database(Protocol):
     @property
     def place(self) -> str:
         """Where it is, for messages: a path, or a host and a name."""
+        ...
+
+    @property
+    def lease_term(self) -> float | None:
+        """See `Leases.term`."""
+        ...
+
+    def now(self) -> float:
+        """See `Leases.now`."""
         ...
 
     @property
@@ -127,8 +135,6 @@ class Dialect(Struct, frozen=True, eq=False):
     #: As `lock`, so that no other one may refer to the row either, and for a row to refer to.
     lock_alone: str = ""
     lock_to_refer: str = ""
-    #: As `lock`, without those that others have locked. Of the table `{}`.
-    lock_unlocked: str = ""
     #: Waits until no other transaction has locked this text, then locks it.
     lock_text: str = ""
 

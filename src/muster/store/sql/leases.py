@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection
 from contextlib import suppress
 
 from msgspec import ValidationError, convert
@@ -10,7 +11,7 @@ from msgspec import ValidationError, convert
 from muster.identity import Owner
 from muster.store.names import no_run_error
 from muster.store.records import Lease, LeaseHeld, LeaseLost
-from muster.store.sql.database import LIVE, Connection, Database, Row, lock_runs
+from muster.store.sql.database import Connection, Database, Row, lock_runs
 from muster.store.times import micros, optional_micros, seconds
 
 _NAMES = Lease.__struct_fields__
@@ -20,7 +21,6 @@ _WRITE = (
     "ON CONFLICT (run_id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _NAMES[1:])
 )
-_OF_LIVE_RUN = f"run_id IN (SELECT id FROM runs WHERE {LIVE})"
 
 
 class SqlLeases:
@@ -28,6 +28,15 @@ class SqlLeases:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+
+    @property
+    def term(self) -> float | None:
+        """See `Leases.term`."""
+        return self._db.lease_term
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        return self._db.now()
 
     def take(
         self,
@@ -54,39 +63,20 @@ class SqlLeases:
         # durable: its token would otherwise be given twice if the machine loses power
         return self._db.write(step, durable=True)
 
-    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
-        """See `Leases.take_expired`."""
-        of_live_run = f"leases.run_id = runs.id AND {LIVE}"
-        expired = (
-            f"SELECT {_COLUMNS} FROM leases, runs WHERE leases.expires_at <= ? AND {of_live_run} "
-            "ORDER BY run_id"
-        )
-
-        def step(connection: Connection) -> list[Lease]:
-            # what others have locked they take or use just now
-            sql = f"{expired}{connection.dialect.lock_unlocked}"
-            taken = [
-                Lease(old.run_id, owner.id, owner.host, owner.boot, old.token + 1, expires_at)
-                for old in _leases(connection.execute(sql, (micros(now),)).fetchall())
-            ]
-            for lease in taken:
-                write_lease(connection, lease)
-            return taken
-
-        return self._db.write(step, durable=True)  # as for `take`
-
-    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
+    def renew(self, leases: Collection[Lease], expires_at: float) -> None:
         """See `Leases.renew`."""
-        extend = "UPDATE leases SET expires_at = ? WHERE owner = ? AND expires_at IS NOT NULL"
-        held = f"SELECT {_COLUMNS} FROM leases WHERE owner = ?"
+        sql = "UPDATE leases SET expires_at = ? WHERE run_id = ? AND owner = ? AND token = ?"
+        ordered = sorted(leases, key=lambda lease: lease.run_id)
+        values = [(micros(expires_at), one.run_id, one.owner, one.token) for one in ordered]
+        self._db.write(lambda connection: connection.executemany(sql, values))
 
-        def step(connection: Connection) -> list[Lease]:
-            if lock := connection.dialect.lock:
-                connection.execute(f"{held} ORDER BY run_id{lock}", (owner.id,))
-            connection.execute(extend, (micros(expires_at), owner.id))
-            return _leases(connection.execute(held, (owner.id,)).fetchall())
-
-        return self._db.write(step)
+    def lost(self, leases: Collection[Lease]) -> list[Lease]:
+        """See `Leases.lost`."""
+        given = self._db.dialect.is_any.format("run_id", type="TEXT")
+        sql = f"SELECT run_id, owner, token FROM leases WHERE {given}"
+        rows = self._db.read(sql, (json.dumps([lease.run_id for lease in leases]),))
+        held = {tuple(row) for row in rows}
+        return [one for one in leases if (one.run_id, one.owner, one.token) not in held]
 
     def release(self, lease: Lease) -> None:
         """See `Leases.release`."""
@@ -103,19 +93,13 @@ class SqlLeases:
         rows = self._db.read(sql, (run_id,))
         return _lease(rows[0]) if rows else None
 
-    def expiring(self, before: float) -> list[Lease]:
-        """See `Leases.expiring`."""
-        expiring = f"SELECT {_COLUMNS} FROM leases WHERE expires_at < ? AND {_OF_LIVE_RUN}"
-        sql = f"{expiring} ORDER BY expires_at"
-        return _leases(self._db.read(sql, (micros(before),)))
-
 
 def _is_free(lease: Lease, owner: Owner, now: float, *, alone: bool) -> bool:
     """Whether an owner may take a lease."""
     if lease.owner in ("", owner.id):
         return True
-    if lease.expires_at is not None:
-        return lease.expires_at <= now
+    if lease.expires_at is not None and lease.expires_at <= now:
+        return True
     return alone and owner.on_same_host(lease.host, lease.boot)
 
 
@@ -160,7 +144,3 @@ def _lease(row: Row) -> Lease | None:
     with suppress(ValidationError):
         return convert({**dict(row), "expires_at": seconds(row["expires_at"])}, Lease)
     return None
-
-
-def _leases(rows: Iterable[Row]) -> list[Lease]:
-    return [lease for row in rows if (lease := _lease(row)) is not None]

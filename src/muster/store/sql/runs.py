@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from muster.errors import NotFound
@@ -57,7 +57,13 @@ class SqlRuns:
         #: The runs of a project, newest first.
         self._newest = f"FROM {db.dialect.runs_by_project} WHERE project = ? ORDER BY position DESC"
 
-    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+    def insert(
+        self,
+        job: JobRecord,
+        build: RunBuilder,
+        owner: Owner | None = None,
+        expires_at: float | None = None,
+    ) -> RunRecord:
         """See `Runs.insert`."""
         inserted = ""
 
@@ -76,7 +82,7 @@ class SqlRuns:
             entries = [accepted, *_scaled_down(nodes)]
             append_events(connection, run.id, entries, run.created_at)
             if owner is not None:
-                write_lease(connection, Lease.first(run.id, owner))
+                write_lease(connection, Lease.first(run.id, owner, expires_at))
         return run
 
     # --- one run
@@ -191,14 +197,14 @@ class SqlRuns:
         """See `Runs.request`."""
 
         def step(connection: Connection) -> bool:
-            cursor = connection.execute(
+            sql = (
                 f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
-                f"AND {kind}_requested_at IS NULL AND {LIVE}",
-                (micros(now), why, run_id),
+                f"AND {kind}_requested_at IS NULL AND {LIVE} RETURNING id"
             )
-            if cursor.rowcount:
-                append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
-            return cursor.rowcount > 0
+            if not connection.execute(sql, (micros(now), why, run_id)).fetchall():
+                return False
+            append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
+            return True
 
         return self._db.write(step, durable=True)
 
@@ -232,6 +238,16 @@ class SqlRuns:
         cancel, suspend, scale = rows[0]
         scales = self._parse_scale_requests(run_id, scale)
         return PendingRequests(cancel or "", suspend or "", scales)
+
+    def with_requests(self, run_ids: Collection[str]) -> list[str]:
+        """See `Runs.with_requests`."""
+        given = self._db.dialect.is_any.format("id", type="TEXT")
+        requested = (
+            "coalesce(cancel_reason, '') != '' OR coalesce(suspend_reason, '') != '' "
+            "OR scale_requested != '{}'"
+        )
+        sql = f"SELECT id FROM runs WHERE {given} AND ({requested})"
+        return [row["id"] for row in self._db.read(sql, (json.dumps(list(run_ids)),))]
 
     def _parse_scale_requests(self, run_id: str, text: Any) -> Any:
         try:

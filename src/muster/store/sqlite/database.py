@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ class Database:
     """
 
     dialect: Dialect = SQLITE
+    #: The lock on a run's folder tells others that the owner of its lease has ended.
+    lease_term: float | None = None
 
     def __init__(self, path: Path, migrations: Sequence[str], *, create: bool = True) -> None:
         self.path = path
@@ -65,6 +68,10 @@ class Database:
     def place(self) -> str:
         """See `sql.database.Database.place`."""
         return str(self.path)
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        return time.time()
 
     @contextmanager
     def transaction(

@@ -157,7 +157,8 @@ _STATEMENTS = (
         expires_at BIGINT
     ) WITH (fillfactor = 80)
     """,
-    "CREATE INDEX leases_expiring ON leases (expires_at) WHERE expires_at IS NOT NULL",
+    # the MUSTER_HOME with the files of these runs
+    "CREATE TABLE home (one BOOLEAN PRIMARY KEY DEFAULT true CHECK (one), id TEXT NOT NULL)",
 )
 
 
