@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.caller import Caller
 from muster.errors import InvalidInput, MusterError, Problem
+from muster.service.audit import Origin
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
@@ -62,6 +63,11 @@ class Call:
     def caller(self, caller: Caller) -> None:
         self._caller = caller
 
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        return Origin(self.address, self.request_id)
+
     def header(self, name: str) -> str:
         """A header of the request, by its name in small letters; "" if it is missing."""
         return self._headers.get(name.encode(), b"").decode("latin-1")
@@ -70,7 +76,7 @@ class Call:
         self, environ: Mapping[str, str] | None = None, run_id: str | None = None
     ) -> EmbeddedAPI:
         """Muster for the caller. environ, run_id: see `Submission`."""
-        return self.state.api(self.caller, environ or {}, run_id)
+        return self.state.api(self.caller, self.origin, environ or {}, run_id)
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""
