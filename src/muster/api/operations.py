@@ -33,13 +33,6 @@ class Operation(Struct, frozen=True):
     #: The parameters in the JSON body.
     body: tuple[str, ...] = ()
     form: Form = "json"
-    #: Whether it changes nothing: what is sent in its body is only to be looked at.
-    reads: bool = False
-
-    @property
-    def changes(self) -> bool:
-        """Whether it may change something."""
-        return self.verb != "GET" and not self.reads
 
     def url(self, given: Mapping[str, Any]) -> str:
         """The path with its parameters filled in, and the query. given: all parameters."""
@@ -95,8 +88,8 @@ def _get(path: str, form: Form = "json") -> Operation:
     return Operation("GET", path, form=form)
 
 
-def _post(path: str, *body: str, reads: bool = False) -> Operation:
-    return Operation("POST", path, body, reads=reads)
+def _post(path: str, *body: str) -> Operation:
+    return Operation("POST", path, body)
 
 
 _RUN = "/runs/{run_id}"
@@ -113,14 +106,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "job_spec": _get("/jobs/{job_id}/spec"),
     "code_size": _get("/jobs/{job_id}/code-size"),
     "edit_job": Operation("PATCH", "/jobs/{job_id}", ("changes",)),
-    "check_deletable": _post("/jobs/check-deletable", "job_ids", reads=True),
+    "check_deletable": _post("/jobs/check-deletable", "job_ids"),
     "delete_job": Operation("DELETE", "/jobs/{job_id}"),
     "delete_unused_job": Operation("DELETE", "/jobs/{job_id}/if-unused"),
     # runs
-    "review": _post("/specs/review", "written", "changes", "found", reads=True),
+    "review": _post("/specs/review", "written", "changes", "found"),
     "runs": _get("/runs"),
     "run_records": _get("/run-records"),
-    "replica_table": _post("/runs/replica-table", "run_ids", "query", reads=True),
+    "replica_table": _post("/runs/replica-table", "run_ids", "query"),
     "run": _get("/runs/{text}"),
     "find_run": _get("/runs/{text}/summary"),
     "nodes": _get(f"{_RUN}/nodes"),
@@ -138,7 +131,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "cancel": _post(f"{_RUN}/cancel", "why", "force"),
     "adopt": _post(f"{_RUN}/adopt"),
     "suspend": _post(f"{_RUN}/suspend", "why"),
-    "prepare_resume": _post(f"{_RUN}/resume/preview", "changes", reads=True),
+    "prepare_resume": _post(f"{_RUN}/resume/preview", "changes"),
     "resume": _post(f"{_RUN}/resume", "overrides", "environ"),
     "scale": _post(f"{_RUN}/scale", "group", "replicas", "why"),
     "delete": Operation("DELETE", _RUN),

@@ -11,7 +11,6 @@ from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import Parameters
 from muster.service.accounts import EmbeddedAccounts
-from muster.service.audit import Origin
 
 
 class AccountHandler:
@@ -25,8 +24,7 @@ class AccountHandler:
     async def __call__(self, call: Call) -> Answer:
         body = b"" if self.parameters.body is None else await call.body()
         given = self.parameters.read(call.path, call.query, body)
-        origin = Origin(call.address, call.request_id)
-        accounts = EmbeddedAccounts(call.state.backend, call.caller, origin)
+        accounts = EmbeddedAccounts(call.state.backend, call.caller, call.origin)
         return Answer(await call.state.in_thread(self._answer, accounts, given))
 
     def _answer(self, accounts: EmbeddedAccounts, given: dict[str, Any]) -> bytes:

@@ -139,12 +139,9 @@ class App:
 
     def _authenticated(self, call: Call) -> Any:
         """Who asks. Raises NotAuthenticated, TooManyRequests."""
-        scheme, _, token = call.header("authorization").partition(" ")
-        token = token.strip()
+        token = _token_of(call)
         self._limits.check_guesses(call.address, token)
         try:
-            if scheme.lower() != "bearer" or not token:
-                raise NotAuthenticated(_NO_TOKEN)
             caller = self._state.authenticate(token, call.header("muster-project") or None)
         except NotAuthenticated:
             self._limits.note_wrong(call.address)
@@ -178,6 +175,14 @@ class App:
             user=user,
             address=call.address,
         )
+
+
+def _token_of(call: Call) -> str:
+    """The token of a request (RFC 6750). Raises NotAuthenticated."""
+    scheme, _, token = call.header("authorization").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated(_NO_TOKEN)
+    return token.strip()
 
 
 def error_answer(details: ProblemDetails, headers: Mapping[str, str]) -> Answer:

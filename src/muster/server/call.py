@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from muster.caller import Caller
 from muster.errors import InvalidInput, MusterError, Problem
-from muster.service.audit import Origin, audited, entry_of
+from muster.service.audit import Origin
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
     from muster.service.embedded import EmbeddedAPI
 
-T = TypeVar("T")
 #: Bytes of a JSON body.
 MOST_BODY = 64 << 20
 #: Seconds between two parts of a body.
@@ -65,6 +63,11 @@ class Call:
     def caller(self, caller: Caller) -> None:
         self._caller = caller
 
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        return Origin(self.address, self.request_id)
+
     def header(self, name: str) -> str:
         """A header of the request, by its name in small letters; "" if it is missing."""
         return self._headers.get(name.encode(), b"").decode("latin-1")
@@ -73,17 +76,7 @@ class Call:
         self, environ: Mapping[str, str] | None = None, run_id: str | None = None
     ) -> EmbeddedAPI:
         """Muster for the caller. environ, run_id: see `Submission`."""
-        return self.state.api(self.caller, environ or {}, run_id)
-
-    def audited(self, action: str, object: str, do: Callable[[], T]) -> T:
-        """Record in the audit log that the caller does something, and do it."""
-        log, caller = self.state.backend.store.audit, self.caller
-        entry = entry_of(caller, self._origin, time.time(), action, object, project=caller.project)
-        return audited(log, entry, lambda: None, do)
-
-    @property
-    def _origin(self) -> Origin:
-        return Origin(self.address, self.request_id)
+        return self.state.api(self.caller, self.origin, environ or {}, run_id)
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""

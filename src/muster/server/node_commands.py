@@ -46,14 +46,9 @@ async def execute(call: Call, socket: WebSocket) -> None:
     streams = _Streams(command.terminal)
     try:
         given = NodeCommand(command.argv, command.env, command.cwd, command.terminal is not None)
-
-        def start() -> NodeProcess:
-            return api.node_access.execute(run_id, rank, given, streams.stdio)
-
+        execute = api.node_access.execute
         try:
-            process = await call.state.in_thread(
-                call.audited, "nodes.execute", f"{run_id} rank {rank}", start
-            )
+            process = await call.state.in_thread(execute, run_id, rank, given, streams.stdio)
         except MusterError as error:
             await socket.send(Ended(error=details_of(error, call.request_id)))
             await socket.close()

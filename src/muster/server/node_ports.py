@@ -133,6 +133,4 @@ class Ways:
 def _way_to(call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int) -> Way:
     api = call.api()
     run_id, number = node_of(api, run, rank)
-    object = f"{run_id} rank {number} port {port}"
-    find = call.state.ways.find
-    return call.audited("nodes.forward", object, lambda: find(api, run_id, number, hosts, port))
+    return call.state.ways.find(api, run_id, number, hosts, port)

@@ -12,6 +12,7 @@ from muster.caller import Caller
 from muster.server.log import ServerLog
 from muster.server.node_ports import Ways
 from muster.server.settings import Settings
+from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.submission import Submission
@@ -39,7 +40,11 @@ class ServerState:
         self.stopping = asyncio.Event()
 
     def api(
-        self, caller: Caller, environ: Mapping[str, str], run_id: str | None = None
+        self,
+        caller: Caller,
+        origin: Origin,
+        environ: Mapping[str, str],
+        run_id: str | None = None,
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. run_id: see
         `Submission`."""
@@ -50,7 +55,9 @@ class ServerState:
             has_files=False,
             run_id=run_id,
         )
-        return EmbeddedAPI(caller=caller, backend=self.backend, submission=submission)
+        return EmbeddedAPI(
+            caller=caller, backend=self.backend, submission=submission, origin=origin
+        )
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that may block."""

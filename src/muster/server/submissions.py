@@ -15,7 +15,6 @@ from muster.secrets import hidden
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import decode_body
-from muster.store.records import JobRecord, RunRecord
 
 #: Characters of an idempotency key.
 _MOST_KEY = 255
@@ -25,13 +24,7 @@ async def start_run(call: Call) -> Answer:
     """POST /runs"""
     request = await _body(call, StartRequest)
     api = call.api(request.run.environ, _run_id(call))
-    source = request.run.source
-    object = getattr(source, "job", "") or getattr(source, "run", "")
-
-    def submit() -> RunRecord:
-        return call.audited("runs.start", object, lambda: api.submit(request))
-
-    run = await call.state.in_thread(submit)
+    run = await call.state.in_thread(api.submit, request)
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
@@ -47,11 +40,7 @@ async def create_job(call: Call) -> Answer:
     """POST /jobs"""
     source = await _body(call, SpecSource | JobSource)
     api = call.api(run_id=_run_id(call))
-
-    def submit() -> JobRecord:
-        return call.audited("jobs.create", "", lambda: api.submit_job(source))
-
-    job = await call.state.in_thread(submit)
+    job = await call.state.in_thread(api.submit_job, source)
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
 

@@ -71,7 +71,8 @@ class EmbeddedAccounts:
     ) -> T:
         """Do something that changes records. check: raises Forbidden if the caller may not."""
         entry = entry_of(self._caller, self._origin, time.time(), action, object, project=project)
-        return audited(self._log, entry, check, do)
+        with audited(self._log, lambda: entry, check):
+            return do()
 
     def _administer(self, what: str) -> None:
         if Right.ADMINISTER not in self._caller.rights:

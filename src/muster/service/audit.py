@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from muster.caller import Caller
     from muster.store.account_records import AuditEntry
     from muster.store.base import Audit
-
-T = TypeVar("T")
 
 #: Characters of an entry's texts: callers choose some of them.
 _LONGEST = 1000
@@ -48,29 +47,65 @@ def entry_of(
     )
 
 
+def name_of(given: object) -> str:
+    """What a method of `MusterAPI` is about to change, by its first argument."""
+    from muster.api.prepared import PreparedRun
+    from muster.api.submissions import JobSource, RerunSource, RetrySource, SpecSource, StartRequest
+    from muster.store.records import JobRecord
+
+    match given:
+        case str():
+            return given
+        case JobRecord():
+            return given.name
+        case PreparedRun():
+            return given.plan.run_id
+        case StartRequest():
+            return name_of(given.run.source)
+        case SpecSource():
+            return str(given.spec.get("name", ""))
+        case JobSource():
+            return given.job
+        case RetrySource() | RerunSource():
+            return given.run
+        case _:
+            return ""
+
+
 def refused(entry: AuditEntry, error: MusterError) -> AuditEntry:
     """The entry for what is refused, with the reason."""
     return replace(entry, allowed=False, why=_cleaned(str(error)))
 
 
-def audited(log: Audit, entry: AuditEntry, check: Callable[[], object], do: Callable[[], T]) -> T:
-    """Do what an entry says, if `check` does not raise Forbidden. The entry is recorded in any
-    case, and before it is done: if that fails, nothing is done. What fails has a second entry, with
-    the reason."""
+@contextmanager
+def audited(
+    log: Audit,
+    entry: Callable[[], AuditEntry],
+    check: Callable[[], object],
+    *,
+    changes: bool = True,
+) -> Iterator[None]:
+    """Do what is in the block, if `check` does not raise Forbidden.
+
+    entry: makes the entry for it, which is recorded before it is done: if that fails, nothing is
+    done. What fails has a second entry, with the reason. changes: otherwise it is recorded only if
+    it is refused.
+    """
     try:
         check()
     except Forbidden as error:
-        log.append(refused(entry, error))
+        log.append(refused(entry(), error))
         raise
-    log.append(entry)
+    if not changes:
+        yield
+        return
+    made = entry()
+    log.append(made)
     try:
-        return do()
-    except Forbidden as error:  # what is needed depends on what it is done to
-        log.append(refused(entry, error))
-        raise
+        yield
     except Exception as error:
         why = str(error) if isinstance(error, MusterError) else "internal error"
-        log.append(replace(entry, why=_cleaned(why)))
+        log.append(replace(made, why=_cleaned(why)))
         raise
 
 

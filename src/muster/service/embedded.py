@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from muster.errors import Problem
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
+    from muster.service.audit import Origin
     from muster.service.local_nodes import LocalNodes
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
@@ -64,26 +66,39 @@ if TYPE_CHECKING:
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
     from muster.storage.usage import NodeUsage
+    from muster.store.account_records import AuditEntry
     from muster.store.base import Store
 
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def _requires(right: Right, what: str) -> Callable[[M], M]:
-    """Check the caller's right before a method. what: what the method does, for the error."""
+def _requires(right: Right, what: str, *, action: str = "") -> Callable[[M], M]:
+    """Check the caller's right before a method. what: what the method does, for the error. action:
+    what it is called in the audit log, if it changes anything: its first parameter."""
 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
-            self._caller.require(right, what)
-            return method(self, *args, **named)
+            def check() -> None:
+                self._caller.require(right, what)
+
+            def object_of() -> str:
+                from muster.service.audit import name_of
+
+                return name_of(args[0] if args else next(iter(named.values()), None))
+
+            name = action or f"api.{method.__name__}"
+            with self._audited(name, object_of, check, changes=bool(action)):
+                return method(self, *args, **named)
 
         return cast("M", checked)
 
     return decorate
 
 
-def _of_run(right: Right, what: str, *, anyones: bool = False) -> Callable[[M], M]:
+def _of_run(
+    right: Right, what: str, *, action: str = "", anyones: bool = False
+) -> Callable[[M], M]:
     """As `_requires`, for a method of one run: also check that the run is of the caller's project
     and, unless it is only read, that the caller may change runs of its owner. anyones: it is only
     read, whatever the right."""
@@ -91,12 +106,22 @@ def _of_run(right: Right, what: str, *, anyones: bool = False) -> Callable[[M], 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
-            self._caller.require(right, what)
-            self.recover()
-            run = self._check_run(run_id)
-            if right != Right.READ and not anyones:
-                self._caller.require_for_run(run.created_by, right, what)
-            return method(self, run_id, *args, **named)
+            def check() -> None:
+                self._caller.require(right, what)
+                self.recover()
+                run = self._check_run(run_id)
+                if right != Right.READ and not anyones:
+                    self._caller.require_for_run(run.created_by, right, what)
+
+            def object_of() -> str:
+                try:
+                    return self._check_run(run_id).name
+                except NotFound:
+                    return run_id
+
+            name = action or f"runs.{method.__name__}"
+            with self._audited(name, object_of, check, changes=bool(action)):
+                return method(self, run_id, *args, **named)
 
         return cast("M", checked)
 
@@ -118,14 +143,17 @@ class EmbeddedAPI:
         *,
         submission: Submission | None = None,
         backend: Backend | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """home: MUSTER_HOME (default: the environment's). caller: default: the user of this
         process. submission: default: that of this process, as it is at each request. backend: one
-        that callers share, instead of one of its own."""
+        that callers share, instead of one of its own. origin: where the request comes from, for the
+        audit log; None: from the user of this process, and nothing is recorded there."""
         backend = backend or Backend(home or default_home(), launcher)
         self._backend = backend
         self._caller = caller or local_caller()
         self._submission = submission
+        self._origin = origin
 
     @property
     def context(self) -> Context:
@@ -154,6 +182,35 @@ class EmbeddedAPI:
 
     def close(self) -> None:
         self._backend.close()
+
+    @contextmanager
+    def _audited(
+        self,
+        action: str,
+        object_of: Callable[[], str],
+        check: Callable[[], None],
+        *,
+        changes: bool,
+    ) -> Iterator[None]:
+        """Check, and record in the audit log what is refused and, if it changes anything, what is
+        done in the block. object_of: what it is done to."""
+        if self._origin is None:
+            check()
+            yield
+            return
+        from muster.service.audit import audited
+
+        def entry() -> AuditEntry:
+            from muster.service.audit import entry_of
+
+            assert self._origin is not None
+            return entry_of(
+                *(self._caller, self._origin, time.time(), action, object_of()),
+                project=self._caller.project,
+            )
+
+        with audited(self.store.audit, entry, check, changes=changes):
+            yield
 
     def _check_run(self, run_id: str) -> RunSummary:
         """The run. Raises NotFound if it is not of the caller's project."""
@@ -252,7 +309,7 @@ class EmbeddedAPI:
         job.check_active()
         return copy(self.context, job)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
     def create_job(self, job: JobRecord) -> JobRecord:
         from muster.service.jobs import create
 
@@ -266,11 +323,11 @@ class EmbeddedAPI:
         self._check_project(job)
         discard(self.context, job)
 
-    @_requires(Right.DELETE, "delete jobs")
+    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_unused_job(self, job_id: str) -> None:
         self.store.jobs.delete_unused(self._own_job(job_id).id)
 
-    @_requires(Right.SUBMIT, "edit jobs")
+    @_requires(Right.SUBMIT, "edit jobs", action="jobs.edit")
     def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
         from muster.service.jobs import edit
 
@@ -283,7 +340,7 @@ class EmbeddedAPI:
         self.recover()
         self.store.jobs.check_ended([self._own_job(job_id).id for job_id in job_ids])
 
-    @_requires(Right.DELETE, "delete jobs")
+    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_job(self, job_id: str) -> JobRecord:
         from muster.service.jobs import delete
 
@@ -359,7 +416,7 @@ class EmbeddedAPI:
 
         return packed_files(self.home, prepared)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
     def start(
         self,
         prepared: PreparedRun,
@@ -373,7 +430,7 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start(self.context, prepared, environ, queue=queue)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
         from muster.service.start import start_function
 
@@ -388,7 +445,7 @@ class EmbeddedAPI:
 
         return preview(self.context, request)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
     def submit(self, request: StartRequest) -> RunRecord:
         """Start a run, for a client on another machine. Raises InvalidInput, EngineError."""
         from muster.service.submissions import start
@@ -396,7 +453,7 @@ class EmbeddedAPI:
         self.recover()
         return start(self.context, request)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
     def submit_job(self, source: SpecSource | JobSource) -> JobRecord:
         """Create a Job, for a client on another machine. Raises InvalidInput."""
         from muster.service.submissions import create_job
@@ -490,7 +547,7 @@ class EmbeddedAPI:
 
         return read_endpoints(self.home.run_dir(run_id))
 
-    @_of_run(Right.ENTER, "connect to nodes")
+    @_of_run(Right.ENTER, "connect to nodes", action="runs.connect")
     def cluster_access(self, run_id: str) -> ClusterAccess:
         from muster.service.run_details import cluster_access
 
@@ -523,7 +580,7 @@ class EmbeddedAPI:
 
         return supervisor_of(self.context, self.store.runs.summary(run_id))
 
-    @_of_run(Right.ENTER, "enter nodes")
+    @_of_run(Right.ENTER, "enter nodes", action="runs.enter")
     def running_node(self, run_id: str, rank: int | None) -> RunningNode:
         """A node of a run in progress; its only one if rank is None. See `service.inside`."""
         from muster.service.inside import running_node
@@ -532,20 +589,20 @@ class EmbeddedAPI:
 
     # Change runs
 
-    @_of_run(Right.SUBMIT, "cancel runs")
+    @_of_run(Right.SUBMIT, "cancel runs", action="runs.cancel")
     def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
         from muster.service.requests import cancel
 
         cancel(self.context, run_id, why, force=force)
 
-    @_of_run(Right.SUBMIT, "adopt runs")
+    @_of_run(Right.SUBMIT, "adopt runs", action="runs.adopt")
     def adopt(self, run_id: str) -> RunRecord:
         from muster.service.recovery import adopt
 
         adopt(self._backend, run_id)
         return self.store.runs.get(run_id)
 
-    @_of_run(Right.SUBMIT, "suspend runs")
+    @_of_run(Right.SUBMIT, "suspend runs", action="runs.suspend")
     def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
         from muster.service.requests import suspend
 
@@ -557,7 +614,7 @@ class EmbeddedAPI:
 
         return reviewed_overrides(self.context, self.store.runs.get(run_id), changes)
 
-    @_of_run(Right.SUBMIT, "resume runs")
+    @_of_run(Right.SUBMIT, "resume runs", action="runs.resume")
     def resume(
         self,
         run_id: str,
@@ -583,13 +640,13 @@ class EmbeddedAPI:
         run = self.store.runs.get(run_id)
         return prepare_rerun(self.context, run, changes, update_code=update_code)
 
-    @_of_run(Right.SUBMIT, "scale runs")
+    @_of_run(Right.SUBMIT, "scale runs", action="runs.scale")
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         from muster.service.requests import scale
 
         return scale(self.context, run_id, group, replicas, why)
 
-    @_of_run(Right.DELETE, "delete runs")
+    @_of_run(Right.DELETE, "delete runs", action="runs.delete")
     def delete(self, run_id: str) -> None:
         from muster.service.delete import delete
 
@@ -725,7 +782,7 @@ class EmbeddedAPI:
         self.recover()
         return measure(self.context)
 
-    @_requires(Right.DELETE, "delete runs and files")
+    @_requires(Right.DELETE, "delete runs and files", action="runs.prune")
     def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
         self._caller.require(Right.OPERATE, "delete runs of others")
         from muster.service.prune import prune, retention_of

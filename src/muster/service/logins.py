@@ -112,7 +112,8 @@ def log_in(
         store.accounts.create_token(token, text.digest())
         return NewToken(store.accounts.token(text.id), str(text))
 
-    return audited(store.audit, entry, check, do)
+    with audited(store.audit, lambda: entry, check):
+        return do()
 
 
 def _check_new(store: Store, settings: OidcSettings, person: Person) -> None:

@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -44,11 +44,8 @@ def gather(spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
 
 def upload(connection: Connection, code: ArtifactRef) -> None:
     """Send stored code to the server, unless it has the code already."""
-    try:
-        connection.request("GET", f"{PREFIX}/code/{code.sha256}")
+    if _has_code(connection, code.sha256):
         return
-    except NotFound:
-        pass
     stored = default_home().artifact(code.sha256)
     kind, name = (
         ("folder", code.file_name.removesuffix(".tar"))
@@ -65,6 +62,13 @@ def upload(connection: Connection, code: ArtifactRef) -> None:
         connection.request("POST", path, json_body({"file_name": name, "kind": kind}))
 
 
+def _has_code(connection: Connection, sha256: str) -> bool:
+    with suppress(NotFound):
+        connection.request("GET", f"{PREFIX}/code/{sha256}")
+        return True
+    return False
+
+
 def _send(connection: Connection, path: str, file: IO[bytes]) -> None:
     size = os.fstat(file.fileno()).st_size
     for attempt in range(_ATTEMPTS):
@@ -76,10 +80,11 @@ def _send(connection: Connection, path: str, file: IO[bytes]) -> None:
         headers = {"Content-Length": str(size - offset), "Content-Type": "application/octet-stream"}
         try:
             connection.request("PUT", f"{path}?offset={offset}", _blocks(file), headers)
-            return
         except (ServerUnavailable, Conflict):
             if attempt == _ATTEMPTS - 1:
                 raise
+        else:
+            return
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:

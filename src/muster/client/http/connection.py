@@ -50,9 +50,9 @@ class Connection:
     ) -> bytes:
         """The body of an answer. Raises what the server answers (`api.problems`), and
         ServerUnavailable."""
-        with self.stream(verb, path, body, headers, timeout=timeout) as answer:
-            with self._explained():
-                return answer.read()
+        stream = self.stream(verb, path, body, headers, timeout=timeout)
+        with self._explained(), stream as answer:
+            return answer.read()
 
     @contextmanager
     def stream(
