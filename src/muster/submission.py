@@ -10,6 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from muster.unix_account import UnixAccount
+
 
 class Submission(Struct, frozen=True):
     """The place that a request to start something was made from."""
@@ -20,6 +22,8 @@ class Submission(Struct, frozen=True):
     python: str
     #: The base of relative paths.
     folder: Path
+    #: Whom the nodes' programs run as; None: the user of this process.
+    account: UnixAccount | None = None
 
 
 def of_this_process() -> Submission:

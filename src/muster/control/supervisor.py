@@ -48,6 +48,7 @@ from muster.store.records import (
 )
 from muster.store.run_columns import Lifecycle, lifecycle_of
 from muster.store.sqlite.store import SqliteStore
+from muster.unix_account import UnixAccount, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -67,12 +68,17 @@ class Assignment(Struct, frozen=True):
     lock: int
     #: That of the liveness pipe, closed when the outcome is recorded (`storage.liveness`).
     liveness: int
+    account: UnixAccount | None = None
 
     @classmethod
     def of(cls, request: Mapping[str, Any], held: Sequence[int]) -> Assignment:
         """The assignment of a request to the launcher, and its descriptors."""
         home, lease = Home(Path(request["home"])), Lease(**request["lease"])
-        return cls(home, lease, request["environ"], request["python"], *held)
+        given = request["account"]
+        account = None if given is None else convert(given, UnixAccount)
+        lock, liveness = held
+        environ, python = request["environ"], request["python"]
+        return cls(home, lease, environ, python, lock, liveness, account)
 
 
 def warm(engine: Engine) -> None:
@@ -104,6 +110,7 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
         delete_old_runs(store, assignment.home)
 
 
+@as_root()
 def delete_old_runs(store: Store, home: Home) -> None:
     """Apply the retention in the configuration. Nobody waits for this process any more."""
     from muster.control.retention import apply_retention
@@ -174,6 +181,7 @@ class SupervisedRun:
             native_restarts=0 if recorded is None else recorded.native_restarts,
             turn=assignment.lease.token,
             alone=self._alone,
+            account=assignment.account,
         )
         return drive.RunParts(
             policy=plan.policy,
@@ -229,7 +237,7 @@ class SupervisedRun:
         Returns False if the run is not this process's, or has no record any more."""
         store, folder, lease = self._store, self._folder, self._assignment.lease
         if not self._alone:
-            with contextlib.suppress(OSError):  # its folder may be gone
+            with contextlib.suppress(OSError), as_root():  # its folder may be gone
                 direct_output(folder.supervisor_log)
         if isinstance(error, LeaseLost):
             print(error, file=sys.stderr)  # noqa: T201  supervisor.log
@@ -277,6 +285,7 @@ class _Signals:
     and one may have adopted the run.
     """
 
+    @as_root()
     def __init__(self, store: Store, assignment: Assignment) -> None:
         home, folder = assignment.home, assignment.home.run_dir(assignment.lease.run_id)
         self._store = store

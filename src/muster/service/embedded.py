@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from muster.caller import Caller, Right, local_caller
 from muster.errors import InvalidInput, NotFound
 from muster.identity import is_id
+from muster.service.as_owner import as_owner
 from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_at_times
@@ -78,7 +79,7 @@ def _requires(right: Right, what: str) -> Callable[[M], M]:
 
 def _of_run(right: Right, what: str) -> Callable[[M], M]:
     """As `_requires`, for a method of one run: also check that the run is of the caller's
-    project."""
+    project, and do what the method does as the run's owner (`service.as_owner`)."""
 
     def decorate(method: M) -> M:
         @wraps(method)
@@ -86,7 +87,8 @@ def _of_run(right: Right, what: str) -> Callable[[M], M]:
             self._caller.require(right, what)
             self.recover()
             self._check_run(run_id)
-            return method(self, run_id, *args, **named)
+            folder = self.home.run_dir(run_id)
+            return as_owner(folder, partial(method, self, run_id, *args, **named))
 
         return cast("M", checked)
 

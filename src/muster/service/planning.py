@@ -21,7 +21,9 @@ from muster.plan.model import (
     UnsentFiles,
 )
 from muster.service.context import Context
+from muster.spec.separation import owner_problems
 from muster.storage.home import Home
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.api.answers import PlanLimits
@@ -154,6 +156,8 @@ def plan_on_machine(
         if not engine.capabilities.replace_node:
             arranged = without_replacement(arranged)
         problems += spec_problems(engine, arranged.spec)
+        if separated(context.submission, engine):
+            problems += owner_problems(arranged.spec)
     try:
         plan = build_plan(
             arranged,
@@ -164,7 +168,8 @@ def plan_on_machine(
             shape_of=shapes.resources,
             at_once=_one_at_once if engine is None else engine.replicas_at_once,
             in_place=engine is None or engine.capabilities.in_place,
-            run_network=engine is not None and engine.capabilities.run_network,
+            run_network=engine is not None
+            and (engine.capabilities.run_network or separated(context.submission, engine)),
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
@@ -188,6 +193,11 @@ def _usable_engine(name: str, home: Home, problems: list[Problem]) -> Engine | N
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None
     return engine
+
+
+def separated(submission: Submission, engine: Engine) -> bool:
+    """Whether a run is kept apart from those of other owners."""
+    return submission.account is not None and engine.capabilities.separates_owners
 
 
 def _one_at_once(_resources: ResourcePlan, _nodes: int) -> int:

@@ -239,6 +239,11 @@ class Home(Struct, frozen=True):
         """The environments that were installed for runs."""
         return self.root / "environments"
 
+    @property
+    def owners(self) -> Path:
+        """The accounts of owners, and the folder of each (`storage.owners`)."""
+        return self.root / "owners"
+
     def volume(self, name: str) -> Path:
         """A directory that runs share and that outlives them."""
         return self.root / "volumes" / name

@@ -21,6 +21,7 @@ from msgspec import Struct
 from muster.engines.local import namespaces
 from muster.engines.local.network.netlink import has_default_route
 from muster.errors import EngineError
+from muster.unix_account import as_root
 
 INTERFACE = "up0"
 #: slirp4netns prescribes the last number of these addresses; pasta can be given any.
@@ -174,7 +175,7 @@ class Uplink:
         self._name = program.name
         _drain(self._routes)
         # the programs close inherited descriptors and cannot read our /proc, so they get a path
-        self._path.touch()
+        self._make_path()
         namespaces.bind(f"/proc/self/fd/{self._namespace}", str(self._path))
         self._pid = os.posix_spawn(
             program.path,
@@ -208,6 +209,14 @@ class Uplink:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
+    @as_root()
+    def _make_path(self) -> None:
+        """Make the file anew: the program enters what it finds there as root."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    @as_root()
     def _remove_path(self) -> None:
         if self._path.exists():
             namespaces.unmount(str(self._path))
