@@ -79,7 +79,7 @@ class Entry(Struct, frozen=True):
     group: int
     groups: tuple[int, ...]
     #: Whom the node's processes belong to; None: that user.
-    account: UnixAccount | None
+    account: UnixAccount | None = None
 
     def close(self) -> None:
         """Close the descriptors."""
