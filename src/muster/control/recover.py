@@ -19,7 +19,7 @@ from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.storage.owners import account_of_run
 from muster.store.records import CorruptRecord, Lease, LeaseLost, RunSummary
 from muster.submission import Submission
-from muster.unix_account import acting_as
+from muster.unix_account import acting_as, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -211,7 +211,8 @@ def _continue(
     folder = home.run_dir(own.run_id)
     try:
         # processes that wait for the run's end wait for this descriptor to be closed
-        liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
+        with as_root():
+            liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:

@@ -24,6 +24,7 @@ from muster.service.context import Context
 from muster.spec.separation import owner_problems
 from muster.storage.home import Home
 from muster.submission import Submission
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.api.answers import PlanLimits
@@ -60,6 +61,7 @@ def has_our_files(home: Home, plan: RunPlan) -> bool:
     return engine_named(plan.engine, home).capabilities.shared_files
 
 
+@as_root()
 def plan_run(
     context: Context,
     arranged: Arranged,

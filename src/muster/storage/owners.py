@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from muster.errors import InvalidInput, Problem
 from muster.file_locks import flock
 from muster.node.files import ensure_fifo, read_regular, replace_file
 from muster.storage.home import Home, RunDir
-from muster.unix_account import UnixAccount, as_root
+from muster.unix_account import UnixAccount, acting_as, as_root
 
 #: The first number, and how many there are. systemd-nspawn and others use lower numbers.
 FIRST, COUNT = 2_000_000_000, 100_000_000
@@ -59,6 +60,7 @@ def account_of(home: Home, name: str, login: str | None = None) -> UnixAccount:
             found = Owner(name, FIRST + len(table.owners), login)
             _check_new(found, table)
             _make_folders(home, found)
+            _check_reachable(home, found)
             data = msgspec.json.encode(_Table((*table.owners, found)))
             replace_file(_file(home), data, 0o600)
     if found.login != login:
@@ -151,6 +153,32 @@ def _make_folders(home: Home, owner: Owner) -> None:
     for path in (folder, folder / "home"):
         path.mkdir(mode=0o700, exist_ok=True)
         os.chown(path, account.uid, account.gid)
+
+
+def _check_reachable(home: Home, owner: Owner) -> None:
+    """Raises InvalidInput if the account cannot reach what its programs need."""
+    found = []
+    own = _folder(home, owner.number)
+    with acting_as(_account(home, owner)):
+        if not os.path.isdir(own):
+            text = f"programs of {owner.name} could not reach their files: a folder above is closed"
+            hint = "use one that every user can pass through, such as /var/lib/muster"
+            found.append(Problem("MUSTER_HOME", f"{home.root}: {text}", hint))
+        for path in dict.fromkeys((sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))):
+            if not _is_readable(path):
+                text = f"programs of {owner.name} could not read {path}, which nodes need"
+                hint = "install Python and Muster where every user can read them, as in /opt"
+                found.append(Problem("server", text, hint))
+    if found:
+        raise InvalidInput(*found)
+
+
+def _is_readable(folder: str) -> bool:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        return False
+    return True
 
 
 def _account(home: Home, owner: Owner) -> UnixAccount:

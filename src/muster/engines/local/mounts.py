@@ -297,10 +297,11 @@ def show_only(root: Path, visible: Sequence[Path]) -> None:
         held = [hold(str(path), opened) for path in visible]
         namespaces.mount("tmpfs", str(root), "tmpfs", namespaces.MS_NOSUID, "mode=711")
         for path, source in zip(visible, held, strict=True):
+            for parent in (*reversed(path.relative_to(root).parents[:-1]),):
+                (root / parent).mkdir(0o711, exist_ok=True)
             if os.path.isdir(source):
-                path.mkdir(parents=True)
+                path.mkdir()
             else:
-                path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
             namespaces.bind(source, str(path))
 
