@@ -86,27 +86,29 @@ class Server:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
-    """A server with a MUSTER_HOME that accounts can reach; all its runs are ended afterwards."""
+def open_home() -> Iterator[Home]:
+    """A MUSTER_HOME that accounts can reach, as they can reach Python and Muster."""
     root = Path(tempfile.mkdtemp(prefix="muster-owners-"))
     root.chmod(0o711)
-    before = os.environ.get("MUSTER_HOME")
     home = Home(root / "home")
-    os.environ["MUSTER_HOME"] = str(home.root)
     try:
         with reachable(sys.prefix, sys.base_prefix, str(Path(namespaces.__file__).parents[2])):
             home.prepare()
-            made = Server(home)
-            try:
-                yield made
-            finally:
-                made.close()
+            yield home
     finally:
-        if before is None:
-            del os.environ["MUSTER_HOME"]
-        else:
-            os.environ["MUSTER_HOME"] = before
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A server; all its runs are ended afterwards."""
+    with open_home() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MUSTER_HOME", str(home.root))
+        made = Server(home)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @contextlib.contextmanager

@@ -82,8 +82,10 @@ def plan_run(
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
+    engine = engine_named(plan.engine, home)
     notes = (
-        *engine_named(plan.engine, home).notes(plan),
+        *_owner_notes(context.submission, engine),
+        *engine.notes(plan),
         *_entrypoint_notes(plan),
         *_advice(home, plan),
     )
@@ -170,8 +172,7 @@ def plan_on_machine(
             shape_of=shapes.resources,
             at_once=_one_at_once if engine is None else engine.replicas_at_once,
             in_place=engine is None or engine.capabilities.in_place,
-            run_network=engine is not None
-            and (engine.capabilities.run_network or separated(context.submission, engine)),
+            run_network="" if engine is None else _why_run_network(context.submission, engine),
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
@@ -195,6 +196,19 @@ def _usable_engine(name: str, home: Home, problems: list[Problem]) -> Engine | N
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None
     return engine
+
+
+def _owner_notes(submission: Submission, engine: Engine) -> Iterator[str]:
+    if separated(submission, engine) and submission.account is not None:
+        name = submission.account.name
+        yield f"nodes run as the Unix account {name}, apart from the runs of other owners"
+
+
+def _why_run_network(submission: Submission, engine: Engine) -> str:
+    """Why nodes have a network of their run where nothing else is needed; "" if they have not."""
+    if separated(submission, engine):
+        return "runs of different owners are kept apart"
+    return "nodes find each other by their names" if engine.capabilities.run_network else ""
 
 
 def separated(submission: Submission, engine: Engine) -> bool:
