@@ -10,6 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from muster.unix_account import UnixAccount
+
 
 class Submission(Struct, frozen=True):
     """The place that a request to start something was made from."""
@@ -25,6 +27,8 @@ class Submission(Struct, frozen=True):
     #: The id of the run that is started, so that a request that is repeated starts one run; None
     #: for a new id each time.
     run_id: str | None = None
+    #: Whom the nodes' programs run as; None: the user of this process.
+    account: UnixAccount | None = None
 
 
 def of_this_process() -> Submission:

@@ -78,7 +78,9 @@ def details_of(error: Exception, request_id: str = "") -> ProblemDetails:
 def _can_be_sent(kind: type) -> bool:
     """Whether an error of this class is made of its text, or of its problems."""
     made: tuple[object, ...] = (MusterError.__init__, InvalidInput.__init__)
-    constructor: object = vars(kind).get("__init__") or kind.__init__
+    constructor: object = next(
+        vars(one)["__init__"] for one in kind.__mro__ if "__init__" in vars(one)
+    )
     return kind is TimeoutError or (issubclass(kind, MusterError) and constructor in made)
 
 

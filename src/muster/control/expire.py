@@ -17,6 +17,8 @@ from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
 from muster.storage.home import Home
 from muster.storage.liveness import wait_for_process
+from muster.storage.owners import account_of_run
+from muster.unix_account import acting_as, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -64,6 +66,13 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
 def remove_folder(home: Home, run_id: str) -> OSError | None:
     """Delete a run's files. Returns why some of them stay; None if none does."""
     folder = home.run_dir(run_id).path
+    account = account_of_run(home.run_dir(run_id))
+    if account is not None:
+        with acting_as(account):  # what its programs have made, which may change meanwhile
+            for entry in os.listdir(folder):
+                if os.path.isdir(folder / entry):
+                    try_remove_tree(str(folder / entry))
+        return _remove_rest(str(folder))
     logs = folder / "logs"
     # with `logging.directory`, `logs` links to a folder with the run's id; any other link was made
     # by a program
@@ -72,6 +81,21 @@ def remove_folder(home: Home, run_id: str) -> OSError | None:
     if logs.is_symlink() and target.name == run_id and (error := try_remove_tree(str(target))):
         return error
     return try_remove_tree(str(folder))
+
+
+@as_root()
+def _remove_rest(folder: str) -> OSError | None:
+    """Delete the folder of an account's run, in which nothing is left but files."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 def describe(error: OSError) -> str:

@@ -32,6 +32,7 @@ from muster.interrupt import Held
 from muster.secrets import print_traceback
 from muster.storage.home import Home
 from muster.submission import Submission
+from muster.unix_account import act_as
 
 if TYPE_CHECKING:
     from muster.control.shared_supervisor import SharedSupervisor
@@ -141,6 +142,7 @@ class Launcher:
             "engine": engine,
             "environ": dict(submission.environ),
             "python": submission.python,
+            "account": None if submission.account is None else asdict(submission.account),
             "shared": shared and self._shares,
         }
         data = json.dumps(request).encode()
@@ -251,7 +253,9 @@ def serve(sock: socket.socket) -> None:
         request = json.loads(data)
         import_store(Home(Path(request["home"])))
         try:
-            pid = shared.start(request, data, held) if request["shared"] else 0
+            # agents of several runs, one after the other, cannot belong to one account
+            may_share = request["shared"] and request["account"] is None
+            pid = shared.start(request, data, held) if may_share else 0
             pid = pid or _start(request, held)
             # written here, so that processes that find the lock held see the pid
             run_lock.record_holder(held[0], pid)
@@ -357,6 +361,7 @@ def _supervisor(
     hide_command_line(f"muster: run {run_id}")
     detach(assignment.home.run_dir(run_id).supervisor_log)
     engine.prepare_supervisor()
+    act_as(assignment.account)
     ready(_READY)
     _keep_only(held)
     supervise(assignment, engine)

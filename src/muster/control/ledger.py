@@ -19,6 +19,7 @@ from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store.records import Lease, PendingRequests, RunStep
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -119,6 +120,7 @@ def request_events(pending: PendingRequests) -> list[Request]:
     return events
 
 
+@as_root()
 def notify_followers(path: Path) -> None:
     """Wake the processes that follow a run's events, by appending a byte to a file."""
     with contextlib.suppress(OSError):  # a full disk or a deleted folder must not end the run

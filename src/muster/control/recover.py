@@ -15,8 +15,10 @@ from muster.errors import EngineError, InvalidInput, NotRecovered, Problem, Stor
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
+from muster.storage.owners import account_of_run
 from muster.store.records import CorruptRecord, Lease, LeaseLost, RunSummary
 from muster.submission import Submission
+from muster.unix_account import acting_as, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -50,7 +52,9 @@ def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     for run_id in store.runs.needing_supervisor():
         try:
-            if _recover(store, home, run_id, start_supervisor):
+            with acting_as(account_of_run(home.run_dir(run_id))):
+                found = _recover(store, home, run_id, start_supervisor)
+            if found:
                 recovered.append(run_id)
         except StoreError:
             raise
@@ -206,7 +210,8 @@ def _continue(
     folder = home.run_dir(own.run_id)
     try:
         # processes that wait for the run's end wait for this descriptor to be closed
-        liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
+        with as_root():
+            liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:

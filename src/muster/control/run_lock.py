@@ -17,6 +17,7 @@ from muster.errors import InvalidInput, Problem
 from muster.file_locks import try_flock
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
+from muster.unix_account import as_root
 
 #: Seconds for a supervisor that was killed or has closed the liveness pipe to exit. After that, its
 #: pid must belong to another process.
@@ -25,6 +26,7 @@ EXIT_TIMEOUT = 5.0
 _INTERVAL = 0.005
 
 
+@as_root()
 def acquire(path: Path) -> int | None:
     """A descriptor that holds the lock; None if another process holds it. Raises OSError,
     NoLocks."""
@@ -38,6 +40,7 @@ def acquire(path: Path) -> int | None:
     return descriptor if acquired else None
 
 
+@as_root()
 def acquire_or_refuse(folder: RunDir, name: str) -> int:
     """Lock a run without a supervisor. Raises InvalidInput if it is locked."""
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,6 +54,7 @@ def acquire_or_refuse(folder: RunDir, name: str) -> int:
     return descriptor
 
 
+@as_root()
 def is_held(path: Path) -> bool:
     """Whether a process holds the lock."""
     try:
@@ -64,6 +68,7 @@ def is_held(path: Path) -> bool:
         os.close(descriptor)
 
 
+@as_root()
 def holder_pid(path: Path) -> int | None:
     """The pid, in this PID namespace, of the supervisor that holds the lock; None if there is none
     or it cannot be determined. Without /proc, the pid that was recorded last."""
@@ -77,6 +82,7 @@ def holder_pid(path: Path) -> int | None:
     return next((pid for pid in (recorded, *others) if _has_open(pid, recorded, path)), None)
 
 
+@as_root()
 def is_supervisor(pid: int, folder: RunDir) -> bool | None:
     """Whether a process is the supervisor of a run, perhaps in another copy of MUSTER_HOME. None if
     that is not known: it is exiting, or belongs to another user."""
@@ -121,6 +127,7 @@ def record_holder(descriptor: int, pid: int) -> None:
     os.ftruncate(descriptor, len(written))
 
 
+@as_root()
 def last_holder(path: Path) -> int | None:
     """The pid that was recorded last, on whatever host; None if there is none. The process may have
     exited."""

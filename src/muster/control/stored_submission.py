@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from muster.node.files import read_regular, replace_file
 from muster.secrets import hide
 from muster.storage.home import Home, RunDir
+from muster.storage.owners import account_of_run
 from muster.submission import Submission
+from muster.unix_account import as_root
 
 #: The name of the interpreter in the file of the environment, which no variable has.
 _PYTHON = ""
 
 
+@as_root()
 def store(home: Home, run_id: str, environ: Mapping[str, str], python: str) -> None:
     """Store the environment and the interpreter that a run's nodes start from, for the process that
     recovers the run. Only its owner can read the file, which is sealed if a variable is a secret;
@@ -30,12 +33,14 @@ def store(home: Home, run_id: str, environ: Mapping[str, str], python: str) -> N
     replace_file(home.run_dir(run_id).environ, content, 0o600)
 
 
+@as_root()
 def delete(folder: RunDir) -> None:
     """Delete the file of a run that has ended."""
     with contextlib.suppress(FileNotFoundError):
         folder.environ.unlink()
 
 
+@as_root()
 def read(home: Home, run_id: str) -> Submission | None:
     """What the nodes of a run start from; None if a program of the run has deleted or replaced the
     file. Raises InvalidInput as `unseal`."""
@@ -49,4 +54,4 @@ def read(home: Home, run_id: str) -> Submission | None:
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     environ = {name: value for name, _, value in texts}
     python = environ.pop(_PYTHON, sys.executable)  # missing in files of earlier versions
-    return Submission(environ, python, home.root)
+    return Submission(environ, python, home.root, account=account_of_run(home.run_dir(run_id)))

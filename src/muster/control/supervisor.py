@@ -49,6 +49,7 @@ from muster.store.records import (
     RunSummary,
 )
 from muster.store.run_columns import Lifecycle, lifecycle_of
+from muster.unix_account import UnixAccount, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
@@ -69,12 +70,17 @@ class Assignment(Struct, frozen=True):
     lock: int
     #: That of the liveness pipe, closed when the outcome is recorded (`storage.liveness`).
     liveness: int
+    account: UnixAccount | None = None
 
     @classmethod
     def of(cls, request: Mapping[str, Any], held: Sequence[int]) -> Assignment:
         """The assignment of a request to the launcher, and its descriptors."""
         home, lease = Home(Path(request["home"])), Lease(**request["lease"])
-        return cls(home, lease, request["environ"], request["python"], *held)
+        given = request["account"]
+        account = None if given is None else convert(given, UnixAccount)
+        lock, liveness = held
+        environ, python = request["environ"], request["python"]
+        return cls(home, lease, environ, python, lock, liveness, account)
 
 
 def warm(engine: Engine) -> None:
@@ -112,6 +118,7 @@ def make_keeper(store: Store, home: Home, loop: EventLoop) -> Keeper:
     return Keeper(store, loop, shared=file_system_of(home.root).shared)
 
 
+@as_root()
 def delete_old_runs(store: Store, home: Home) -> None:
     """Apply the retention in the configuration. Nobody waits for this process any more."""
     from muster.control.retention import apply_retention
@@ -189,6 +196,7 @@ class SupervisedRun:
             native_restarts=0 if recorded is None else recorded.native_restarts,
             turn=assignment.lease.token,
             alone=self._alone,
+            account=assignment.account,
         )
         return drive.RunParts(
             policy=plan.policy,
@@ -247,7 +255,7 @@ class SupervisedRun:
         Returns False if the run is not this process's, or has no record any more."""
         store, folder, lease = self._store, self._folder, self._assignment.lease
         if not self._alone:
-            with contextlib.suppress(OSError):  # its folder may be gone
+            with contextlib.suppress(OSError), as_root():  # its folder may be gone
                 direct_output(folder.supervisor_log)
         if isinstance(error, LeaseLost):
             print(error, file=sys.stderr)  # noqa: T201  supervisor.log
@@ -294,6 +302,7 @@ class _Signals:
     """What a supervisor watches besides the nodes of a run: its wakeup FIFO, its lease, and whether
     its files still exist."""
 
+    @as_root()
     def __init__(self, assignment: Assignment, keeper: Keeper) -> None:
         home, folder = assignment.home, assignment.home.run_dir(assignment.lease.run_id)
         self._keeper = keeper

@@ -35,6 +35,7 @@ from muster.lifecycle.events import EngineEvent
 from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, RunDir
+from muster.unix_account import UnixAccount
 
 if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
@@ -92,6 +93,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     run_network: bool = False
     #: Run other containers beside that of a node (`extra_containers`).
     extra_containers: bool = False
+    #: On a server that runs as root: runs of different owners cannot reach each other's files,
+    #: processes and network, because each owner's have a Unix account (`RunContext.account`).
+    separates_owners: bool = False
 
 
 class RunContext(Struct, frozen=True):
@@ -128,6 +132,16 @@ class RunContext(Struct, frozen=True):
     #: Whether the process drives this run only. If not, what the session does to its process, such
     #: as to its children or its mounts, must not affect the sessions of other runs.
     alone: bool = True
+    #: Whom the nodes' programs run as, and whom the process that drives the run acts as; None: the
+    #: user of that process.
+    account: UnixAccount | None = None
+
+    @property
+    def owner_home(self) -> Home:
+        """Where the environments and volumes are that runs of the same owner share."""
+        from muster.storage.owners import owner_home  # few runs share anything
+
+        return owner_home(self.home, self.account)
 
 
 class Claim(Struct, frozen=True):

@@ -39,6 +39,7 @@ PHRASES = {
     "images": "run the programs of images",
     "run_network": "give each run a network of its own by default",
     "extra_containers": "run other containers beside the program of a node",
+    "separates_owners": "keep the runs of different owners apart",
 }
 
 

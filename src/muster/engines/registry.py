@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import InvalidInput, Problem
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -162,6 +163,7 @@ def unavailable(engine: Engine) -> str:
         return _error_of(engine, "available", error)
 
 
+@as_root()
 def check(
     engine: Engine, plan: RunPlan, root: Path, replicas: Mapping[str, int]
 ) -> Sequence[Problem]:

@@ -75,10 +75,10 @@ def read(
                 yield ProcessStacks(pid, [], _reason(errors))
 
 
-def start(words: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """See `Start`."""
+def start(words: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """See `Start`. options: further ones of `subprocess.Popen`."""
     pipe = subprocess.PIPE
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **options)
 
 
 def _is_python(pid: int) -> bool:

@@ -70,13 +70,13 @@ def build_plan(
     shape_of: ShapeOf,
     at_once: AtOnce = lambda _resources, _nodes: 1,
     in_place: bool = True,
-    run_network: bool = False,
+    run_network: str = "",
     notes: Sequence[str] = (),
 ) -> RunPlan:
     """The plan of a run.
 
-    in_place: whether the engine can restart programs on nodes that stay. run_network: whether nodes
-    have a network of their run where nothing else is needed.
+    in_place: whether the engine can restart programs on nodes that stay. run_network: why nodes
+    have a network of their run where nothing else is needed; "" if they have not.
     Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
     Raises InvalidInput if the engine refuses the spec.
     """
@@ -118,13 +118,13 @@ def build_plan(
     return with_names(plan, identity.run_name)
 
 
-def _network(arranged: Arranged, *, run_network: bool) -> tuple[Network, str]:
+def _network(arranged: Arranged, *, run_network: str) -> tuple[Network, str]:
     """The network of a run, and why it has this one."""
     spec, setup = arranged.spec, arranged.setup
     if spec.network:
         return spec.network, "set in the spec"
     if run_network and setup.network == "shared":
-        return "cluster", "nodes find each other by their names"
+        return "cluster", run_network
     return setup.network, setup.network_reason
 
 

@@ -29,7 +29,7 @@ def all_routes() -> Routes[Handler]:
     routes.add("POST", "/runs/preview", submissions.preview_run)
     routes.add("GET", "/runs/{run_id}/in-progress", node_commands.in_progress)
     routes.add("GET", "/runs/{run_id}/nodes/running", node_commands.running)
-    routes.add("GET", "/code/{sha256}", uploads.has_code)
+    routes.add("GET", "/code/{sha256}", uploads.find_code)
     routes.add("GET", "/uploads/{digest}", uploads.received)
     routes.add("PUT", "/uploads/{digest}", uploads.receive)
     routes.add("POST", "/uploads/{digest}", uploads.finish)

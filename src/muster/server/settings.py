@@ -26,6 +26,9 @@ class Settings(Struct, frozen=True):
     python: str = sys.executable
     #: The variables that their environment starts from.
     environ: Mapping[str, str] = field(default_factory=lambda: dict(_ENVIRON))
+    #: Muster user -> the Unix user that nodes of the user's runs belong to, on a server that runs
+    #: as root. Others get an account of their own.
+    accounts: Mapping[str, str] = field(default_factory=dict)
     #: Requests a second that one token may make on average, and at once.
     rate: float = 2000.0
     burst: int = 4000

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from muster.caller import Caller
+from muster.identity import user_name
 from muster.server.log import ServerLog
 from muster.server.node_ports import Ways
 from muster.server.settings import Settings
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
+from muster.storage.owners import account_of
 from muster.submission import Submission
+from muster.unix_account import UnixAccount
 
 T = TypeVar("T")
 #: Finds the caller of a token, in a project (None: the default one).
@@ -35,6 +39,8 @@ class ServerState:
         self.backend = backend
         self.log = log
         self.ways = Ways()
+        self._own_user = user_name()
+        self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
         #: Set when the server stops: streams end then.
         self.stopping = asyncio.Event()
@@ -54,10 +60,21 @@ class ServerState:
             folder=Path("/"),
             has_files=False,
             run_id=run_id,
+            account=self._account_of(caller.user),
         )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
         )
+
+    def _account_of(self, user: str) -> UnixAccount | None:
+        """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
+        if os.geteuid() != 0 or user == self._own_user:
+            return None
+        known = self._accounts.get(user)
+        if known is None:
+            known = account_of(self.backend.home, user, self.settings.accounts.get(user))
+            self._accounts[user] = known
+        return known
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that may block."""

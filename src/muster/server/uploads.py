@@ -16,6 +16,7 @@ from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import decode_body, parse_query
+from muster.service.submissions import has_code
 from muster.storage import uploads
 
 T = TypeVar("T")
@@ -37,12 +38,11 @@ class Upload(Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["file", "folder"] = "file"
 
 
-async def has_code(call: Call) -> Answer:
+async def find_code(call: Call) -> Answer:
     """GET /code/{sha256}"""
     call.caller.require(Right.SUBMIT, "create jobs")
-    home, store = call.state.backend.home, call.state.backend.store
     sha256, project = call.path["sha256"], call.caller.project
-    if not await call.state.in_thread(uploads.has, home, store, project, sha256):
+    if not await call.state.in_thread(has_code, call.state.backend, project, sha256):
         raise NotFound(f"no code with the digest {sha256} was uploaded to project {project}")
     return Answer(encoded({"sha256": sha256}))
 

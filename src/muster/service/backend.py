@@ -12,6 +12,7 @@ from muster.errors import EngineError
 from muster.storage.home import Home
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.submission import Submission
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
@@ -109,6 +110,7 @@ class Backend:
             record_broken(self.store, self.home, lease, str(error))
             raise
 
+    @as_root()
     def _use_launcher(self) -> Launcher:
         from muster.control.launcher import Launcher  # few commands start a run
 

@@ -90,7 +90,7 @@ class _InNode:
 
     def __init__(self, place: NodePath, node: RunningNode, action: str) -> None:
         self._place, self._node, self._action = place, node, action
-        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `finish` closes it
+        self._messages: IO[bytes] | None = None  # from `start` on, until `finish` or `stop`
         self._process: NodeProcess | None = None
 
     def start(self, descriptor: int) -> None:
@@ -103,12 +103,18 @@ class _InNode:
             open(os.devnull, "r+b", buffering=0) as unused,
         ):
             stdin, stdout = (pipe, unused) if receives else (unused, pipe)
-            stdio = Stdio(stdin, stdout, self._messages)
-            self._process = run_in_node(self._node, NodeCommand(argv), stdio)
+            messages = tempfile.TemporaryFile()  # noqa: SIM115
+            try:
+                stdio = Stdio(stdin, stdout, messages)
+                self._process = run_in_node(self._node, NodeCommand(argv), stdio)
+            except BaseException:
+                messages.close()
+                raise
+            self._messages = messages
 
     def finish(self) -> _Outcome:
         """See `_End`."""
-        assert self._process is not None, "it has been started"
+        assert self._process is not None and self._messages is not None, "it has been started"
         code = self._process.wait()
         with self._messages as file:
             file.seek(0)
@@ -126,6 +132,8 @@ class _InNode:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait()
+        if self._messages is not None:
+            self._messages.close()
 
 
 class _Here:

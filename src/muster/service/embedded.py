@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from muster.caller import Caller, Right, local_caller
 from muster.errors import InvalidInput, NotFound
 from muster.identity import is_id
+from muster.service.as_owner import as_owner
 from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_at_times
@@ -100,8 +101,8 @@ def _of_run(
     right: Right, what: str, *, action: str = "", anyones: bool = False
 ) -> Callable[[M], M]:
     """As `_requires`, for a method of one run: also check that the run is of the caller's project
-    and, unless it is only read, that the caller may change runs of its owner. anyones: it is only
-    read, whatever the right."""
+    and, unless it is only read, that the caller may change runs of its owner. What the method does
+    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right."""
 
     def decorate(method: M) -> M:
         @wraps(method)
@@ -121,7 +122,8 @@ def _of_run(
 
             name = action or f"runs.{method.__name__}"
             with self._audited(name, object_of, check, changes=bool(action)):
-                return method(self, run_id, *args, **named)
+                folder = self.home.run_dir(run_id)
+                return as_owner(folder, partial(method, self, run_id, *args, **named))
 
         return cast("M", checked)
 

@@ -18,6 +18,7 @@ from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.wait import new_check, notices, recover_or_wait, timed_out
 from muster.storage.liveness import watch_liveness
+from muster.unix_account import UnixAccount, acting_as, current
 
 T = TypeVar("T")
 
@@ -49,12 +50,18 @@ async def wait_for_readable(descriptors: Iterable[int], timeout: float | None) -
 async def in_thread(function: Callable[..., T], *args: object) -> T:
     """Call a function that may block for a moment. A cancellation waits for it, so that nothing
     that it uses is closed meanwhile."""
-    call = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    call = asyncio.ensure_future(asyncio.to_thread(_call_as, current(), function, *args))
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
         await asyncio.gather(call, return_exceptions=True)
         raise
+
+
+def _call_as(account: UnixAccount | None, function: Callable[..., T], *args: object) -> T:
+    """The thread may have done something as somebody else before."""
+    with acting_as(account):
+        return function(*args)
 
 
 async def watch(

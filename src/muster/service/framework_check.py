@@ -14,6 +14,7 @@ from muster.frameworks.packages import NOTEBOOK, PACKAGES, install_command, may_
 from muster.node.requirements import is_importable
 from muster.plan.model import GroupPlan, RunPlan
 from muster.submission import Submission
+from muster.unix_account import process_options
 
 #: Prints the modules that another Python has.
 _PROBE = """
@@ -145,6 +146,7 @@ def _ask(python: str, names: list[str], env: Mapping[str, str]) -> set[str] | No
             text=True,
             timeout=_PROBE_TIMEOUT,
             check=True,
+            **process_options(),
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -21,7 +21,10 @@ from muster.plan.model import (
     UnsentFiles,
 )
 from muster.service.context import Context
+from muster.spec.separation import owner_problems
 from muster.storage.home import Home
+from muster.submission import Submission
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.api.answers import PlanLimits
@@ -58,6 +61,7 @@ def has_our_files(home: Home, plan: RunPlan) -> bool:
     return engine_named(plan.engine, home).capabilities.shared_files
 
 
+@as_root()
 def plan_run(
     context: Context,
     arranged: Arranged,
@@ -78,8 +82,10 @@ def plan_run(
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
+    engine = engine_named(plan.engine, home)
     notes = (
-        *engine_named(plan.engine, home).notes(plan),
+        *_owner_notes(context.submission, engine),
+        *engine.notes(plan),
         *_entrypoint_notes(plan),
         *_advice(home, plan),
     )
@@ -145,9 +151,10 @@ def plan_on_machine(
     mounted = [mount.source for mount in mounts if mount.source]
     problems = []
     if not context.submission.has_files:
-        from muster.spec.local_paths import local_paths
+        from muster.spec.separation import local_paths
 
-        problems += local_paths(spec)
+        # the code was sent, whatever it was made from
+        problems += local_paths(replace(spec, artifact=None, git=None))
         mounted = [source for source in mounted if not source.startswith("/")]
     problems += check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
@@ -156,10 +163,14 @@ def plan_on_machine(
 
         problems += check_tools(environment, context.submission.environ)
     engine = _usable_engine(spec.engine_name, home, problems)
+    if engine is not None and not context.submission.has_files:
+        problems += _separation_problems(context, engine)
     if engine is not None:
         if not engine.capabilities.replace_node:
             arranged = without_replacement(arranged)
         problems += spec_problems(engine, arranged.spec)
+        if separated(context.submission, engine):
+            problems += owner_problems(arranged.spec)
     try:
         plan = build_plan(
             arranged,
@@ -170,7 +181,7 @@ def plan_on_machine(
             shape_of=shapes.resources,
             at_once=_one_at_once if engine is None else engine.replicas_at_once,
             in_place=engine is None or engine.capabilities.in_place,
-            run_network=engine is not None and engine.capabilities.run_network,
+            run_network="" if engine is None else _why_run_network(context.submission, engine),
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
@@ -194,6 +205,38 @@ def _usable_engine(name: str, home: Home, problems: list[Problem]) -> Engine | N
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None
     return engine
+
+
+def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
+    """Why the caller of a server may not use an engine that keeps nobody's runs apart."""
+    from muster.engines.separation import why_refused
+
+    if why := why_refused(
+        engine.name,
+        separates=engine.capabilities.separates_owners,
+        root=os.geteuid() == 0,
+        owner=context.caller.user,
+        first_owner=context.store.runs.first_owner(),
+    ):
+        yield Problem("engine", why)
+
+
+def _owner_notes(submission: Submission, engine: Engine) -> Iterator[str]:
+    if separated(submission, engine) and submission.account is not None:
+        name = submission.account.name
+        yield f"nodes run as the Unix account {name}, apart from the runs of other owners"
+
+
+def _why_run_network(submission: Submission, engine: Engine) -> str:
+    """Why nodes have a network of their run where nothing else is needed; "" if they have not."""
+    if separated(submission, engine):
+        return "runs of different owners are kept apart"
+    return "nodes find each other by their names" if engine.capabilities.run_network else ""
+
+
+def separated(submission: Submission, engine: Engine) -> bool:
+    """Whether a run is kept apart from those of other owners."""
+    return submission.account is not None and engine.capabilities.separates_owners
 
 
 def _one_at_once(_resources: ResourcePlan, _nodes: int) -> int:

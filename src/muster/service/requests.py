@@ -98,7 +98,7 @@ def resume(
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
     from muster.engines.registry import engine_named
-    from muster.service.start import run_folder
+    from muster.service.start import run_folder, submission_of
 
     store = context.store
     run = store.runs.get(run_id)
@@ -109,9 +109,7 @@ def resume(
         prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     before = plan_to_run(context.home, run)
     plan = before if prepared is None else prepared.plan
-    submission = context.submission
-    if environ is not None:
-        submission = replace(submission, environ=environ)
+    submission = submission_of(context, plan, environ)
     engine = engine_named(run.engine, context.home)
     if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)

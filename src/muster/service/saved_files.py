@@ -11,9 +11,11 @@ from muster.errors import InvalidInput, Problem
 from muster.node.folder_access import Walk, descend, open_below, walk
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
+from muster.storage.owners import account_of_run
 from muster.storage.run_files import slot_of
 from muster.storage.sealing import unseal
 from muster.store.run_columns import StoredPlan
+from muster.unix_account import acting_as
 
 if TYPE_CHECKING:
     from muster.api.node_paths import NodePath
@@ -33,6 +35,11 @@ class Saved(NamedTuple):
 def open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRecord) -> Saved:
     """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
     working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
+    with acting_as(account_of_run(api.home.run_dir(run.id))):
+        return _open_saved(api, place, run, node)
+
+
+def _open_saved(api: EmbeddedAPI, place: NodePath, run: RunSummary, node: NodeRecord) -> Saved:
     run_dir = api.home.run_dir(run.id)
     plan = StoredPlan(api.run(run.id))
     own = run_dir.output(node.rank, own=plan.node_outputs())

@@ -30,6 +30,7 @@ from muster.service.jobs import discard
 from muster.spec.secret_names import stored_secrets
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
+from muster.storage.owners import prepare_run_folder
 from muster.storage.run_files import create_with_arguments, remove
 from muster.storage.sealing import seal
 from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
@@ -63,9 +64,7 @@ def start(
         prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     if prepared.spec.suspend:
         return record(context, prepared)
-    submission = context.submission
-    if environ is not None:
-        submission = replace(submission, environ=environ)
+    submission = submission_of(context, prepared.plan, environ)
     # the run is locked before it is in the store, and the lock passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, submission) as held:
@@ -77,6 +76,19 @@ def start(
         shared = engine_named(accepted.engine, context.home).may_share(prepared.plan)
         context.backend.start_supervisor(lease, accepted.engine, held, submission, shared=shared)
     return accepted
+
+
+def submission_of(context: Context, plan: RunPlan, environ: Mapping[str, str] | None) -> Submission:
+    """What the nodes of a run start from. environ: as for `start`."""
+    submission = context.submission
+    if environ is not None:
+        submission = replace(submission, environ=environ)
+    account = submission.account
+    if account is None:
+        return submission
+    if not engine_named(plan.engine, context.home).capabilities.separates_owners:
+        return replace(submission, account=None)
+    return replace(submission, environ={**submission.environ, **account.variables})
 
 
 def _reserve_and_record(
@@ -102,7 +114,8 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
     """As `start`, for a run of a function. arguments: pickled; deleted again if the run is
     refused."""
     folder = context.home.run_dir(prepared.plan.run_id)
-    create_with_arguments(folder, arguments)
+    submission = submission_of(context, prepared.plan, None)
+    create_with_arguments(folder, arguments, submission.account)
     try:
         return start(context, prepared)
     except InvalidInput:
@@ -119,7 +132,7 @@ def run_folder(
     check_open_files()
     context.home.prepare()
     folder = context.home.run_dir(plan.run_id)
-    folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+    prepare_run_folder(folder, submission.account)
     _place_logs(folder.path, plan)
     held = [run_lock.acquire_or_refuse(folder, plan.run_name)]
     try:

@@ -23,6 +23,7 @@ from muster.api.submissions import (
 )
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.service import jobs
+from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.stored_spec import spec_of
 from muster.spec.overrides import Changes, combined, received_overrides
@@ -157,14 +158,21 @@ def _again(
     return prepare_rerun(context, run, changes)
 
 
+def has_code(backend: Backend, project: str, sha256: str) -> bool:
+    """Whether a project can use stored code: it has uploaded it, or has a Job with it."""
+    if uploads.has(backend.home, project, sha256):
+        return True
+    return backend.store.jobs.has_artifact(project, sha256)
+
+
 def _check_sent(context: Context, spec: JobSpec, source: SpecSource) -> None:
     """Raises InvalidInput for code that is not here, or not the project's."""
     if source.code is None and (spec.artifact is not None or spec.git is not None):
         path = "git" if spec.artifact is None else "artifact"
         hint = "upload it first, and name it in `code`; `muster run` does both"
         raise InvalidInput(Problem(path, "the code is not on the server", hint))
-    if source.code is not None and not uploads.has(
-        context.home, context.store, context.project, source.code.sha256
+    if source.code is not None and not has_code(
+        context.backend, context.project, source.code.sha256
     ):
         text = f"no code with the digest {source.code.sha256} was uploaded to this project"
         raise InvalidInput(Problem("code.sha256", text, "upload it first"))

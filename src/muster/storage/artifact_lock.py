@@ -17,6 +17,7 @@ from threading import Lock
 from muster.file_locks import flock, try_flock
 from muster.node.files import open_or_replace, remove_entry
 from muster.storage.home import Home
+from muster.unix_account import as_root
 
 
 class ArtifactLock:
@@ -28,6 +29,7 @@ class ArtifactLock:
         self._job_ids: set[str] = set()
         self._descriptor = -1
 
+    @as_root()
     def hold(self, job_id: str) -> None:
         """Hold the lock for a Job. Call it before its code is stored. Removes partial files of
         processes that were killed."""

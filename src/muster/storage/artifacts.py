@@ -323,7 +323,7 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
             final.parent.mkdir(exist_ok=True)
             copy.flush()
             os.fsync(copy.fileno())
-            os.chmod(part, 0o400)
+            os.chmod(part, 0o444)  # accounts of owners read it; `artifacts` is private
             os.replace(part, final)
     finally:
         part.unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from muster.node.files import remove_entry, remove_tree
 from muster.storage.digest_cache import DigestCache, stamp
 from muster.storage.file_copies import Copier, can_clone, clone, digest_of
 from muster.storage.home import Home
+from muster.unix_account import UnixAccount, acting_as, as_root, current
 
 _VERSION = b"muster folder 1\0"
 #: Digests of a folder with fewer bytes are not kept.
@@ -65,6 +66,7 @@ class FolderScan:
         folder and returns is replaced by a direct link to its target. follow: store the targets of
         links instead of the links."""
         self._home, self._folder = home, folder
+        self._reader = current()
         self._cache = DigestCache(home, folder)
         look = os.stat if follow else os.lstat
         found = {name: look(f"{folder}/{name}") for name in names}
@@ -85,6 +87,10 @@ class FolderScan:
     @property
     def is_stored(self) -> bool:
         """Whether this version is in the store."""
+        with as_root():
+            return self._is_stored()
+
+    def _is_stored(self) -> bool:
         return code_folder(self._home, self._sha256) is not None
 
     def sizes(self) -> Iterator[tuple[str, int]]:
@@ -104,12 +110,13 @@ class FolderScan:
             self._cache.save()
         return StoredFolder(sha256, size, count)
 
+    @as_root()
     def _write(self) -> list[_File]:
         """Write the version. Returns its files as they were read now: one may have changed."""
         part = self._home.new_part()
-        part.mkdir(mode=0o700)
+        part.mkdir(mode=0o755)  # accounts of owners read it; `artifacts` is private
         try:
-            writer = _Writer(self._home, part / "code", self._folder)
+            writer = _Writer(self._home, part / "code", self._folder, self._reader)
             files = [writer.add(file) for file in self._files]
             about = dict(zip(("size", "files"), _extent(files), strict=True))
             (part / "about").write_text(json.dumps(about))
@@ -137,7 +144,8 @@ def _rename(part: Path, final: Path) -> None:
 class _Writer:
     """Writes the files of one version."""
 
-    def __init__(self, home: Home, target: Path, folder: Path) -> None:
+    def __init__(self, home: Home, target: Path, folder: Path, reader: UnixAccount | None) -> None:
+        self._reader = reader  # whose rights to the files of the folder matter
         self._objects, self._target, self._folder = home.artifacts / "objects", target, folder
         self._folders: set[str] = set()
         self._linked: set[str] = set()
@@ -179,7 +187,9 @@ class _Writer:
         return True
 
     def _copy(self, file: _File, place: str) -> _File:
-        with open(self._folder / file.name, "rb") as source, open(place, "x+b") as copy:
+        with acting_as(self._reader):
+            opened = open(self._folder / file.name, "rb")  # noqa: SIM115
+        with opened as source, open(place, "x+b") as copy:
             found = os.fstat(source.fileno())
             self._clones = self._clones and clone(source.fileno(), copy.fileno())
             cloned = self._clones

@@ -103,7 +103,9 @@ def shared_extents(path: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     start, last = 0, False
     try:
-        with open(path, "rb") as file:
+        # a program may put another file in its place meanwhile
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
             while not last:
                 request = bytearray(_REQUEST.size + _EXTENT.size * _AT_ONCE)
                 _REQUEST.pack_into(request, 0, start, 2**64 - 1 - start, 0, 0, _AT_ONCE, 0)

@@ -37,6 +37,7 @@ from muster.spec.paths import path_in
 from muster.storage.disk_use import disk_use
 from muster.storage.home import Home
 from muster.storage.installers import install, parent_packages
+from muster.unix_account import process_options
 
 #: Folders that building leaves in source code; they do not change the key.
 _BUILT = ("build", "dist")
@@ -162,7 +163,10 @@ def _facts_of(base: str) -> _Facts:
         return _Facts(platform.python_version(), sysconfig.get_path("purelib"))
     code = "import platform as p, sysconfig as s; print(p.python_version(), s.get_path('purelib'))"
     try:
-        done = subprocess.run([base, "-I", "-c", code], check=True, capture_output=True, text=True)
+        command = [base, "-I", "-c", code]
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, **process_options()
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         raise EngineError(f"cannot run the Python of the submitter, {base}: {error}") from None
     return _Facts(*done.stdout.strip().split(" ", 1))

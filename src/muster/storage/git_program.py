@@ -14,6 +14,7 @@ from muster.errors import InvalidInput, NotFound, Problem
 from muster.secrets import redacted, without_credentials
 from muster.spec.sources import Git
 from muster.spec.wording import alternatives, close_to
+from muster.unix_account import process_options
 
 #: Variables that pass the secret to the helper below; arguments would be visible to others.
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
@@ -94,13 +95,14 @@ class GitProgram:
         """Run git with these arguments. Returns its output. Raises GitFailed."""
         argv = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
         try:
-            result = subprocess.run(
+            result: subprocess.CompletedProcess[bytes] = subprocess.run(
                 argv,
                 cwd=self._folder,
                 env={**self._env, "GIT_ALLOW_PROTOCOL": protocols},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
+                **process_options(),
             )
         except FileNotFoundError:
             hint = "install it (apt-get install git), or clone by hand and give the folder"

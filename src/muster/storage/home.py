@@ -10,6 +10,7 @@ from msgspec import Struct
 from muster.errors import InvalidInput, Problem
 from muster.file_locks import NoLocks, check_locks
 from muster.file_system import file_system_of
+from muster.unix_account import as_root
 
 
 class RunDir(Struct, frozen=True):
@@ -278,6 +279,11 @@ class Home(Struct, frozen=True):
         """The environments that were installed for runs."""
         return self.root / "environments"
 
+    @property
+    def owners(self) -> Path:
+        """The accounts of owners, and the folder of each (`storage.owners`)."""
+        return self.root / "owners"
+
     def volume(self, name: str) -> Path:
         """A directory that runs share and that outlives them."""
         return self.root / "volumes" / name
@@ -291,6 +297,7 @@ class Home(Struct, frozen=True):
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)
 
+    @as_root()
     def prepare(self) -> None:
         """Create missing folders, private to the owner. Raises InvalidInput if that fails, NoLocks
         if nothing may be written to their file system."""

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from muster.storage.fifos import make_fifo
 from muster.storage.home import Home
+from muster.unix_account import as_root
 
 _DAY = 86400.0
 
 
+@as_root()
 def open_liveness_pipe(path: Path) -> int:
     """Create the FIFO if it is missing and open it for writing. Returns the descriptor that the
     supervisor inherits. Raises OSError; StoreError if the file system has no FIFOs."""
@@ -26,6 +28,7 @@ def open_liveness_pipe(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
+@as_root()
 def watch_liveness(home: Home, run_id: str) -> int | None:
     """A descriptor that hangs up when the run ends; None if it has no supervisor."""
     try:

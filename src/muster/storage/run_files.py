@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from muster.node.files import read_regular
 from muster.storage.home import RunDir
+from muster.unix_account import UnixAccount
 
 
 def read_endpoints(folder: RunDir) -> dict[str, str]:
@@ -52,12 +53,17 @@ def tls_files(folder: Path) -> TlsFiles:
     return TlsFiles(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
 
 
-def create_with_arguments(folder: RunDir, arguments: bytes) -> None:
-    """Create a run's folder with the arguments of a function; only the user can read them."""
+def create_with_arguments(
+    folder: RunDir, arguments: bytes, account: UnixAccount | None = None
+) -> None:
+    """Create a run's folder with the arguments of a function; only the user, or the account that
+    the run has, can read them."""
     folder.path.mkdir(mode=0o700, parents=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(folder.arguments, flags, 0o600), "wb") as file:
         file.write(arguments)
+        if account is not None:
+            os.fchown(file.fileno(), account.uid, account.gid)
 
 
 def remove(folder: RunDir) -> None:

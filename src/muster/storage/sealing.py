@@ -17,6 +17,7 @@ from muster.errors import InvalidInput, Problem
 from muster.node.files import read_regular, replace_file
 from muster.secrets import HARMLESS, SEALED, SEALED_MARK, hidden
 from muster.storage.home import Home
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
@@ -127,6 +128,7 @@ def _decrypt(home: Home, cipher: MultiFernet, token: bytes, what: str) -> bytes:
         raise InvalidInput(Problem(str(home.secret_key), text, _INSTEAD)) from None
 
 
+@as_root()
 def _existing_key(home: Home, what: str) -> bytes:
     try:
         return _read(home.secret_key)
@@ -138,6 +140,7 @@ def _existing_key(home: Home, what: str) -> bytes:
         raise InvalidInput(Problem("", text, _INSTEAD)) from None
 
 
+@as_root()
 def _key(home: Home) -> bytes:
     """The content of the key file, which is created if it is missing. Raises InvalidInput."""
     try:

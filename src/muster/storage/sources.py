@@ -24,8 +24,10 @@ from muster.spec.paths import (
 from muster.spec.sources import entrypoint_of, has_sources, needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
+from muster.storage.owners import owner_home
 from muster.storage.script_modules import check_code, store_code
 from muster.submission import Submission
+from muster.unix_account import acting_as
 
 _MAX_DEPTH = 10
 
@@ -59,7 +61,9 @@ def gather(home: Home, spec: JobSpec, submission: Submission) -> tuple[JobSpec, 
     from muster.storage.git_checkout import check_out
     from muster.storage.temporary_folder import temporary_folder
 
-    with temporary_folder(home.checkouts) as folder:
+    account = submission.account
+    parent = owner_home(home, account).checkouts
+    with acting_as(account), temporary_folder(parent) as folder:
         found = check_out(spec.git, folder, submission.environ)
         code = store_files(home, found.folder, found.files, entrypoint, found.git.url)
         return replace(_with_lists(spec, found.folder), git=found.git), code

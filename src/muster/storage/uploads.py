@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 
 from muster.errors import InvalidInput, Problem
 from muster.node.files import remove_tree
@@ -24,20 +24,15 @@ from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
 from muster.storage.disk_use import entries_of
 from muster.storage.home import Home
 
-if TYPE_CHECKING:
-    from muster.store.base import Store
-
 #: Seconds that uploaded code is kept without a Job, and that a partial upload is kept.
 KEPT = 86400.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 20
 
 
-def has(home: Home, store: Store, project: str, sha256: str) -> bool:
-    """Whether a project can use stored code."""
-    if not _DIGEST.fullmatch(sha256):
-        return False
-    return _marker(home, project, sha256).exists() or store.jobs.has_artifact(project, sha256)
+def has(home: Home, project: str, sha256: str) -> bool:
+    """Whether a project has uploaded stored code lately."""
+    return bool(_DIGEST.fullmatch(sha256)) and _marker(home, project, sha256).exists()
 
 
 def claimed(home: Home, now: float) -> set[str]:

@@ -14,14 +14,17 @@ from array import array
 from pathlib import Path
 
 from muster.storage.fifos import make_fifo
+from muster.unix_account import as_root
 
 
+@as_root()
 def create(path: Path) -> None:
     """Create the FIFO, when the run is accepted. Raises OSError; StoreError if the file system has
     no FIFOs."""
     make_fifo(path)
 
 
+@as_root()
 def open(path: Path) -> int:
     """Open the FIFO for the supervisor: a descriptor that is readable after a `notify`. It is open
     for writing too, so that it never reaches its end. Creates the FIFO again if a program has
@@ -36,6 +39,7 @@ def drain(descriptor: int) -> None:
         os.read(descriptor, 4096)
 
 
+@as_root()
 def pending(path: Path) -> bool:
     """Whether there are notifications that the supervisor has not drained."""
     waiting = array("i", [0])
@@ -51,6 +55,7 @@ def pending(path: Path) -> bool:
     return waiting[0] > 0
 
 
+@as_root()
 def notify(path: Path) -> None:
     """Wake the supervisor; nothing if there is none (a new one reads the requests when it
     starts)."""

@@ -183,6 +183,10 @@ class Runs(Protocol):
         """Records of runs, newest first. project: None for all. Raises CorruptRecord."""
         ...
 
+    def first_owner(self) -> str | None:
+        """Who has started the oldest run, of all projects; None if there is none."""
+        ...
+
     def live(self) -> list[RunSummary]:
         """Runs of all projects that have not ended, in no order."""
         ...

@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Home:
 
 def links(plan: RunPlan, home: Home, rank: int = 0) -> dict[str, Path]:
     mounts = plan.groups[0].mounts
-    folders = source_folders(plan, home)
+    folders = source_folders(plan, home, home)
     made = link_mounts(mounts, folders, home.run_dir(plan.run_id).node(rank))
     return {path: Path(link).resolve() for path, link in made.items()}
 
@@ -43,7 +43,7 @@ def test_each_kind_of_source_has_its_folder(plan_of: PlanOf, home: Home, tmp_pat
     plan = plan_of(mounts=[mount(s, f"/mnt/{i}") for i, s in enumerate(sources)])
     assert [m.source for m in plan.groups[0].mounts] == sources, "the plan keeps them as written"
     run = home.run_dir("r1").path
-    assert source_folders(plan, home) == {
+    assert source_folders(plan, home, home) == {
         str(tmp_path): tmp_path,
         "file:///b": run / "mounts" / "1",
         "volume:v": home.root / "volumes" / "v",
@@ -54,7 +54,7 @@ def test_each_kind_of_source_has_its_folder(plan_of: PlanOf, home: Home, tmp_pat
 
 def test_groups_with_the_same_source_share_its_folder(plan_of: PlanOf, home: Home) -> None:
     groups = [{"name": n, "mounts": [mount("file:///a"), mount("s3://b", "/mnt/y")]} for n in "ab"]
-    folders = source_folders(plan_of(node_groups=groups), home)
+    folders = source_folders(plan_of(node_groups=groups), home, home)
     assert [path.name for path in folders.values()] == ["0", "1"]
 
 

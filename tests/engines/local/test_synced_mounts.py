@@ -47,7 +47,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
 @pytest.fixture
 def synced(copies: Copies, plan_of: Callable[..., RunPlan], tmp_path: Path) -> SyncedMounts:
     plan = plan_of(nodes=2, mounts=[{"source": "file:///there"}])
-    return SyncedMounts(plan, source_folders(plan, Home(tmp_path)), os.environ)
+    return SyncedMounts(plan, source_folders(plan, Home(tmp_path), Home(tmp_path)), os.environ)
 
 
 def ended(node: NodeRef, code: int = 0) -> NodeEnded:

@@ -51,7 +51,7 @@ class Connection:
         """The body of an answer. Raises what the server answers (`api.problems`), and
         ServerUnavailable."""
         stream = self.stream(verb, path, body, headers, timeout=timeout)
-        with self._explained(), stream as answer:
+        with stream as answer, self._explained():
             return answer.read()
 
     @contextmanager

@@ -13,6 +13,7 @@ from muster.engines.local.sharing import shares_process
 from muster.engines.machine import this_machine
 from muster.engines.reservations.demands import may_reserve
 from muster.errors import EngineError
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     import socket
@@ -64,6 +65,7 @@ class LocalEngine:
         limits=True,
         gpus=True,
         arrays=True,
+        separates_owners=True,
     )
 
     def __init__(self) -> None:
@@ -193,7 +195,8 @@ class LocalEngine:
         """See `Engine.clean_up`."""
         from muster.node.control_groups import remove_groups_of
 
-        remove_groups_of(run_id)
+        with as_root():
+            remove_groups_of(run_id)
 
     def left_behind(self, run_id: str) -> bool:
         """See `Engine.left_behind`."""
@@ -234,6 +237,9 @@ class LocalEngine:
             # the nodes' interfaces would be created in the machine's network
             text = f"network: {plan.network} needs namespaces: {self._isolation.reason}"
             raise EngineError(text)
+        if context.account is not None and not plan.own_interfaces:
+            text = "the run would share the machine's network with the runs of other owners"
+            raise EngineError(f"{text}: use network: cluster, or isolated")
         # imported here because most processes only check plans
         from muster.engines.local.session import LocalSession
 
@@ -257,7 +263,8 @@ class LocalEngine:
         if not os.path.exists("/proc/self/stat"):
             raise EngineError("resource usage is not measured here: this system has no /proc")
         agents = entry.find_agents(folder, supervisor)
-        found = counters.read_nodes(agents.values())
+        with as_root():
+            found = counters.read_nodes(agents.values())
         gpus = gpu_usage.read_gpus()
         return {
             rank: gpu_usage.with_gpus(found[pid].counters, pid, gpus)

@@ -23,7 +23,9 @@ from muster.errors import EngineError
 from muster.node import control_groups, launch_record, processes
 from muster.node.launch_record import LaunchRecord
 from muster.storage.home import RunDir
+from muster.storage.owners import account_of_run
 from muster.storage.run_files import rank_in
+from muster.unix_account import UnixAccount, as_root, become
 
 #: The namespaces to enter after the run's user namespace, which gives the right to. The PID
 #: namespace is entered by the next child.
@@ -36,6 +38,7 @@ _KINDS = {
 }
 
 
+@as_root()
 def find_agents(folder: RunDir, supervisor: int) -> dict[int, int]:
     """The pid of the agent of each node that exists, by rank. supervisor: the run's.
 
@@ -75,6 +78,8 @@ class Entry(Struct, frozen=True):
     user: int
     group: int
     groups: tuple[int, ...]
+    #: Whom the node's processes belong to; None: that user.
+    account: UnixAccount | None = None
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -82,6 +87,7 @@ class Entry(Struct, frozen=True):
             os.close(descriptor)
 
 
+@as_root()
 def find(node: RunningNode, kinds: Collection[str] = tuple(_KINDS)) -> Entry:
     """The way into these namespaces of a node. Raises EngineError if it cannot be entered."""
     if not os.path.isdir("/proc/self/ns"):
@@ -94,7 +100,8 @@ def find(node: RunningNode, kinds: Collection[str] = tuple(_KINDS)) -> Entry:
         )
     try:
         path = _open_path(node.supervisor, agent, kinds)
-        entry = Entry(agent, launch_record.read(agent), path, *_identity(agent))
+        account = account_of_run(node.folder)
+        entry = Entry(agent, launch_record.read(agent), path, *_identity(agent), account)
     except OSError as error:
         raise EngineError(f"cannot enter node-{node.rank}: {error}") from None
     if find_agents(node.folder, node.supervisor).get(node.rank) != agent:
@@ -140,7 +147,8 @@ def _open_namespace(pid: int, name: str) -> int:
 
 
 def enter(entry: Entry) -> None:
-    """Enter the node. The next child that this process forks is inside it. Raises OSError.
+    """Enter the node. The next child that this process forks is inside it, and has to become the
+    account that the node belongs to, if there is one. Raises OSError.
 
     Called in a process with one thread, which cannot leave again.
     """
@@ -149,7 +157,8 @@ def enter(entry: Entry) -> None:
     except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
         say(f"the node's CPU and memory limits do not apply to this command: {error}")
     path, user, group = list(entry.path), entry.user, entry.group
-    if os.geteuid() == 0 != entry.user:  # root enters a run of somebody else
+    enters_others = os.geteuid() == 0 != entry.user  # root enters a run of somebody else
+    if enters_others and entry.account is None:
         os.setgroups(entry.groups)
         if path:
             namespaces.setns(*path.pop(0))
@@ -191,7 +200,7 @@ def _run_in_node(
         enter(entry)
         pid = os.fork()
         if pid == 0:
-            _execute(record, command)
+            _execute(record, command, entry.account)
         namespaces.die_with_parent()
         code = processes.wait_forwarding_signals(pid)
     except OSError as error:
@@ -200,11 +209,13 @@ def _run_in_node(
         os._exit(code)
 
 
-def _execute(record: LaunchRecord, command: NodeCommand) -> None:
+def _execute(record: LaunchRecord, command: NodeCommand, account: UnixAccount | None) -> None:
     """In the child inside the node: become the command, or wait for it if it has a terminal. Does
     not return."""
     code = processes.NOT_EXECUTABLE
     try:
+        if account is not None:
+            become(account)
         if command.terminal:
             leader = os.fork()
             if leader:

@@ -14,6 +14,7 @@ from muster.engines.base import RunningNode
 from muster.engines.local import entry, namespaces
 from muster.engines.local.child_process import ChildProcess
 from muster.errors import EngineError
+from muster.unix_account import become
 
 
 class ChildForward:
@@ -66,6 +67,8 @@ def _run_child(
         os.setpgid(0, 0)  # Ctrl-C is for the caller, which ends this process
         agent = os.pidfd_open(way.agent)
         entry.enter(way)
+        if way.account is not None:
+            become(way.account)
         namespaces.die_with_parent()
         asyncio.run(_serve(listener, hosts, port, agent))
         code = 0

@@ -28,17 +28,18 @@ SCRATCH = {"node": ("scratch", 0o700), "incarnation": ("life", 0o1777)}
 # --- where contents are
 
 
-def source_folders(plan: RunPlan, home: Home) -> dict[str, Path]:
-    """The folder of each mount source of the run, except those that each node has for itself."""
+def source_folders(plan: RunPlan, home: Home, owner_home: Home) -> dict[str, Path]:
+    """The folder of each mount source of the run, except those that each node has for itself.
+    owner_home: has the volumes."""
     folders: dict[str, Path] = {}
     for mount in (mount for group in plan.groups for mount in group.mounts):
         if mount.source not in folders:
-            folder = _source_folder(mount, home, home.run_dir(plan.run_id), len(folders))
+            folder = _source_folder(mount, owner_home, home.run_dir(plan.run_id), len(folders))
             folders |= {} if folder is None else {mount.source: folder}
     return folders
 
 
-def _source_folder(mount: MountPlan, home: Home, run: RunDir, number: int) -> Path | None:
+def _source_folder(mount: MountPlan, owner_home: Home, run: RunDir, number: int) -> Path | None:
     if mount.kind == "directory":
         return Path(mount.source)
     if mount.kind == "files":
@@ -48,7 +49,7 @@ def _source_folder(mount: MountPlan, home: Home, run: RunDir, number: int) -> Pa
     named = named_source(mount.source)
     if named.of in SCRATCH:
         return None
-    return home.volume(named.name) if named.of == "home" else run.scratch(named.name)
+    return owner_home.volume(named.name) if named.of == "home" else run.scratch(named.name)
 
 
 def _ensure_source(mount: MountPlan, sources: Mapping[str, Path], folder: Path) -> str:
@@ -272,8 +273,7 @@ def _replace_root(folder: Path) -> None:
 
 
 def _mount_tmpfs(target: Path) -> None:
-    flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
-    namespaces.mount("tmpfs", str(target), "tmpfs", flags, "mode=755")
+    namespaces.mount_tmpfs(str(target), "755")
 
 
 def _show_entries(source: Path, target: Path) -> None:
@@ -288,6 +288,22 @@ def _show_entries(source: Path, target: Path) -> None:
         else:
             shown.touch()
             namespaces.bind(str(entry), str(shown))
+
+
+def show_only(root: Path, visible: Sequence[Path]) -> None:
+    """Hide everything below a folder, in the calling process's mount namespace, except some files
+    and folders that are in it."""
+    with ExitStack() as opened:
+        held = [hold(str(path), opened) for path in visible]
+        namespaces.mount("tmpfs", str(root), "tmpfs", namespaces.MS_NOSUID, "mode=711")
+        for path, source in zip(visible, held, strict=True):
+            for parent in (*reversed(path.relative_to(root).parents[:-1]),):
+                (root / parent).mkdir(0o711, exist_ok=True)
+            if os.path.isdir(source):
+                path.mkdir()
+            else:
+                path.touch()
+            namespaces.bind(source, str(path))
 
 
 # --- without a mount namespace

@@ -19,6 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from muster import unix_account
 from muster.errors import Problem
 
 CLONE_NEWNS = 0x00020000
@@ -75,6 +76,13 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
     """Mount a file system; see mount(2)."""
     text = [None if s is None else os.fsencode(s) for s in (source, target, kind, data)]
     _call("mount", target, text[0], text[1], text[2], ctypes.c_ulong(flags), text[3])
+
+
+def mount_tmpfs(target: str, mode: str) -> None:
+    """Mount an empty file system in memory, which belongs to whom this thread acts as."""
+    account = unix_account.current()
+    owner = "" if account is None else f",uid={account.uid},gid={account.gid}"
+    mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode}{owner}")
 
 
 def unmount(target: str) -> None:

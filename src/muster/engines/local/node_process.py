@@ -33,6 +33,7 @@ from muster.node.messages import ExitReport, InvalidMessage
 from muster.node.processes import close_others
 from muster.plan.model import MountPlan, NodePlan
 from muster.secrets import print_traceback
+from muster.unix_account import UnixAccount, as_root, become
 
 
 class NodeSetup(Struct, frozen=True):
@@ -71,6 +72,10 @@ class NodeSetup(Struct, frozen=True):
     install: Callable[[], None] | None = None
     #: The file for what the agent writes, if the supervisor's own output is not the run's.
     log: Path | None = None
+    #: Whom the node's processes belong to; None: the user of this process.
+    account: UnixAccount | None = None
+    #: The files and folders below MUSTER_HOME that the node sees; empty: all of them.
+    visible: tuple[Path, ...] = ()
 
     @property
     def reusable(self) -> bool:
@@ -79,6 +84,7 @@ class NodeSetup(Struct, frozen=True):
         return (
             self.isolation.namespaces
             and self.isolation.user is None
+            and self.account is None
             and self.network == "shared"
             and self.limits is None
             and self.disk is None
@@ -246,10 +252,11 @@ def _set_up(setup: NodeSetup) -> list[str]:
     node_folders.clear(setup.folder, setup.work)  # while nothing is mounted in it
     if setup.isolation.namespaces:
         namespaces.die_with_parent()
-    if setup.install is not None:
+    if setup.install is not None and setup.account is None:
         setup.install()  # with the machine's network, and outside the node's limits
     if setup.limits is not None:
-        setup.limits.join()
+        with as_root():
+            setup.limits.join()
     if setup.isolation.namespaces:
         _enter_namespaces(setup)
     else:
@@ -267,14 +274,16 @@ def _enter_namespaces(setup: NodeSetup) -> None:
     kinds = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC
     namespaces.unshare(kinds | (namespaces.CLONE_NEWNET if setup.network != "shared" else 0))
     mount_proc()
+    if setup.visible:
+        with as_root():
+            mounts.show_only(setup.folder.parents[3], setup.visible)
     socket.sethostname(setup.launch.hostname)
     if addresses.HOSTS.exists():
         namespaces.bind(str(setup.hosts), str(addresses.HOSTS))
     if setup.network == "cluster" and addresses.RESOLVER.exists():
         namespaces.bind(str(setup.resolver), str(addresses.RESOLVER))
     if setup.private_shm:
-        flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
-        namespaces.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
+        namespaces.mount_tmpfs("/dev/shm", "1777")
     if setup.disk is not None:
         node_folders.mount_disk_image(setup.folder, setup.disk)
     if setup.launch.given:  # in memory, for the node alone
@@ -282,8 +291,7 @@ def _enter_namespaces(setup: NodeSetup) -> None:
 
         folder = f"{setup.folder}/{given_files.FOLDER}"
         os.makedirs(folder, exist_ok=True)
-        flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
-        namespaces.mount("tmpfs", folder, "tmpfs", flags, "mode=755")
+        namespaces.mount_tmpfs(folder, "755")
         given_files.write(setup.launch.given)
     mounts.bind_mounts(setup.mounts, setup.sources, setup.folder, setup.required)
     if setup.metadata is not None:
@@ -291,12 +299,18 @@ def _enter_namespaces(setup: NodeSetup) -> None:
 
 
 def _connect(setup: NodeSetup) -> None:
-    """Configure the network, which the supervisor has connected by now, and become the submitter's
-    user again."""
+    """Configure the network, which the supervisor has connected by now, and become whom the node's
+    processes belong to."""
     if setup.network != "shared":
         from muster.engines.local.network import bridge  # the supervisor has imported it
 
-        bridge.configure_node(setup.node.address, routed=setup.network == "cluster")
+        with as_root():
+            bridge.configure_node(setup.node.address, routed=setup.network == "cluster")
+    if setup.account is not None:
+        become(setup.account)
+        namespaces.die_with_parent()  # that was forgotten with the former user
+        if setup.install is not None:
+            setup.install()  # it runs code that the owner has chosen
     if setup.isolation.user is not None:
         namespaces.unshare(namespaces.CLONE_NEWUSER)
         namespaces.map_user(setup.isolation.user, (0, 0))

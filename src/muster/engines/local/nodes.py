@@ -21,6 +21,7 @@ from muster.node.files import read_regular
 from muster.node.messages import ExitReport
 from muster.plan.model import NodePlan
 from muster.storage.home import RunDir
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.engines.local.agent_pool import PooledAgent
@@ -67,7 +68,7 @@ class LocalNode(Struct, eq=False):
     @property
     def was_oom_killed(self) -> bool:
         """Whether the kernel killed a process of this incarnation at the node's memory limit."""
-        return self.limits is not None and self.limits.oom_kill_count() > self.oom_kills_before
+        return self.limits is not None and self._oom_kills() > self.oom_kills_before
 
     def begin_incarnation(self, ref: NodeRef, attempt: int, plan: NodePlan) -> None:
         """Reset what belongs to an incarnation. The node was kept, and restarts in place or gives
@@ -79,7 +80,17 @@ class LocalNode(Struct, eq=False):
 
     def record_oom_kills(self) -> None:
         """Record how many processes were killed at the memory limit before a new incarnation."""
-        self.oom_kills_before = 0 if self.limits is None else self.limits.oom_kill_count()
+        self.oom_kills_before = self._oom_kills()
+
+    @as_root()
+    def _oom_kills(self) -> int:
+        return 0 if self.limits is None else self.limits.oom_kill_count()
+
+    @as_root()
+    def remove_limits(self) -> None:
+        """Remove its control groups; no process of it is left."""
+        if self.limits is not None:
+            self.limits.remove()
 
     def fail_to_start(self, message: str) -> None:
         """End a node that cannot start; its program has not started."""

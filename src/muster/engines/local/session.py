@@ -245,8 +245,7 @@ class LocalSession:
         node.channel.close()
         node.drop_agent()
         self._starter.release_gpus(node)
-        if node.limits is not None:
-            node.limits.remove()
+        node.remove_limits()
 
     def _cancel_start(self, nodes: Sequence[NodeRef]) -> None:
         """Do not start these incarnations, if they have not been started."""
@@ -429,8 +428,7 @@ class LocalSession:
         """Handle the end of a node's last process. running: whether its incarnation was running
         when the agent ended."""
         event = ended(node)  # reads the count of OOM kills, which goes with the control groups
-        if node.limits is not None:
-            node.limits.remove()
+        node.remove_limits()
         if not running:
             return  # it was kept, and its end has been reported
         if node.report is None and node.restarted and not started_ranks(self._run_dir, [node.ref]):

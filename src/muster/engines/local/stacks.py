@@ -16,6 +16,7 @@ from muster.errors import InvalidInput, Problem
 from muster.node import launch_record, stacks
 from muster.storage.home import RunDir
 from muster.storage.run_files import slot_of
+from muster.unix_account import as_root, process_options
 
 
 def read_stacks(
@@ -27,7 +28,8 @@ def read_stacks(
     """
     agents = find_agents(folder, supervisor)
     chosen = {pid: rank for rank, pid in sorted(agents.items()) if not ranks or rank in ranks}
-    processes = stacks.python_processes(chosen)
+    with as_root():
+        processes = stacks.python_processes(chosen)
     if not processes:
         return [], []
     rank_of = {pid: chosen[agent] for agent, pid in processes}
@@ -55,7 +57,8 @@ def read_stacks(
 def _py_spy(agent: int) -> str:
     """The program, from Muster's environment or that of the agent's node. Raises InvalidInput."""
     paths = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
-    record = launch_record.read(agent)
+    with as_root():
+        record = launch_record.read(agent)
     paths += [] if record is None else [record.environments[0].get("PATH", "")]
     found = stacks.find_program(paths)
     if found is None:
@@ -67,7 +70,7 @@ def _py_spy(agent: int) -> str:
 def _start(words: Sequence[str], supervisor: int) -> subprocess.Popen[bytes]:
     own = f"/proc/{supervisor}/ns/user"
     if os.geteuid() == 0 or os.readlink(own) == os.readlink("/proc/self/ns/user"):
-        return stacks.start(words)
+        return stacks.start(words, **process_options())
     # root of the run's user namespace may look into its processes, whatever ptrace_scope is
     descriptor = os.open(own, os.O_RDONLY | os.O_CLOEXEC)
     try:

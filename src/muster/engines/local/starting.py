@@ -28,7 +28,7 @@ from muster.engines.local.network import addresses
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.nodes import LocalNode
 from muster.engines.local.place_code import prepare_code
-from muster.engines.local.resources import limits_of, share_of_cpus, share_of_memory
+from muster.engines.local.resources import Limits, limits_of, share_of_cpus, share_of_memory
 from muster.engines.local.roster import hosts_beside, without_arrays, write_cluster
 from muster.engines.logs import NodeOutputs
 from muster.engines.machine import Machine
@@ -46,10 +46,18 @@ from muster.plan.environment import EngineValues, submitted
 from muster.plan.model import EnvironmentPlan, GroupPlan, MountPlan, NodePlan, RunPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.engines.local.agent_pool import AgentPool
     from muster.storage.environments import Environment
+
+
+#: What the nodes of an owner see in place of the folders that everybody can write to.
+_TEMPORARY = tuple(
+    MountPlan(f"scratch:run/{name}", "scratch", path, "")
+    for name, path in ((".tmp", "/tmp"), (".var-tmp", "/var/tmp"))
+)
 
 
 class Starter:
@@ -81,17 +89,21 @@ class Starter:
         _write_certificates(plan, self._run_dir)
         self._gpus = GpuPool(home.of_host("gpus"), gpus.numbers)
         #: The folder of each mount source.
-        self.sources = mounts.source_folders(plan, home)
+        self.sources = mounts.source_folders(plan, home, context.owner_home)
         #: Names of the groups whose nodes have the metadata file at the path that OCI documents.
         self._documented: frozenset[str] = frozenset()
         if isolation.namespaces:
             # in a mount namespace that other runs use, nothing is mounted for this one
             prepare = node_folders.prepare_oci_folder if context.alone else node_folders.documented
-            self._documented = prepare(plan, self._run_dir.path)
+            with as_root():
+                self._documented = prepare(plan, self._run_dir.path)
         #: Measured once, as it takes a dozen files.
         self._machine = Machine(count_cpus(), count_memory(), gpus.visible)
         self.absent = AbsentNodes(plan)
         self._required = tuple(mounts.required_paths(plan, home))
+        if context.account is not None:
+            own = {one.source: self._run_dir.scratch(one.source[12:]) for one in _TEMPORARY}
+            self.sources = {**self.sources, **own}
         used = [home.root, *self.sources.values()]
         used += [Path(group.in_place) for group in plan.groups if group.in_place is not None]
         #: Whether each node has a private /dev/shm. Not if the run's files are in /dev/shm.
@@ -117,7 +129,8 @@ class Starter:
         except BaseException:
             self._gpus.release(gpus)
             if limits is not None:
-                limits.remove()
+                with as_root():
+                    limits.remove()
             raise
         theirs.close()
         slot = self._context.plan.slot_of(node)
@@ -174,6 +187,10 @@ class Starter:
 
     def _limits(self, node: NodePlan) -> NodeGroups | None:
         limits = limits_of(self._context.plan.group(node.group).resources, self._machine)
+        with as_root():
+            return self._groups(node, limits)
+
+    def _groups(self, node: NodePlan, limits: Limits) -> NodeGroups | None:
         if limits.cpus is None and limits.memory is None:
             return None
         # named after the slot: a replica that takes over an agent also gets its limits
@@ -277,10 +294,14 @@ class Starter:
         documented = group.name in self._documented
         shown = with_sub_paths(self._context, node, attempt, group.mounts)
         shown = node_folders.with_oci_folder(shown) if documented else shown
-        mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
         disk = group.resources.disk if group.resources.disk_image else None
         # what a node writes to its disk is measured, without what is mounted there
         mountable = self._isolation.namespaces and group.resources.disk is None
+        account = self._context.account
+        if account is not None:
+            mountable = False  # the stored files are root's: an account could not change them
+            shown = (*shown, *_TEMPORARY)
+        mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
         return NodeSetup(
             node=node,
             isolation=self._isolation,
@@ -302,7 +323,16 @@ class Starter:
             private_shm=self._private_shm,
             short=self._short(slot) if _uses_short_folder(group, launch) else None,
             log=None if self._context.alone else self._run_dir.supervisor_log,
+            account=account,
+            visible=() if account is None else self._visible(),
         )
+
+    def _visible(self) -> tuple[Path, ...]:
+        """What the nodes of an owner see of MUSTER_HOME."""
+        context = self._context
+        code = context.plan.artifact
+        stored = [] if code is None else [context.home.artifact(code.sha256)]
+        return (self._run_dir.path, context.owner_home.root, *stored)
 
 
 def _is_fixed(mount: MountPlan) -> bool:
@@ -381,7 +411,7 @@ def prepare_environment(context: RunContext) -> PreparedEnvironment | None:
         return None
     from muster.storage.environments import locate
 
-    environment = locate(context.home, plan, context.python)
+    environment = locate(context.owner_home, plan, context.python)
     variables = submitted(context.plan, context.environ)
     environ = {name: value for name, value in variables.items() if name not in MISLEADING}
     kind = "VIRTUAL_ENV" if plan.conda is None else "CONDA_PREFIX"

@@ -26,6 +26,7 @@ from muster.node.files import remove_unless_regular
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
 from muster.storage.sync_process import Verb, sync_process
+from muster.unix_account import current, process_options
 
 Direction = Literal["in", "out"]
 
@@ -173,7 +174,7 @@ class SyncedMounts:
             needed = direction == "in" and source not in self._sources["out"]
             verb: Verb = "need" if needed else direction
             argv, environ = sync_process(verb, folder, source, self._environ)
-            self._copying[os.posix_spawn(argv[0], argv, environ)] = source
+            self._copying[_start(argv, environ)] = source
 
     def _error(self, source: str) -> str:
         shown = without_credentials(source)  # the message is stored with the run
@@ -201,3 +202,15 @@ class SyncedMounts:
 
 def _sources(mounts: Sequence[MountPlan]) -> list[str]:
     return list(dict.fromkeys(mount.source for mount in mounts))
+
+
+def _start(argv: list[str], environ: Mapping[str, str]) -> int:
+    """Start a process. Returns its pid. It runs with the submitter's variables, which may name
+    programs, and so as whom the nodes run as."""
+    if current() is None:
+        return os.posix_spawn(argv[0], argv, environ)
+    import subprocess  # only a server's runs have accounts
+
+    process = subprocess.Popen(argv, env=environ, **process_options())
+    process.returncode = 0  # the session waits for it
+    return process.pid

@@ -14,6 +14,7 @@ from muster.node.counters import Counters, NodeReading, read_idle_node, read_nod
 from muster.secrets import print_traceback
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, EndedNodes, NodeUsage, add, read_usage, write_usage
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.engines.local.gpu_sampler import GpuSampler
@@ -94,7 +95,8 @@ class UsageRecorder:
 
     def _last_reading(self, agent: int, watched: _Watched, now: float) -> NodeReading:
         """What an agent has used until now, which is added to the usage of its node."""
-        reading = read_idle_node(agent)
+        with as_root():
+            reading = read_idle_node(agent)
         if reading is None:
             return watched.reading
         self._add(watched, reading.counters, now)
@@ -136,9 +138,11 @@ class UsageRecorder:
 
     def _sample(self, now: float) -> None:
         try:
+            with as_root():
+                readings = read_nodes(self._watched.keys())
             found = {
                 agent: reading._replace(counters=self._with_gpus(agent, reading.counters, now))
-                for agent, reading in read_nodes(self._watched.keys()).items()
+                for agent, reading in readings.items()
             }
         except OSError:  # at the limit of open files: the next sample may succeed
             return

@@ -13,6 +13,7 @@ from msgspec import Struct
 from muster.engines.reservations.demands import count_gpus
 from muster.errors import EngineError
 from muster.file_locks import try_flock
+from muster.unix_account import as_root
 
 
 class RunGpus(Struct, frozen=True):
@@ -44,6 +45,7 @@ class GpuPool:
         self._numbers = numbers
         self._held: dict[int, int] = {}  # GPU number -> descriptor of its lock
 
+    @as_root()
     def acquire(self, count: int) -> tuple[int, ...]:
         """Hold `count` of the run's GPUs and return their numbers. Raises EngineError, holding
         none of them, if fewer are free."""
@@ -85,6 +87,7 @@ class GpuPool:
         self._held[number] = descriptor
         return True
 
+    @as_root()
     def locked(self, numbers: Sequence[int]) -> tuple[int, ...]:
         """Those of the GPUs that nodes of any run hold."""
         return tuple(number for number in numbers if _is_locked(self._locks / f"gpu-{number}"))

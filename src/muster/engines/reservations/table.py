@@ -26,6 +26,7 @@ from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor, watch_liveness
 from muster.storage.wakeup import notify
+from muster.unix_account import as_root
 
 _DECODER = msgspec.json.Decoder(tuple[Reservation, ...])
 
@@ -77,7 +78,7 @@ class Reservations:
     def change(self, rebuild: Rebuild = tuple) -> Iterator[dict[str, Reservation]]:
         """Lock the table and yield it, by run id, to be changed. Nothing changes if an exception is
         raised."""
-        with _locked(self._lock):
+        with as_root(), _locked(self._lock):
             stored = self._stored()
             table = {one.run_id: one for one in (rebuild() if stored is None else stored)}
             live = {key: one for key, one in table.items() if has_supervisor(self._home, key)}
@@ -110,6 +111,7 @@ class Reservations:
         for one in runs:
             notify(self._home.run_dir(one.run_id).wakeup)
 
+    @as_root()
     def _stored(self) -> tuple[Reservation, ...] | None:
         """None if there is no table, or none that can be read."""
         try:

@@ -122,11 +122,14 @@ class SqlAccounts:
 
     def create_project(self, project: ProjectRecord) -> None:
         """See `Accounts.create_project`."""
-        sql = f"INSERT INTO projects ({_PROJECT}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        sql = (
+            f"INSERT INTO projects ({_PROJECT}) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING RETURNING name"
+        )
         values = astuple(replace(project, created_at=micros(project.created_at)))
 
         def step(connection: Connection) -> None:
-            if not connection.execute(sql, values).rowcount:
+            if not connection.execute(sql, values).fetchall():
                 raise InvalidInput(_taken("project", project.name))
 
         self._db.write(step, durable=True, done=_has("projects", "name", project.name))
@@ -216,7 +219,8 @@ class SqlAccounts:
         sql = "DELETE FROM members WHERE lower(project) = lower(?) AND lower(user_name) = lower(?)"
 
         def step(connection: Connection) -> bool:
-            return connection.execute(sql, (project, user)).rowcount > 0
+            deleted = f"{sql} RETURNING 1"
+            return bool(connection.execute(deleted, (project, user)).fetchall())
 
         return self._db.write(step, durable=True)
 
@@ -262,10 +266,10 @@ class SqlAccounts:
 
     def revoke_token(self, token_id: str, now: float) -> bool:
         """See `Accounts.revoke_token`."""
-        sql = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        sql = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL RETURNING id"
 
         def step(connection: Connection) -> bool:
-            if connection.execute(sql, (micros(now), token_id)).rowcount:
+            if connection.execute(sql, (micros(now), token_id)).fetchall():
                 return True
             known = connection.execute("SELECT 1 FROM tokens WHERE id = ?", (token_id,)).fetchone()
             if known is None:
@@ -340,14 +344,17 @@ def _user_record(row: Row | Mapping[str, Any]) -> UserRecord:
 
 def _insert_user(connection: Connection, user: UserRecord) -> bool:
     """Within a transaction. False if the name is taken."""
-    sql = f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    sql = (
+        f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING RETURNING name"
+    )
     values = {
         **asdict(user),
         "created_at": micros(user.created_at),
         "admin": int(user.admin),
         "disabled": int(user.disabled),
     }
-    return connection.execute(sql, [*values.values()]).rowcount > 0
+    return bool(connection.execute(sql, [*values.values()]).fetchall())
 
 
 def _taken(kind: str, name: str) -> Problem:

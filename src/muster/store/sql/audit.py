@@ -61,8 +61,8 @@ class SqlAudit:
         def step(connection: Connection) -> int:
             # what the trigger that refuses deletions lets through, until the transaction ends
             connection.execute("UPDATE audit_retention SET before = ?", (micros(time),))
-            sql = "DELETE FROM audit WHERE time < ?"
-            deleted = connection.execute(sql, (micros(time),)).rowcount
+            sql = "DELETE FROM audit WHERE time < ? RETURNING 1"
+            deleted = len(connection.execute(sql, (micros(time),)).fetchall())
             connection.execute("UPDATE audit_retention SET before = 0")
             return deleted
 

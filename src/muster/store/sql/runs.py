@@ -308,6 +308,11 @@ class SqlRuns:
         rows = self._db.read(f"{RUN_QUERY}{clauses}", values)
         return [run_record(self._db, row) for row in rows]
 
+    def first_owner(self) -> str | None:
+        """See `Runs.first_owner`."""
+        rows = self._db.read("SELECT created_by FROM runs ORDER BY position LIMIT 1")
+        return str(rows[0]["created_by"]) if rows else None
+
     def live(self) -> list[RunSummary]:
         """See `Runs.live`."""
         rows = self._db.read(f"{self._summaries} WHERE {LIVE}")

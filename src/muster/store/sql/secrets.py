@@ -37,10 +37,10 @@ class SqlSecrets:
 
     def delete(self, project: str, name: str) -> bool:
         """See `Secrets.delete`."""
-        sql = "DELETE FROM secrets WHERE project = ? AND name = ?"
+        sql = "DELETE FROM secrets WHERE project = ? AND name = ? RETURNING 1"
 
         def step(connection: Connection) -> bool:
-            return connection.execute(sql, (project, name)).rowcount > 0
+            return bool(connection.execute(sql, (project, name)).fetchall())
 
         return self._db.write(step, durable=True)
 

@@ -25,6 +25,7 @@ from muster.store.sqlite.dialect import SQLITE
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.store.sqlite.errors import error_class, explain
 from muster.store.sqlite.schema import MIGRATIONS
+from muster.unix_account import as_root
 
 Row = sqlite3.Row
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class Database:
         durable: the data is on the disk when this returns. done: not needed, as the connection to a
         file is never lost. Raises StoreError.
         """
-        with self._lock, self._explain_errors():
+        with self._lock, as_root(), self._explain_errors():
             connection = self._connect()
             self._check_in_place()
             if durable:
@@ -125,7 +126,7 @@ class Database:
         return self._fetch(sql, parameters)
 
     def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
-        with self._lock, self._explain_errors():
+        with self._lock, as_root(), self._explain_errors():
             try:
                 connection = self._connect()
             except (sqlite3.OperationalError, NoLocks) as error:
@@ -173,6 +174,7 @@ class Database:
     def _connect_to_read(self, error: sqlite3.OperationalError | NoLocks) -> sqlite3.Connection:
         return connections.connect_to_read(self.path, self._migrations, error)
 
+    @as_root()
     def _give_up_reserve(self) -> None:
         self.reserve.give_up(connections.wal_of(self.path))
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from muster.engines.local import namespaces
 from muster.engines.local.network.netlink import has_default_route
 from muster.errors import EngineError
+from muster.unix_account import as_root, current
 
 INTERFACE = "up0"
 #: slirp4netns prescribes the last number of these addresses; pasta can be given any.
@@ -45,10 +46,13 @@ class Program(Struct, frozen=True):
     #: Its arguments, without those that name the namespace.
     arguments: tuple[str, ...]
 
-    def command(self, namespace: str) -> list[str]:
-        """The command that runs it in the foreground. namespace: the path of the namespace."""
-        place = [namespace, INTERFACE] if self.name == "slirp4netns" else ["--netns", namespace]
-        return [self.path, *self.arguments, *place]
+    def command(self, namespace: str, *, closed: bool = False) -> list[str]:
+        """The command that runs it in the foreground. namespace: the path of the namespace. closed:
+        whether nodes cannot reach what listens on the machine's loopback interface only."""
+        slirp = self.name == "slirp4netns"
+        place = [namespace, INTERFACE] if slirp else ["--netns", namespace]
+        more = ["--disable-host-loopback" if slirp else "--no-map-gw"] if closed else []
+        return [self.path, *self.arguments, *more, *place]
 
     @property
     def name(self) -> str:
@@ -174,11 +178,12 @@ class Uplink:
         self._name = program.name
         _drain(self._routes)
         # the programs close inherited descriptors and cannot read our /proc, so they get a path
-        self._path.touch()
+        self._make_path()
         namespaces.bind(f"/proc/self/fd/{self._namespace}", str(self._path))
         self._pid = os.posix_spawn(
             program.path,
-            program.command(str(self._path)),
+            # others, and the server's database, may listen there
+            program.command(str(self._path), closed=current() is not None),
             {"PATH": os.environ.get("PATH", os.defpath)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -208,6 +213,14 @@ class Uplink:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
+    @as_root()
+    def _make_path(self) -> None:
+        """Make the file anew: the program enters what it finds there as root."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    @as_root()
     def _remove_path(self) -> None:
         if self._path.exists():
             namespaces.unmount(str(self._path))
