@@ -45,6 +45,11 @@ _SETTINGS = """
     SET default_transaction_isolation = 'read committed';
 """
 
+#: Waits until what was committed before is on the disk, and on replicas if the server is set up so:
+#: a transaction of its own that writes a message. So a transaction releases its locks before it is
+#: on the disk, and those who wait for them are flushed together.
+_FLUSH = "SELECT pg_logical_emit_message(true, 'muster', '')"
+
 Raw = psycopg.Connection[Any]
 
 
@@ -160,9 +165,11 @@ class Database:
             # a pipeline, so that rows are locked for less time
             with self._explain_errors(), self._use(deadline) as raw, raw.pipeline() as pipeline:
                 raw.execute("BEGIN")
+                raw.execute("SET LOCAL synchronous_commit TO off")
                 yield Connection(raw, pipeline)
                 committing = True
                 raw.execute("COMMIT")
+                raw.execute(_FLUSH)
         except StoreBusy as error:
             cause = error.__cause__
             if not is_connection_error(cause):
@@ -212,6 +219,7 @@ class Database:
             while True:
                 try:
                     with self._use(deadline) as raw:
+                        raw.execute(_FLUSH)
                         return done(Connection(raw))
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                     if not is_connection_error(error) or time.monotonic() > deadline:
