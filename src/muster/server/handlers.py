@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
-from muster.server import health, node_commands, node_ports, submissions, uploads
+from muster.api.logins import LOGIN
+from muster.server import health, logins, node_commands, node_ports, submissions, uploads
 from muster.server.accounts import account_handlers
 from muster.server.call import Call
 from muster.server.operations import Handler, operation_handlers
@@ -41,6 +42,8 @@ def open_routes() -> Routes[Handler]:
     routes: Routes[Handler] = Routes()
     routes.add("GET", "/healthz", health.healthz)
     routes.add("GET", "/readyz", health.readyz)
+    routes.add("GET", LOGIN, logins.offer)
+    routes.add("POST", LOGIN, logins.exchange)
     return routes
 
 
