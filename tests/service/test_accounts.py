@@ -324,6 +324,15 @@ def test_no_token_creates_a_token_that_may_do_more(
         assert made.record.created_by == who
 
 
+def test_who_may_not_create_a_token_does_not_learn_who_has_an_account(world: World) -> None:
+    texts = []
+    for name in ("viewer", "nobody"):
+        with pytest.raises(Forbidden) as caught:
+            world.of("manager").create_token("t", user=name, project="vision")
+        texts.append(str(caught.value).replace(name, "X"))
+    assert texts[0] == texts[1]
+
+
 def test_a_role_cannot_be_given_with_a_token_that_lacks_its_rights(world: World) -> None:
     api = world.of("manager", scopes=FEW | {Right.MANAGE})
     with pytest.raises(Forbidden, match="do not include delete, enter, operate, set-secrets"):

@@ -70,7 +70,7 @@ def test_a_person_logs_in_for_the_first_time_and_again(store: SqliteStore) -> No
     caller = Authenticator(store.accounts).authenticate(made.text, time.time())
     assert (caller.user, caller.project) == ("ana", "vision")
     entry = last_entry(store)
-    assert (entry.user, entry.action, entry.object) == ("ana", "login", "7")
+    assert (entry.user, entry.action, entry.object) == ("ana", "users.login", "7")
     assert (entry.address, entry.token_id, entry.allowed) == ("192.0.2.7", made.record.id, True)
     again = {**CLAIMS, "name": "Ana L", "preferred_username": "renamed", "groups": []}
     assert log_in(store, SETTINGS, again, ORIGIN).record.user == "ana"
@@ -99,7 +99,7 @@ def test_who_may_not_log_in(
     assert [user.name for user in store.accounts.users()] == ["bo", "gone"]
     assert store.accounts.tokens() == []
     entry = last_entry(store)
-    assert (entry.action, entry.allowed, entry.address) == ("login", False, "192.0.2.7")
+    assert (entry.action, entry.allowed, entry.address) == ("users.login", False, "192.0.2.7")
 
 
 def test_an_administrator_links_a_login_to_a_user(store: SqliteStore) -> None:

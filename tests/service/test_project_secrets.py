@@ -109,3 +109,15 @@ def test_a_secret_that_nobody_has_is_found_before_the_start(
     accounts.delete_secret("api-key")
     with pytest.raises(InvalidInput, match="no secret api-key in the job"):
         client.start(made)
+
+
+def test_a_plan_is_shown_without_the_value(
+    client: Client, accounts: EmbeddedAccounts, tmp_path: Path
+) -> None:
+    from muster.describe.node_commands import TemplateText
+
+    accounts.set_secret("api-key", SECRET)
+    plan = prepared(client, tmp_path, SPEC).plan
+    shown = TemplateText(plan, plan.nodes[0], 0, {})
+    assert shown.text("${rank} ${secret.api-key} ${secret.own}") == "0 *** ***"
+    assert shown.command(["x", "--key=${secret.api-key}"]) == "x '--key=***'"

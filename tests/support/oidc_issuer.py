@@ -129,6 +129,8 @@ class RealIssuer(Struct):
     #: Seconds for which device codes are valid, and how often the next question is too early.
     device_codes_last: float = 600.0
     too_early: int = 0
+    #: Seconds between two questions of a device.
+    interval: float = 5.0
     #: The requests, by path.
     requests: list[str] = []
     #: The secret of the client `muster`.
@@ -288,6 +290,10 @@ def _server(issuer: RealIssuer) -> AuthorizationServer:
             return issuer.too_early >= 0
 
     class DeviceEndpoint(DeviceAuthorizationEndpoint):
+        @property
+        def INTERVAL(self) -> float:
+            return issuer.interval
+
         def get_verification_uri(self) -> str:
             return f"{issuer.url}/activate"
 

@@ -15,6 +15,7 @@ from muster.errors import InvalidInput, NotAuthenticated, Problem
 if TYPE_CHECKING:
     from muster.caller import Caller
     from muster.client.contexts import Address
+    from muster.iam.oidc.device_login import DeviceLogin
 
 
 @click.command()
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 @click.option(
     "--token-stdin",
     is_flag=True,
-    help="Read the token from standard input. Default: MUSTER_TOKEN, else ask for it.",
+    help="Read the token from standard input. Default: MUSTER_TOKEN; else log in where the "
+    "server's users do, or ask for it.",
 )
 @click.option(
     "--ca", metavar="FILE", help="Trust the certificates in this file, besides no others."
@@ -74,6 +76,8 @@ def _token(address: Address, *, from_stdin: bool) -> str:
         token = sys.stdin.readline().strip()
     elif "MUSTER_TOKEN" in os.environ:
         token = os.environ["MUSTER_TOKEN"].strip()
+    elif (found := _by_device(address)) is not None:
+        token = found
     elif sys.stdin.isatty():
         token = click.prompt(f"Token for {address.url}", hide_input=True, err=True).strip()
     else:
@@ -82,6 +86,21 @@ def _token(address: Address, *, from_stdin: bool) -> str:
     if not token:
         raise InvalidInput(Problem("", "the token is empty"))
     return token
+
+
+def _by_device(address: Address) -> str | None:
+    """A token for who logs in at the server's issuer; None if the server has none."""
+    from muster.client.http.logins import log_in_by_device
+
+    made = log_in_by_device(address, os.uname().nodename, _show_login)
+    return None if made is None else made.text
+
+
+def _show_login(login: DeviceLogin) -> None:
+    echo(f"log in at {login.verification_uri} with the code {login.user_code}", err=True)
+    if login.verification_uri_complete:
+        echo(f"or open {login.verification_uri_complete}", err=True)
+    echo("waiting ...", err=True)
 
 
 def _ask_who(address: Address) -> Caller:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
+from muster.api.logins import LOGIN
 from muster.api.prepared import PreparedJob
 from muster.api.submissions import (
     JobSource,
@@ -16,7 +17,7 @@ from muster.api.submissions import (
     SpecSource,
     StartRequest,
 )
-from muster.server import health, node_commands, node_ports, openapi, submissions, uploads
+from muster.server import health, logins, node_commands, node_ports, openapi, submissions, uploads
 from muster.server.accounts import account_handlers
 from muster.server.answers import BYTES
 from muster.server.call import Call
@@ -131,6 +132,8 @@ def open_routes() -> Routes[Handler]:
     routes: Routes[Handler] = Routes()
     routes.add("GET", "/healthz", health.healthz)
     routes.add("GET", "/readyz", health.readyz)
+    routes.add("GET", LOGIN, logins.offer)
+    routes.add("POST", LOGIN, logins.exchange)
     return routes
 
 

@@ -247,7 +247,9 @@ class EmbeddedAccounts:
             try:
                 account = self._accounts.user(owner)
             except NotFound:
-                self._administer(f"create a token of {owner}")  # tells others nothing
+                # the same answer as for a person who has an account
+                nobody = UserRecord(owner, UserKind.PERSON, 0.0)
+                check_others_token(self._caller, nobody, project, "create")
                 if user is not None:
                     raise
                 hint = f"add one: `muster users add {owner} --admin`; or name a user: --user"

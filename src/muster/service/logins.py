@@ -70,14 +70,14 @@ def log_in(
         person = person_of(claims, settings)
     except NotAuthenticated as error:
         nobody = Caller("", "", frozenset())
-        entry = entry_of(nobody, origin, now, "login", str(claims.get("sub", "")))
+        entry = entry_of(nobody, origin, now, "users.login", str(claims.get("sub", "")))
         store.audit.append(refused(entry, error))
         raise
     known = store.accounts.user_of_subject(person.issuer, person.subject)
     name = person.name if known is None else known.name
     text = new_token()
     caller = Caller(name, "", frozenset(), text.id)
-    entry = entry_of(caller, origin, now, "login", person.subject)
+    entry = entry_of(caller, origin, now, "users.login", person.subject)
 
     def check() -> None:
         if known is None:

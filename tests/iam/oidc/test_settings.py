@@ -41,6 +41,10 @@ def test_every_setting(tmp_path: Path) -> None:
         role = "admin"
         """
     )
+    file.chmod(0o644)
+    with pytest.raises(InvalidInput, match="client_secret: other users can read it"):
+        read_settings(file)
+    file.chmod(0o600)
     assert read_settings(file) == OidcSettings(
         issuer="https://id.example.org",
         client_id="muster",

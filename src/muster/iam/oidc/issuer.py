@@ -86,6 +86,8 @@ class Issuer:
             return self._endpoints
 
     def _discover(self) -> Endpoints:
+        if not is_safe(self.url):
+            raise IssuerError(f"not the https address of an issuer: {self.url!r}")
         url = f"{self.url.rstrip('/')}/.well-known/openid-configuration"
         said = _object(url, _request(url))
         if said.get("issuer") != self.url:
@@ -96,9 +98,8 @@ class Issuer:
         names = [name for name in Endpoints.__struct_fields__ if name != "secret_in_form"]
         found = {name: str(said.get(name) or "") for name in names}
         for name, address in found.items():
-            if (address and not is_safe(address)) or (
-                not address and name in ("jwks_uri", "token_endpoint")
-            ):
+            wrong = not is_safe(address) or _is_weaker(address, self.url)
+            if wrong if address else name in ("jwks_uri", "token_endpoint"):
                 raise IssuerError(f"{url}: {name} is missing, or not an https address: {address!r}")
         return Endpoints(**found, secret_in_form="client_secret_basic" not in methods)
 
@@ -137,6 +138,11 @@ class Issuer:
             pair = ":".join(urllib.parse.quote(one, safe="") for one in (client_id, client_secret))
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return _object(url, _request(url, urllib.parse.urlencode(fields).encode(), headers))
+
+
+def _is_weaker(address: str, issuer: str) -> bool:
+    """Whether an address is one of this machine that an issuer elsewhere names."""
+    return address.startswith("http:") and not issuer.startswith("http:")
 
 
 def _request(

@@ -69,7 +69,11 @@ def read_settings(file: Path) -> OidcSettings | None:
     found = read_toml(file)
     if found is None:
         return None
-    if problems := [found.placed(problem) for problem in _problems(found.data)]:
+    problems = [found.placed(problem) for problem in _problems(found.data)]
+    if "client_secret" in found.data and file.stat().st_mode & 0o077:
+        problem = Problem("client_secret", "other users can read it", f"chmod 600 {file}")
+        problems.append(found.placed(problem))
+    if problems:
         raise InvalidInput(*problems)
     given = dict(found.data)
     if "lasts" in given:
