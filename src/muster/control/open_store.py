@@ -44,16 +44,16 @@ def import_store(home: Home) -> None:
 def _home_id(home: Home) -> str:
     """The id of this MUSTER_HOME, which is made at the first call."""
     file = home.database_id
-    if not file.exists():
-        made = file.with_name(f".{file.name}-{new_id()}")
-        made.write_text(f"{new_id()}\n")
-        try:
-            os.link(made, file)  # complete, whatever process does it first
-        except FileExistsError:
-            pass
-        finally:
+    try:
+        if not file.exists():
+            made = file.with_name(f".{file.name}-{new_id()}")
+            made.write_text(f"{new_id()}\n")
+            with suppress(FileExistsError):  # of another process, and complete
+                os.link(made, file)
             made.unlink()
-    return file.read_text().strip()
+        return file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise StoreError(f"cannot read or write {file}: {error}") from None
 
 
 def _database_url(home: Home) -> str | None:

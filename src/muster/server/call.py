@@ -76,7 +76,8 @@ class Call:
         self, environ: Mapping[str, str] | None = None, run_id: str | None = None
     ) -> EmbeddedAPI:
         """Muster for the caller. environ, run_id: see `Submission`."""
-        return self.state.api(self.caller, self.origin, environ or {}, run_id)
+        may_start = self.verb == "POST"  # what starts or plans runs
+        return self.state.api(self.caller, self.origin, environ or {}, run_id, may_start=may_start)
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""

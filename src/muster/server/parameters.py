@@ -62,7 +62,11 @@ class Parameters:
             else:
                 self._add_to_query(one, hints[one.name])
         #: The type of the JSON body; None if there is none.
-        self.body = msgspec.defstruct("Body", body, forbid_unknown_fields=True) if body else None
+        self.body = None
+        if body:
+            words = (word.capitalize() for word in function.__name__.split("_"))
+            name = f"{''.join(words)}Body"
+            self.body = msgspec.defstruct(name, body, forbid_unknown_fields=True)
 
     def _add_to_query(self, parameter: inspect.Parameter, hint: Any) -> None:
         struct = _struct_in(hint)

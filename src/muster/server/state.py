@@ -51,16 +51,19 @@ class ServerState:
         origin: Origin,
         environ: Mapping[str, str],
         run_id: str | None = None,
+        *,
+        may_start: bool,
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. run_id: see
-        `Submission`."""
+        `Submission`. may_start: whether a run may be started or planned, which needs the Unix
+        account of the caller. Raises InvalidInput if there can be none."""
         submission = Submission(
             environ={**self.settings.environ, **environ},
             python=self.settings.python,
             folder=Path("/"),
             has_files=False,
             run_id=run_id,
-            account=self._account_of(caller.user),
+            account=self._account_of(caller.user) if may_start else None,
         )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin

@@ -24,6 +24,12 @@ T = TypeVar("T")
 MOST = 4 << 30
 
 
+class Code(Struct, frozen=True):
+    """Code that the project can use."""
+
+    sha256: str
+
+
 class Received(Struct, frozen=True):
     """How much of a payload is there."""
 
@@ -44,7 +50,7 @@ async def find_code(call: Call) -> Answer:
     sha256, project = call.path["sha256"], call.caller.project
     if not await call.state.in_thread(has_code, call.state.backend, project, sha256):
         raise NotFound(f"no code with the digest {sha256} was uploaded to project {project}")
-    return Answer(encoded({"sha256": sha256}))
+    return Answer(encoded(Code(sha256)))
 
 
 async def received(call: Call) -> Answer:

@@ -18,6 +18,7 @@ from muster.service.context import Context
 from muster.service.wait import new_check, notices, recover_or_wait
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
+from muster.unix_account import as_root
 
 #: Seconds between looks at the lease of a run that a process on another host drives.
 _INTERVAL = 1.0
@@ -132,7 +133,9 @@ class Follower:
         new = [path for path in (*paths, self._space_mark) if path not in self._watched]
         for path in new:
             self._watched.add(path)
-            with suppress(FileNotFoundError):  # deleted meanwhile: it changes no more
+            # deleted meanwhile: it changes no more. As root, which shows nothing but when a file of
+            # the run has changed: some are Muster's own
+            with suppress(FileNotFoundError), as_root():
                 self._watcher.add(path)
         return bool(new)
 

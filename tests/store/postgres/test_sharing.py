@@ -188,15 +188,18 @@ def test_a_process_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
         "store = PostgresStore.open(sys.argv[1])\n"
         "with store.database.transaction() as connection:\n"
         "    lock_runs(connection, [sys.argv[2]])\n"
+        "    connection.execute('SELECT 1').fetchone()\n"
         "    print('locked', flush=True)\n"
         "    os.kill(os.getpid(), getattr(signal, sys.argv[3]))\n"
     )
     argv = [sys.executable, "-c", code, url, made.id, how]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"locked\n"
-        assert store.runs.request(made.id, "cancel", "enough", 2.0)
-        other.kill()
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"locked\n"
+            assert store.runs.request(made.id, "cancel", "enough", 2.0)
+        finally:
+            other.kill()
 
 
 def test_more_threads_than_connections_wait(store: PostgresStore) -> None:

@@ -53,6 +53,8 @@ class Submissions:
         self._connection = connection
         #: Id of a Job that was prepared -> where it comes from.
         self._jobs: dict[str, SpecSource | JobSource] = {}
+        #: Id of a Job -> what its runs are to be noted with.
+        self._notes: dict[str, tuple[str, ...]] = {}
         #: Id of a run that was prepared -> its request.
         self._runs: dict[str, RunRequest] = {}
 
@@ -63,10 +65,12 @@ class Submissions:
         found, code = gather(spec)
         if code is not None:
             upload(self._connection, code)
-        source = SpecSource(to_builtins(found), code, always_new)
+        sent, notes = _without_own_directory(found)
+        source = SpecSource(to_builtins(sent), code, always_new)
         made = self._post("/jobs/preview", source, PreparedJob)
         self._jobs[made.record.id] = source
-        return replace(made, spec=found)
+        self._notes[made.record.id] = notes
+        return replace(made, spec=sent)
 
     def copy_job(self, job: JobRecord) -> JobRecord:
         """See `MusterAPI.copy_job`."""
@@ -92,9 +96,8 @@ class Submissions:
         self, job: JobRecord, overrides: RunOverrides, notes: Sequence[str]
     ) -> PreparedRun:
         """See `MusterAPI.prepare_run`."""
-        return self._prepare(
-            RunRequest(self._source(job), _given(overrides), tuple(notes), _environ())
-        )
+        notes = (*notes, *self._notes.get(job.id, ()))
+        return self._prepare(RunRequest(self._source(job), _given(overrides), notes, _environ()))
 
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         """See `MusterAPI.prepare_retry`."""
@@ -187,6 +190,16 @@ class Submissions:
             "POST", f"{PREFIX}{path}", json_body(body), {**_JSON, **(headers or {})}
         )
         return msgspec.json.decode(data, type=answer)
+
+
+def _without_own_directory(spec: JobSpec) -> tuple[JobSpec, tuple[str, ...]]:
+    """The spec of a command, which does not run in the directory where it was typed, and a note on
+    that."""
+    here = spec.working_dir
+    if here is None or spec.artifact is not None or here not in (os.getcwd(), os.getenv("PWD")):
+        return spec, ()
+    note = "the command runs in an empty directory on the server; `--copy` sends this directory"
+    return replace(spec, working_dir=None), (note,)
 
 
 def _given(overrides: RunOverrides) -> dict[str, Any]:

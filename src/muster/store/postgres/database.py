@@ -24,7 +24,7 @@ from muster.store.postgres.dialect import POSTGRES
 from muster.store.postgres.errors import REPEATABLE, explain, is_connection_error
 from muster.store.postgres.rows import row_factory
 from muster.store.postgres.url import parameters_of, place_of
-from muster.store.sql.database import Dialect, Row
+from muster.store.sql.database import Cursor, Dialect, Row
 
 T = TypeVar("T")
 
@@ -45,6 +45,11 @@ _SETTINGS = """
     SET default_transaction_isolation = 'read committed';
 """
 
+#: Waits until what was committed before is on the disk, and on replicas if the server is set up so:
+#: a transaction of its own that writes a message. So a transaction releases its locks before it is
+#: on the disk, and those who wait for them are flushed together.
+_FLUSH = "SELECT pg_logical_emit_message(true, 'muster', '')"
+
 Raw = psycopg.Connection[Any]
 
 
@@ -53,17 +58,40 @@ class Connection:
 
     dialect: Dialect = POSTGRES
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: Raw, pipeline: psycopg.Pipeline | None = None) -> None:
+        """pipeline: in which statements are sent together until a result is needed."""
         self._raw = raw
+        self._pipeline = pipeline
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Cursor:
         """Run a statement with `?` for values."""
-        return self._raw.execute(_translated(sql), _without_nul(parameters))
+        cursor = self._raw.execute(_translated(sql), _without_nul(parameters))
+        return cursor if self._pipeline is None else _Pending(cursor, self._pipeline)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
         """Run a statement for each of these values."""
         with self._raw.cursor() as cursor:
             cursor.executemany(_translated(sql), map(_without_nul, parameters))
+
+
+class _Pending:
+    """The result of a statement that was sent in a pipeline.
+
+    Fetching it waits for all before it, and tells the server that no more come for now: only then
+    `idle_in_transaction_session_timeout` applies.
+    """
+
+    def __init__(self, cursor: psycopg.Cursor[Any], pipeline: psycopg.Pipeline) -> None:
+        self._cursor = cursor
+        self._pipeline = pipeline
+
+    def fetchone(self) -> Any:
+        self._pipeline.sync()
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        self._pipeline.sync()
+        return self._cursor.fetchall()
 
 
 class Lost(StoreBusy):
@@ -134,12 +162,14 @@ class Database:
         committing = False
         try:
             deadline = time.monotonic() + _PATIENCE
-            # statements are sent together until a result is needed: rows are locked for less time
-            with self._explain_errors(), self._use(deadline) as raw, raw.pipeline():
+            # a pipeline, so that rows are locked for less time
+            with self._explain_errors(), self._use(deadline) as raw, raw.pipeline() as pipeline:
                 raw.execute("BEGIN")
-                yield Connection(raw)
+                raw.execute("SET LOCAL synchronous_commit TO off")
+                yield Connection(raw, pipeline)
                 committing = True
                 raw.execute("COMMIT")
+                raw.execute(_FLUSH)
         except StoreBusy as error:
             cause = error.__cause__
             if not is_connection_error(cause):
@@ -189,6 +219,7 @@ class Database:
             while True:
                 try:
                     with self._use(deadline) as raw:
+                        raw.execute(_FLUSH)
                         return done(Connection(raw))
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                     if not is_connection_error(error) or time.monotonic() > deadline:
@@ -266,8 +297,10 @@ class Database:
         self._free = Semaphore(_MOST_CONNECTIONS)
 
     def _reset_after_fork(self) -> None:
-        # psycopg leaves the parent's connections open when these are collected
-        _inherited.extend(self._idle)
+        for raw in self._idle:
+            with contextlib.suppress(OSError, psycopg.Error):
+                os.close(raw.pgconn.socket)  # the parent's connection stays open
+        _inherited.extend(self._idle)  # psycopg warns of those that are collected
         self._idle = []
         self._reset()
 

@@ -40,6 +40,6 @@ def parameters_of(url: str) -> dict[str, Any]:
 def place_of(parameters: dict[str, Any]) -> str:
     """Where a database is, for messages: host and name, no password."""
     host = parameters.get("host") or parameters.get("hostaddr") or "the local socket"
-    port = f":{parameters['port']}" if parameters.get("port") else ""
+    port = f":{parameters['port']}" if parameters.get("port", "").strip(",") else ""
     name = parameters.get("dbname") or parameters.get("user") or "of the user"
     return f"the PostgreSQL database {name} at {host}{port}"
