@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.caller import ALL_RIGHTS, Caller, Right, Role
-from muster.errors import Forbidden, InvalidInput, NotAuthenticated, StoreFull
+from muster.errors import Forbidden, InvalidInput, NotAuthenticated, NotFound, StoreFull
 from muster.iam.authenticate import REMEMBERED, Authenticator, caller_of
 from muster.iam.roles import RIGHTS
 from muster.iam.tokens import TokenText, new_token
@@ -42,6 +42,8 @@ def credential(roles: dict[str, Role], user: Any = (), **token: Any) -> Credenti
         ("vision", None, None, "vision"),
         ("", None, None, "default"),
         ("vision", "vision", None, "vision"),
+        ("vision", "Vision", None, "vision"),
+        ("default vision", "VISION", "vision", "vision"),
         ("default vision", None, "vision", "vision"),
         ("default vision", "vision", "vision", "vision"),
         ("sound vision", None, None, "choose one: --project NAME"),
@@ -171,6 +173,15 @@ def test_a_token_expires_to_the_moment(store: SqliteStore) -> None:
     authenticator.authenticate(text, NOW + 0.9)
     with pytest.raises(NotAuthenticated, match="expired"):
         authenticator.authenticate(text, NOW + 1)
+
+
+def test_an_administrator_works_in_projects_that_exist(store: SqliteStore) -> None:
+    authenticator = Authenticator(store.accounts, Clock())
+    store.accounts.change_user("ana", {"admin": True})
+    text = added(store)
+    assert authenticator.authenticate(text, NOW, "DEFAULT").project == "default"
+    with pytest.raises(NotFound, match="no project named 'visio'"):
+        authenticator.authenticate(text, NOW, "visio")
 
 
 def test_the_answer_for_one_project_is_not_given_for_another(store: SqliteStore) -> None:

@@ -33,7 +33,7 @@ _UNKNOWN = "this token is not known here: it is of another server, or was delete
 
 def caller_of(credential: Credential, now: float, project: str | None = None) -> Caller:
     """The caller with this credential, in a project (None: the one that it is limited to, or the
-    default one, or the only one of its user). Pure.
+    default one, or the only one of its user). One that an administrator names exists. Pure.
 
     Raises NotAuthenticated if it cannot be used any more, Forbidden if not in this project, and
     InvalidInput if the user has to choose one.
@@ -49,7 +49,6 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
     if user.disabled:
         raise NotAuthenticated(f"the user {user.name} is disabled; ask who administers the server")
     chosen = _project(credential, project)
-    # a project that an administrator names is looked for where it is used
     own = rights_in(credential.roles.get(chosen), administrator=user.admin)
     rights = limited(own, token.scopes, one_project=token.project is not None)
     return Caller(user.name, chosen, rights, token.id)
@@ -58,11 +57,12 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
 def _project(credential: Credential, asked: str | None) -> str:
     limit, roles = credential.token.project, credential.roles
     if limit is not None:
-        if asked not in (None, limit):
+        if asked is not None and asked.lower() != limit.lower():
             text = f"this token can be used in project {limit} only, not in {asked!r}"
             raise Forbidden(text)
         return limit
     if asked is not None:
+        asked = next((name for name in roles if name.lower() == asked.lower()), asked)
         if asked not in roles and not credential.user.admin:
             # the same words whether it exists or not
             text = f"{credential.user.name} is a member of no project named {asked!r}"
@@ -98,7 +98,8 @@ class Authenticator:
 
     def authenticate(self, text: str, now: float, project: str | None = None) -> Caller:
         """The caller who shows this token, in a project. now: epoch seconds. Raises as `caller_of`;
-        NotAuthenticated also if the token is not known."""
+        NotAuthenticated also if the token is not known, NotFound if an administrator names a
+        project that does not exist."""
         key = hashlib.sha256(text.encode(errors="replace")).digest(), project
         answer = self._answers.get(key)
         if answer is None or answer.until <= self._clock() or _is_over(answer.expires_at, now):
@@ -116,6 +117,8 @@ class Authenticator:
         credential = self._accounts.credential(token.id)
         if credential is None or not token.matches(credential.digest):
             raise NotAuthenticated(_UNKNOWN)
+        if project is not None and credential.user.admin:
+            project = self._accounts.project(project).name  # of others, it is among the roles
         caller = caller_of(credential, now, project)
         last = credential.token.last_used_at
         if last is None or now - last >= _NOTED_EVERY:
