@@ -73,7 +73,7 @@ def current_address() -> Address | None:
     else:
         try:  # nearly always there is none, and every command looks
             contexts = _read(_file())
-        except FileNotFoundError:
+        except OSError:  # where the user may not look, none was written
             return None
         if contexts.current == LOCAL:
             return None

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 
 from muster.api.interface import MusterAPI
 from muster.api.operations import OPERATIONS, Operation
@@ -14,6 +15,7 @@ from muster.api.problems import details_of
 from muster.api.streams import EventItem
 from muster.errors import MusterError, NotFound
 from muster.identity import is_id
+from muster.secrets import hidden
 from muster.server.answers import (
     BYTES,
     EVENTS,
@@ -72,7 +74,10 @@ class OperationHandler:
         return getattr(api, self.name)(**given)
 
     def _answer(self, api: EmbeddedAPI, given: dict[str, Any]) -> bytes:
-        return encoded(self._call(api, given))
+        answer = self._call(api, given)
+        if self.name == "job_spec":  # it is decoded, with its secrets
+            answer = hidden(to_builtins(answer))
+        return encoded(answer)
 
     def _result(self, api: EmbeddedAPI, given: dict[str, Any]) -> Answer:
         found = self._call(api, given)
