@@ -39,7 +39,9 @@ class App:
         self._routes = all_routes()
         self._open_routes = open_routes()
         self._sockets = socket_routes()
-        self._limits = RateLimits(state.settings.rate, state.settings.burst)
+        self._limits = RateLimits(
+            state.settings.file.requests_per_second, state.settings.file.burst
+        )
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] == "http":

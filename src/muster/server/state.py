@@ -58,8 +58,8 @@ class ServerState:
         `Submission`. may_start: whether a run may be started or planned, which needs the Unix
         account of the caller. Raises InvalidInput if there can be none."""
         submission = Submission(
-            environ={**self.settings.environ, **environ},
-            python=self.settings.python,
+            environ={**self.settings.file.environ, **environ},
+            python=self.settings.file.python,
             folder=Path("/"),
             has_files=False,
             run_id=run_id,
@@ -75,7 +75,7 @@ class ServerState:
             return None
         known = self._accounts.get(user)
         if known is None:
-            known = account_of(self.backend.home, user, self.settings.accounts.get(user))
+            known = account_of(self.backend.home, user, self.settings.file.accounts.get(user))
             self._accounts[user] = known
         return known
 

@@ -250,6 +250,11 @@ class Home(Struct, frozen=True):
         return self.root / "config.toml"
 
     @property
+    def server(self) -> Path:
+        """The settings of a server of this MUSTER_HOME (`server.settings`)."""
+        return self.root / "server.toml"
+
+    @property
     def contexts(self) -> Path:
         """The servers that the user has logged in to (`client.contexts`)."""
         return self.root / "contexts.json"
