@@ -47,6 +47,8 @@ class Call:
         self.request_id = request_id
         #: The address of the client.
         self.address = address
+        #: The template of the path; "" if there is no such route.
+        self.route = ""
         #: The parameters in the path.
         self.path: Mapping[str, str] = {}
         self._headers = headers
