@@ -6,14 +6,18 @@ have something new, so that a round costs little however many runs are in progre
 
 from __future__ import annotations
 
+import time
+
 from msgspec import Struct
 
 from muster.errors import MusterError
 from muster.lifecycle.states import NodeState
 from muster.server.metrics import Metrics
 from muster.service.backend import Backend
-from muster.store.records import EventRecord
+from muster.store.records import EventRecord, RunFilter
 
+#: Seconds of the round before that a round looks at again: clocks of hosts differ.
+_OVERLAP = 10.0
 _RUNS_AGAIN = (NodeState.RUNNING, NodeState.READY)
 
 
@@ -34,18 +38,23 @@ class RunObserver:
         self._backend, self._metrics = backend, metrics
         self._seen: dict[str, _Seen] = {}
         self._first = True
+        self._since = time.time() - _OVERLAP
 
     def look(self) -> None:
         """One round. Raises StoreError."""
         store, home = self._backend.store, self._backend.home
+        began = time.time()
         live = {run.id for run in store.runs.live()}
-        for run_id in [*live, *(self._seen.keys() - live)]:
+        # some have started and ended since the last round
+        recent = {run.id for run in store.runs.listing(None, RunFilter(since=self._since))}
+        observed = live | recent
+        for run_id in [*observed, *(self._seen.keys() - observed)]:
             seen = self._seen.setdefault(run_id, _Seen())
             try:
                 size = home.run_dir(run_id).event_notification.stat().st_size
             except OSError:  # it has no steps yet, or was deleted
                 size = 0
-            if size == seen.size and run_id in live:
+            if size == seen.size and run_id in observed:
                 continue
             seen.size = size
             try:
@@ -56,8 +65,8 @@ class RunObserver:
                     self._note(entry, seen)
             except MusterError:  # a damaged entry, or the run was deleted
                 continue
-        self._first = False
-        for run_id in self._seen.keys() - live:
+        self._first, self._since = False, began - _OVERLAP
+        for run_id in self._seen.keys() - observed:
             del self._seen[run_id]
 
     def _note(self, entry: EventRecord, seen: _Seen) -> None:
