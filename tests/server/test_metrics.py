@@ -91,7 +91,7 @@ def test_what_happened_before_the_server_started_is_not_counted(own_home: Path) 
         assert wait(api, run.id) == "FAILED"
         fresh = server.server.state.metrics.__class__()
         observer = RunObserver(Backend(Home(own_home)), fresh)
-        observer.look()
+        observer.begin()
         observer.look()
         counted = {family.name: family.samples for family in fresh.families()}
         assert counted["muster_node_failures"] == []

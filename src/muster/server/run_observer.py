@@ -31,14 +31,18 @@ class _Seen(Struct):
 
 
 class RunObserver:
-    """Tells metrics what happens to runs. Of those that are in progress when it starts, what
-    happened before does not count."""
+    """Tells metrics what happens to runs."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         self._backend, self._metrics = backend, metrics
         self._seen: dict[str, _Seen] = {}
-        self._first = True
-        self._since = time.time() - _OVERLAP
+        self._since = time.time()
+
+    def begin(self) -> None:
+        """What has happened by now does not count. Raises StoreError."""
+        events = self._backend.store.events
+        for run in self._backend.store.runs.live():
+            self._seen[run.id] = _Seen(entry=events.last(run.id))
 
     def look(self) -> None:
         """One round. Raises StoreError."""
@@ -58,14 +62,12 @@ class RunObserver:
                 continue
             seen.size = size
             try:
-                if self._first:
-                    seen.entry = store.events.last(run_id)
                 for entry in store.events.since(run_id, seen.entry):
                     seen.entry = entry.seq
                     self._note(entry, seen)
             except MusterError:  # a damaged entry, or the run was deleted
                 continue
-        self._first, self._since = False, began - _OVERLAP
+        self._since = began - _OVERLAP
         for run_id in self._seen.keys() - observed:
             del self._seen[run_id]
 

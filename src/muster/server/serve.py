@@ -110,7 +110,8 @@ class Recovery:
         self.last = time.monotonic()
 
     def start(self) -> None:
-        """Begin; the first round is at once."""
+        """Begin; the first round is at once. Raises StoreError."""
+        self._observer.begin()
         self._thread.start()
 
     def stop(self) -> None:
