@@ -155,6 +155,19 @@ def _make_folders(home: Home, owner: Owner) -> None:
         os.chown(path, account.uid, account.gid)
 
 
+def closed_paths() -> Iterator[str]:
+    """The folders of Python and of Muster that accounts could not read. As root."""
+    nobody = UnixAccount(FIRST - 1, FIRST - 1, (FIRST - 1,), "/", "nobody")
+    with acting_as(nobody):
+        yield from (path for path in _needed() if not _is_readable(path))
+
+
+def _needed() -> Iterator[str]:
+    """The folders that programs of nodes read."""
+    own = str(Path(__file__).parents[1])
+    return iter(dict.fromkeys((sys.prefix, sys.base_prefix, own)))
+
+
 def _check_reachable(home: Home, owner: Owner) -> None:
     """Raises InvalidInput if the account cannot reach what its programs need."""
     found = []
@@ -164,7 +177,7 @@ def _check_reachable(home: Home, owner: Owner) -> None:
             text = f"programs of {owner.name} could not reach their files: a folder above is closed"
             hint = "use one that every user can pass through, such as /var/lib/muster"
             found.append(Problem("MUSTER_HOME", f"{home.root}: {text}", hint))
-        for path in dict.fromkeys((sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))):
+        for path in _needed():
             if not _is_readable(path):
                 text = f"programs of {owner.name} could not read {path}, which nodes need"
                 hint = "install Python and Muster where every user can read them, as in /opt"
