@@ -24,6 +24,8 @@ from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
 
 _NO_TOKEN = "this server needs a token: `muster login URL` stores one"
+#: What is logged of a request whose client did not wait for the answer; nginx calls it so, too.
+_CLIENT_GONE = 499
 #: Of every answer. Answers are data: no browser is to run or frame them.
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -107,6 +109,7 @@ class App:
         try:
             answer = await self._handle(call, path)
         except ClientGone:
+            self._note(call, path, _CLIENT_GONE, time.perf_counter() - began)
             return
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
@@ -176,6 +179,7 @@ class App:
 
     def _note(self, call: Call, path: str, status: int, seconds: float) -> None:
         user = "" if call._caller is None else call.caller.user
+        call.span.end(call.route, status, user)
         self._state.log.info(
             "request",
             request=call.request_id,

@@ -15,6 +15,7 @@ from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import Ways
 from muster.server.settings import Settings
+from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -41,6 +42,7 @@ class ServerState:
         self.log = log
         self.ways = Ways()
         self.metrics = Metrics()
+        self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
         self.recovery_age: Callable[[], float] = lambda: 0.0
         self._own_user = user_name()
@@ -90,5 +92,6 @@ class ServerState:
     def close(self) -> None:
         """Close what is open. Runs continue."""
         self.ways.close()
+        self.tracer.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()
