@@ -44,6 +44,7 @@ from muster.node.launch_message import LaunchMessage
 from muster.node.machine import count_cpus, count_memory
 from muster.plan.environment import EngineValues, submitted
 from muster.plan.model import EnvironmentPlan, GroupPlan, MountPlan, NodePlan, RunPlan
+from muster.storage.artifacts import open_to_accounts
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 from muster.unix_account import as_root
@@ -331,7 +332,7 @@ class Starter:
         """What the nodes of an owner see of MUSTER_HOME."""
         context = self._context
         code = context.plan.artifact
-        stored = [] if code is None else [context.home.artifact(code.sha256)]
+        stored = [] if code is None else [open_to_accounts(context.home, code.sha256)]
         return (self._run_dir.path, context.owner_home.root, *stored)
 
 
