@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("start", "many", "recovery", "controller", "takeover", "restart", "frameworks")
+NAMES = ("start", "many", "recovery", "controller", "restart", "frameworks")
 
 for name in (*NAMES, "logs", "memory", "store", "cli", "arrays", "array_views", "contacts"):
     print(f"\n=== bench/{name}.py", flush=True)

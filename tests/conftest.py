@@ -15,9 +15,11 @@ from muster.client import api
 from muster.client.client import Client
 from muster.control.launcher import Launcher
 from muster.engines import registry
-from support.embedded import embedded
+from muster.service.backend import Backend
+from muster.storage.home import Home
 from support.launchers import SharedLauncher, spawn
 from support.plugins import install_servers
+from support.postgres import end_shared_server
 
 # the duration of Hypothesis's examples depends on the load of the machine
 settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,6 +54,13 @@ def _shared_launchers() -> Iterator[None]:
     SharedLauncher.end_all()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shared_postgres() -> Iterator[None]:
+    """Tests of this process use one PostgreSQL server, if they need one."""
+    yield
+    end_shared_server()
+
+
 @pytest.fixture
 def own_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each client of the test spawns a launcher, as in a program."""
@@ -72,6 +81,30 @@ def own_home(
         client.close()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--over-http",
+        action="store_true",
+        help="clients and commands reach Muster through a server, one for each test",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _server(
+    request: pytest.FixtureRequest, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """With --over-http, a server for the test's MUSTER_HOME, which is used instead of it."""
+    if not request.config.getoption("--over-http"):
+        yield
+        return
+    from support.servers import TOKEN, running_server
+
+    with running_server(Backend(Home(own_home))) as server:
+        monkeypatch.setenv("MUSTER_URL", server.address().url)
+        monkeypatch.setenv("MUSTER_TOKEN", TOKEN)
+        yield
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """A random generator with a new seed in each run. Pytest shows the output of a failed test, so
@@ -82,14 +115,14 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture
-def client(own_home: Path) -> Iterator[Client]:
-    """A client with the test's own MUSTER_HOME; all its runs are ended afterwards."""
-    client = Client(own_home)
+def client(own_home: Path, _server: None) -> Iterator[Client]:
+    """A client of the test's own MUSTER_HOME; all its runs are ended afterwards."""
+    client = Client(None if "MUSTER_URL" in os.environ else own_home)
     yield client
     for run in client.runs():
         if not run.done:
             run.cancel("the test is over").wait(60)
-    embedded(client).close()
+    client.close()
 
 
 @pytest.fixture

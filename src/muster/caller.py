@@ -21,9 +21,28 @@ class Right(StrEnum):
     """Run commands inside nodes, copy files into them, and connect to their ports."""
     DELETE = "delete"
     """Delete jobs, runs and unused files."""
+    OPERATE = "operate"
+    """Do the above with the runs of others, where the right to do it is there as well."""
+    SET_SECRETS = "set-secrets"
+    """Set and delete the project's secrets."""
+    MANAGE = "manage"
+    """Change the project's members and the tokens of its service accounts, and read its audit
+    log."""
+    ADMINISTER = "administer"
+    """Change users and projects, and everything in all projects. No role has it: a user is an
+    administrator or not."""
 
 
 ALL_RIGHTS = frozenset(Right)
+
+
+class Role(StrEnum):
+    """What a member is in a project. `iam.roles` has the rights of each."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    MAINTAINER = "maintainer"
+    ADMIN = "admin"
 
 
 class Caller(Struct, frozen=True):
@@ -32,6 +51,8 @@ class Caller(Struct, frozen=True):
     user: str
     project: str = DEFAULT_PROJECT
     rights: frozenset[Right] = ALL_RIGHTS
+    #: The id of the token that the caller showed; "" for the user of this process.
+    token_id: str = ""
 
     def require(self, right: Right, what: str) -> None:
         """Raises Forbidden if the caller lacks a right. what: continues "may not"."""
@@ -39,6 +60,16 @@ class Caller(Struct, frozen=True):
             raise Forbidden(
                 f"{self.user} may not {what} in project {self.project}: the right to {right} is "
                 "missing; ask who manages the project"
+            )
+
+    def require_for_run(self, owner: str, right: Right, what: str) -> None:
+        """As `require`, for what changes or enters a run. owner: the user who started it."""
+        self.require(right, what)
+        if owner != self.user and Right.OPERATE not in self.rights:
+            raise Forbidden(
+                f"{self.user} may not {what} of others in project {self.project}, such as this one "
+                f"of {owner or 'an unknown user'}: the right to {Right.OPERATE} is missing; ask "
+                "who manages the project"
             )
 
 

@@ -102,6 +102,27 @@ class Forbidden(MusterError):  # noqa: N818
     """The caller lacks the right to do this."""
 
 
+class NotAuthenticated(MusterError):  # noqa: N818
+    """Nobody knows who the caller is: the token is missing, wrong, expired or revoked."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class Conflict(MusterError):  # noqa: N818
+    """What is to be changed has changed meanwhile, or a request was repeated with another
+    content."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class TooManyRequests(MusterError):  # noqa: N818
+    """A server refuses a request because of the number of those before it."""
+
+
+class ServerUnavailable(MusterError):  # noqa: N818
+    """A server cannot be reached, or does not answer."""
+
+
 class StoreError(MusterError):
     """The database or MUSTER_HOME cannot be used: unwritable, full or corrupt.
 

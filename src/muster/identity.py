@@ -20,6 +20,14 @@ def new_id() -> str:
     return "".join(_ALPHABET[byte & 31] for byte in os.urandom(_LENGTH))
 
 
+def id_of(*parts: str) -> str:
+    """The id that these texts name: always the same, and another one for other texts."""
+    from hashlib import sha256
+
+    digest = sha256("\0".join(parts).encode(errors="surrogateescape")).digest()
+    return "".join(_ALPHABET[byte & 31] for byte in digest[:_LENGTH])
+
+
 def is_id(text: str) -> bool:
     """Whether `new_id` may have returned this."""
     return len(text) == _LENGTH and set(text) <= set(_ALPHABET)

@@ -44,6 +44,8 @@ _QUOTED = r"([A-Za-z0-9_.-]++)(?:\"|')\s{0,9}:\s{0,9}"
 #: `X-Api-Key: X`
 _FIELD = r"(?<![A-Za-z0-9_.-])([A-Za-z0-9]+(?:-[A-Za-z0-9]+)++):[ \t]{0,9}"
 _KEY = r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"
+#: A token of Muster's server (`iam.tokens`), or the beginning of one. Its id is not secret.
+_TOKEN = r"(muster_[0-9a-hjkmnp-tv-z]{10}_)[0-9A-Za-z]{20,}"
 _HEADER = r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+)[^\s'\"]+"
 # the user part of a web address may be a token; that of an ssh address is a name
 _WEB = r"(?i)(?<![A-Za-z0-9])((?:git\+)?(?:https?|ftps?)://)[^/\s@]*(?:@[^/\s@]*)*@"
@@ -53,8 +55,9 @@ _OTHER = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@:]*):[^/\s]*@"
 
 def redacted(text: str, known: Sequence[str] = ()) -> str:
     """The text with secrets hidden: passwords in addresses, values in NAME=VALUE, JSON and headers,
-    private keys, and the known values."""
+    private keys, tokens of Muster, and the known values."""
     text = _without_tokens(text)
+    text = re.sub(_TOKEN, rf"\1{HIDDEN}", text) if "muster_" in text else text
     for secret in known:
         text = text.replace(secret, HIDDEN) if secret else text
     text = without_credentials(text) if "@" in text else text

@@ -22,6 +22,11 @@ class Submission(Struct, frozen=True):
     python: str
     #: The base of relative paths.
     folder: Path
+    #: Whether paths in specs name files of the submitter on this machine, which may be read.
+    has_files: bool = True
+    #: The id of the run that is started, so that a request that is repeated starts one run; None
+    #: for a new id each time.
+    run_id: str | None = None
     #: Whom the nodes' programs run as; None: the user of this process.
     account: UnixAccount | None = None
 

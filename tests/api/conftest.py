@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from muster.api.interface import MusterAPI
+from muster.client.http.api import HttpAPI
+from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.store.records import RunFilter
 from support.json_api import json_api
+from support.servers import running_server
 
 
 @pytest.fixture
@@ -25,6 +28,15 @@ def backend_api(own_home: Path) -> Iterator[EmbeddedAPI]:
     api.close()
 
 
-@pytest.fixture(params=["embedded", "json"])
-def api(request: pytest.FixtureRequest, backend_api: EmbeddedAPI) -> MusterAPI:
-    return backend_api if request.param == "embedded" else json_api(backend_api)
+@pytest.fixture(params=["embedded", "json", "http"])
+def api(request: pytest.FixtureRequest, backend_api: EmbeddedAPI) -> Iterator[MusterAPI]:
+    if request.param == "embedded":
+        yield backend_api
+    elif request.param == "json":
+        yield json_api(backend_api)
+    else:
+        backend = Backend(backend_api.home)
+        with running_server(backend) as server:
+            api = HttpAPI(server.address())
+            yield api
+            api.close()

@@ -20,10 +20,12 @@ from muster.api.retry import Retry
 from muster.api.streams import Selection
 from muster.caller import ALL_RIGHTS, Caller, Right
 from muster.errors import Forbidden, MusterError, NotFound
+from muster.service.audit import Origin
 from muster.service.embedded import EmbeddedAPI
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import changes_from_mapping
 from muster.spec.reader import parse_spec, spec_from_mapping
+from muster.store.account_records import AuditEntry, AuditFilter
 from muster.store.records import RunFilter
 from support.api_runs import prepare, start, wait
 from support.json_api import METHODS
@@ -39,9 +41,13 @@ OF_RUNS = [
 
 
 def as_caller(
-    api: EmbeddedAPI, project: str = "default", rights: frozenset[Right] = ALL_RIGHTS
+    api: EmbeddedAPI,
+    project: str = "default",
+    rights: frozenset[Right] = ALL_RIGHTS,
+    origin: Origin | None = None,
 ) -> EmbeddedAPI:
-    return EmbeddedAPI(caller=Caller("someone", project, rights), backend=api.context.backend)
+    caller = Caller("someone", project, rights)
+    return EmbeddedAPI(caller=caller, backend=api.context.backend, origin=origin)
 
 
 class World:
@@ -217,9 +223,110 @@ def test_each_method_requires_a_right(backend_api: EmbeddedAPI, world: World, na
     with pytest.raises(Forbidden):
         world.call(as_caller(backend_api, rights=ALL_RIGHTS - {right}), name)
     assert recorded(backend_api) == before
-    try:  # this right is enough
-        world.call(as_caller(backend_api, rights=frozenset([right])), name)
+    try:  # this right is enough, with that to runs of others
+        world.call(as_caller(backend_api, rights=frozenset([right, Right.OPERATE])), name)
     except Forbidden:
         raise
     except MusterError:
         pass  # these arguments fit most methods, not all
+
+
+#: Methods that change or enter a run: they need one more right for runs of others.
+CHANGES = [
+    *("cancel", "adopt", "suspend", "prepare_resume", "resume", "scale", "delete"),
+    *("cluster_access", *OF_RUNS[-len(_ACCESS) + 1 :]),
+]
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_runs_of_others_are_changed_with_a_right_of_its_own(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    rights = ALL_RIGHTS - {Right.OPERATE}
+    before = recorded(backend_api)
+    if name in CHANGES:
+        with pytest.raises(Forbidden, match=r"of others in .+: the right to operate is missing"):
+            world.call(as_caller(backend_api, rights=rights), name)
+        assert recorded(backend_api) == before
+    owner = backend_api.caller().user
+    own = EmbeddedAPI(caller=Caller(owner, rights=rights), backend=backend_api.context.backend)
+    for api in (own, *(() if name in CHANGES else [as_caller(backend_api, rights=rights)])):
+        try:
+            world.call(api, name)
+        except Forbidden:
+            raise
+        except MusterError:
+            pass  # these arguments fit most methods, not all
+
+
+# --- the audit log
+
+ORIGIN = Origin("192.0.2.7", "request-1")
+#: Methods that change records, files or nodes, and what they are called in the audit log.
+ACTIONS = {
+    "create_job": "jobs.create",
+    "delete_unused_job": "jobs.delete",
+    "edit_job": "jobs.edit",
+    "delete_job": "jobs.delete",
+    "start": "runs.start",
+    "start_function": "runs.start",
+    "cluster_access": "runs.connect",
+    "cancel": "runs.cancel",
+    "adopt": "runs.adopt",
+    "suspend": "runs.suspend",
+    "resume": "runs.resume",
+    "scale": "runs.scale",
+    "delete": "runs.delete",
+    "prune": "runs.prune",
+    "node_access.find": "runs.enter",
+    "node_access.execute": "runs.enter",
+    "node_access.forward": "runs.enter",
+}
+
+
+def entries(api: EmbeddedAPI) -> list[AuditEntry]:
+    return api.store.audit.listing(AuditFilter())
+
+
+@pytest.mark.parametrize("name", NEED_RIGHTS)
+def test_what_is_refused_is_in_the_audit_log(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    with pytest.raises(Forbidden) as caught:
+        world.call(as_caller(backend_api, rights=frozenset(), origin=ORIGIN), name)
+    (entry,) = entries(backend_api)
+    assert (entry.user, entry.project, entry.allowed) == ("someone", "default", False)
+    assert (entry.address, entry.request_id) == ("192.0.2.7", "request-1")
+    assert entry.why == str(caught.value)
+    if name in ACTIONS:
+        assert entry.action == ACTIONS[name]
+    if name in OF_RUNS and "run_id" in METHODS.get(name, METHODS["run"]).parameters:
+        assert entry.object == "demo-1"
+
+
+@pytest.mark.parametrize("name", NEED_RIGHTS)
+def test_what_changes_anything_is_in_the_audit_log(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    before = recorded(backend_api)
+    try:
+        world.call(as_caller(backend_api, origin=ORIGIN), name)
+        error = ""
+    except MusterError as problem:
+        error = str(problem)
+    found = entries(backend_api)
+    if name not in ACTIONS:
+        assert found == []
+        assert recorded(backend_api) == before
+        return
+    assert {entry.action for entry in found} == {ACTIONS[name]}
+    assert all(entry.allowed for entry in found)
+    assert [entry.why for entry in reversed(found)] == ["", *([error] if error else [])]
+    assert found[0].object or name == "prune"
+
+
+def test_the_user_of_this_process_is_not_audited(backend_api: EmbeddedAPI, world: World) -> None:
+    with pytest.raises(Forbidden):
+        world.call(as_caller(backend_api, rights=frozenset()), "delete")
+    world.call(backend_api, "cancel")
+    assert entries(backend_api) == []

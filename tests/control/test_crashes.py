@@ -77,7 +77,7 @@ def test_a_run_survives_a_supervisor_killed_at_every_step(
 @pytest.mark.parametrize(
     "where",
     [
-        "muster.store.sqlite.runs.SqliteRuns.insert",
+        "muster.store.sql.runs.SqlRuns.insert",
         "muster.control.launcher.Launcher.start",
         "muster.storage.liveness.open_liveness_pipe",
         "muster.storage.wakeup.create",

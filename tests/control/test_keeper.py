@@ -1,194 +1,145 @@
-"""Leases of processes that drive many runs: renewed, taken when they expire, lost and refused."""
+"""Leases that one process keeps: renewed, lost to another process or for lack of a store, and
+requests that only the store shows."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from muster.control.keeper import Keeper
-from muster.errors import StoreBusy
+from muster.control.lease import expiry
+from muster.engines.loop import EventLoop
 from muster.identity import Owner
-from muster.store.records import (
-    JobRecord,
-    Lease,
-    LeaseHeld,
-    LeaseLost,
-    NodeRecord,
-    RunRecord,
-    RunStep,
-)
+from muster.store.base import Store
+from muster.store.postgres.store import PostgresStore
+from muster.store.records import Lease, LeaseHeld, LeaseLost
 from muster.store.sqlite.store import SqliteStore
+from support.postgres import PostgresServer, shared_server
+from support.store_records import OWNER, accept, job
 
-TERM = 15.0
+ELSEWHERE = Owner("elsewhere", "host-b", "boot-b")
+#: Seconds; 15 where runs are driven in earnest.
+TERM = 0.6
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore.open(tmp_path / "m.db")
-    yield opened
-    opened.close()
+def loop() -> Iterator[EventLoop]:
+    with closing(EventLoop()) as made:
+        yield made
 
 
-def accept(store: SqliteStore) -> str:
-    """A run that nobody drives. Its id."""
-    job = JobRecord("jobid", "train", 0, "content", {}, None, None, "", {}, 1.0, 1.0)
-
-    def build(kept: JobRecord, n: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
-        rest = ["local", 0, 1.0, None, None, None, 0, {}, {}, {}, {}, {}, [], None, None]
-        state = "IN_PROGRESS"
-        return RunRecord(f"run{n}", name, n, kept.id, kept.name, state, "", *rest), []
-
-    return store.runs.insert(job, build).id
+@pytest.fixture
+def store() -> Iterator[PostgresStore]:
+    with shared_server().database() as url, closing(PostgresStore.open(url)) as made:
+        made.database.lease_term = TERM
+        yield made
 
 
-def keeper(store: SqliteStore, name: str) -> Keeper:
-    return Keeper(store, Owner(name, f"host-{name}", f"boot-{name}"), term=TERM)
+def leased(store: Store) -> Lease:
+    """The lease of a new run."""
+    expires_at = expiry(store)
+    return Lease.first(accept(store, job(), owner=OWNER, lease_expires_at=expires_at).id, OWNER)
 
 
-def record(store: SqliteStore, lease: Lease, at: float = 1.0) -> None:
-    store.runs.save(
-        RunStep(lease, {}, [], [("step", {"owner": lease.owner, "token": lease.token})], at)
-    )
+def run_for(loop: EventLoop, seconds: float) -> None:
+    ended: list[bool] = []
+    timer = loop.add(lambda _: ended.append(True))
+    timer.wake_at(loop.now() + seconds)
+    while not ended:
+        loop.run_once()
 
 
-def test_a_lease_is_kept_while_its_owner_renews_it(store: SqliteStore) -> None:
-    run_id = accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    lease = ann.take(run_id, 100.0)
-    now = 100.0
-    for _ in range(20):
-        now += ann.step(now).wait
-        assert bob.step(now).taken == ()
-        with pytest.raises(LeaseHeld, match="driven by another process, on host-ann"):
-            bob.take(run_id, now)
-    record(store, lease)
+def run_until(loop: EventLoop, reached: Callable[[], object]) -> None:
+    """Run the loop until something has happened, for which its participants wake it."""
+    while not reached():
+        loop.run_once()
 
 
-def test_the_lease_of_a_dead_owner_is_taken_when_it_expires(store: SqliteStore) -> None:
-    run_id = accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    old = ann.take(run_id, 100.0)
-    now = 100.0 + TERM / 7
-    while not (found := bob.step(now)).taken:
-        assert found.wait > 0
-        now += found.wait
-    assert now == pytest.approx(100.0 + TERM), "the wait ends when the lease does"
-    (taken,) = found.taken
-    assert (taken.run_id, taken.owner, taken.token) == (run_id, "bob", old.token + 1)
-    record(store, taken)
-    with pytest.raises(LeaseLost, match="a process on host-bob drives run run1 now"):
-        record(store, old)
-    assert ann.step(now).lost == (old,), "the old owner wakes up"
-    assert ann.step(now).lost == ()
-    bob.step(now + TERM / 2)
-    assert keeper(store, "cyd").step(now + TERM * 1.2).taken == (), "bob renews what it has taken"
-    assert [entry.data["owner"] for entry in store.events.since(run_id, 1)] == ["bob"]
+def test_a_lease_is_renewed_while_it_is_kept(store: PostgresStore, loop: EventLoop) -> None:
+    keeper, lease = Keeper(store, loop, shared=False), leased(store)
+    keeper.keep(lease, lambda: None)
+    for _ in range(4):
+        run_for(loop, TERM)
+        keeper.check(lease.run_id)
+        with pytest.raises(LeaseHeld, match="on host-a"):
+            store.leases.take(lease.run_id, ELSEWHERE, store.leases.now())
+    keeper.drop(lease.run_id)
+    run_for(loop, 2 * TERM)
+    taken = store.leases.take(lease.run_id, ELSEWHERE, store.leases.now())
+    assert taken.token == 2
+    keeper.check(lease.run_id)
 
 
-def test_a_loss_is_reported_when_the_store_can_be_used_again(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+def test_a_lease_is_lost_to_another_process(store: PostgresStore, loop: EventLoop) -> None:
+    keeper, lease, other = Keeper(store, loop, shared=False), leased(store), leased(store)
+    attended: list[str] = []
+    keeper.keep(lease, lambda: attended.append("lost"))
+    keeper.keep(other, lambda: attended.append("other"))
+    store.leases.take(lease.run_id, ELSEWHERE, 1.0, force=True)
+    run_until(loop, lambda: attended)
+    assert attended == ["lost"]
+    with pytest.raises(LeaseLost, match="a process on host-b drives"):
+        keeper.check(lease.run_id)
+    keeper.check(other.run_id)
+
+
+def test_a_lease_that_could_not_be_renewed_is_lost(loop: EventLoop) -> None:
+    """Another process may have taken it: this one cannot know."""
+    server = PostgresServer()
+    try:
+        with closing(PostgresStore.open(server.url(server.create()))) as store:
+            store.database.lease_term = TERM
+            keeper, lease = Keeper(store, loop, shared=False), leased(store)
+            attended: list[float] = []
+            keeper.keep(lease, lambda: attended.append(loop.now()))
+            run_for(loop, TERM / 2)
+            server.stop(signal.SIGQUIT)
+            stopped = loop.now()
+            run_until(loop, lambda: attended)
+            assert attended[0] - stopped >= TERM / 2
+            with pytest.raises(LeaseLost, match="it has expired: cannot reach the PostgreSQL"):
+                keeper.check(lease.run_id)
+    finally:
+        server.remove()
+
+
+def test_requests_are_found_in_the_store(store: PostgresStore, loop: EventLoop) -> None:
+    """As those of other hosts are, which cannot wake this process."""
+    keeper, lease, other = Keeper(store, loop, shared=False), leased(store), leased(store)
+    attended: list[str] = []
+    keeper.keep(lease, lambda: attended.append(lease.run_id))
+    keeper.keep(other, lambda: attended.append(other.run_id))
+    run_for(loop, TERM)
+    assert attended == []
+    store.runs.request(lease.run_id, "cancel", "enough", 2.0)
+    run_until(loop, lambda: attended)
+    assert attended == [lease.run_id]
+
+
+def test_nothing_is_looked_for_where_there_is_no_other_host(
+    tmp_path: Path, loop: EventLoop
 ) -> None:
-    run_id = accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    old = ann.take(run_id, 100.0)
-    assert bob.step(100.0 + TERM).taken
-
-    def busy(_: float) -> list[Lease]:
-        raise StoreBusy("the store is busy")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store.leases, "expiring", busy)
-        with pytest.raises(StoreBusy):
-            ann.step(100.0 + TERM)
-    assert ann.step(100.0 + TERM).lost == (old,)
+    with closing(SqliteStore.open(tmp_path / "m.db")) as store:
+        keeper, lease = Keeper(store, loop, shared=False), leased(store)
+        keeper.keep(lease, lambda: pytest.fail("it looks"))
+        store.runs.request(lease.run_id, "cancel", "enough", 2.0)
+        store.leases.take(lease.run_id, ELSEWHERE, 1.0, force=True)
+        run_for(loop, 1.5)
+        keeper.check(lease.run_id)
 
 
-def test_an_owner_that_wakes_up_before_anybody_took_its_lease_keeps_it(store: SqliteStore) -> None:
-    run_id = accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    lease = ann.take(run_id, 100.0)
-    assert ann.step(100.0 + 10 * TERM).lost == ()
-    assert bob.step(100.0 + 10 * TERM).taken == ()
-    record(store, lease)
-
-
-def test_one_of_many_takes_a_free_lease(store: SqliteStore) -> None:
-    run_ids = {accept(store) for _ in range(20)}
-    dead = keeper(store, "dead")
-    for run_id in run_ids:
-        dead.take(run_id, 0.0)
-    others = [keeper(store, str(number)) for number in range(3)]
-    taken = [lease for one in others for lease in one.step(TERM).taken]
-    assert sorted(lease.run_id for lease in taken) == sorted(run_ids)
-
-
-def test_leases_of_ended_runs_and_those_without_a_term_are_left(store: SqliteStore) -> None:
-    ended, local = accept(store), accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    store.runs.save(RunStep(ann.take(ended, 0.0), {"state": "FAILED"}, [], [], 1.0))
-    store.leases.take(local, Owner("supervisor", "host-ann", ""), 0.0)
-    assert bob.step(1000.0).taken == ()
-
-
-def test_a_released_lease_is_free(store: SqliteStore) -> None:
-    run_id = accept(store)
-    ann, bob = keeper(store, "ann"), keeper(store, "bob")
-    ann.take(run_id, 0.0)
-    ann.release(run_id)
-    ann.release(run_id)
-    assert ann.step(1.0).lost == ()
-    assert bob.take(run_id, 1.0).token == 2
-
-
-class Process:
-    """A process that drives runs by a clock of its own, and sometimes stands still."""
-
-    def __init__(self, store: SqliteStore, name: str) -> None:
-        self.keeper = keeper(store, name)
-        self.skew = 0.0
-        self.asleep_until = 0.0
-        self.leases: dict[str, Lease] = {}
-
-
-def test_one_process_at_a_time_records_steps_of_a_run(
-    store: SqliteStore, rng: random.Random
+def test_a_lease_without_expiry_is_lost_where_hosts_share_the_file(
+    tmp_path: Path, loop: EventLoop
 ) -> None:
-    """Processes sleep, lose their clocks and wake up in the middle of everything."""
-    run_ids = [accept(store) for _ in range(3)]
-    processes = [Process(store, name) for name in ("ann", "bob", "cho")]
-    for run_id in run_ids:
-        one = rng.choice(processes)
-        one.leases[run_id] = one.keeper.take(run_id, 0.0)
-    recorded: dict[str, list[int]] = {run_id: [] for run_id in run_ids}
-    refused, now = 0, 0.0
-    for _ in range(1500):
-        now += rng.uniform(0, TERM / 5)
-        one = rng.choice(processes)
-        if rng.random() < 0.02:
-            one.skew = rng.choice([0.0, rng.uniform(-3 * TERM, 3 * TERM)])
-        if rng.random() < 0.02:
-            one.asleep_until = now + rng.uniform(0, 4 * TERM)
-        if now < one.asleep_until:
-            continue
-        if rng.random() < 0.5:  # else it continues where it was stopped: it records first
-            found = one.keeper.step(now + one.skew)
-            for lost in found.lost:
-                one.leases.pop(lost.run_id, None)
-            one.leases |= {lease.run_id: lease for lease in found.taken}
-        for run_id, lease in [*one.leases.items()]:
-            try:
-                record(store, lease, now)
-            except LeaseLost:
-                refused += 1
-                del one.leases[run_id]
-            else:
-                recorded[run_id].append(lease.token)
-    for run_id, tokens in recorded.items():
-        assert tokens == sorted(tokens), "no former owner has recorded a step after another one"
-        kept = [entry.data["token"] for entry in store.events.since(run_id, 1)]
-        assert kept == tokens, "no step of a loser is recorded, and none is lost"
-    assert refused, "some were refused, or the test tests nothing"
-    assert max(max(tokens) for tokens in recorded.values()) > 3, "leases changed hands"
+    with closing(SqliteStore.open(tmp_path / "m.db")) as store:
+        keeper, lease = Keeper(store, loop, shared=True), leased(store)
+        attended: list[str] = []
+        keeper.keep(lease, lambda: attended.append("lost"))
+        store.leases.take(lease.run_id, ELSEWHERE, 1.0, force=True)
+        run_until(loop, lambda: attended)
+        with pytest.raises(LeaseLost):
+            keeper.check(lease.run_id)

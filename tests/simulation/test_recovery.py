@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +13,12 @@ import pytest
 from muster.control import recover, unsupervised_steps
 from muster.control.controller import Record
 from muster.control.drive import Outcome
+from muster.control.keeper import Keeper
 from muster.control.ledger import StoreLedger, request_events
 from muster.control.persist import plan_of
 from muster.control.supervisor import Assignment, SupervisedRun
 from muster.engines.base import Capabilities
+from muster.engines.loop import EventLoop
 from muster.engines.registry import local_engine
 from muster.errors import EngineError, NotRecovered
 from muster.identity import Owner
@@ -191,15 +195,21 @@ def test_nodes_whose_run_has_a_corrupt_record_are_ended(
     assert cleaned_up == [lease.run_id]
 
 
+@pytest.fixture
+def keeper(run: tuple[Store, Home, Lease]) -> Iterator[Keeper]:
+    with closing(EventLoop()) as loop:
+        yield Keeper(run[0], loop, shared=False)
+
+
 def test_a_supervisor_that_was_replaced_does_not_end_the_nodes_of_the_next_one(
-    run: tuple[Store, Home, Lease], cleaned_up: list[str]
+    run: tuple[Store, Home, Lease], cleaned_up: list[str], keeper: Keeper
 ) -> None:
     store, home, lease = run
     store.leases.take(lease.run_id, Owner("other", "login-2", "another boot"), FUTURE, force=True)
     with pytest.raises(LeaseLost):
         recover.record_broken(store, home, lease, "internal error")
     assignment = Assignment(home, lease, {}, "python3", lock=-1, liveness=-1)
-    supervised = SupervisedRun(store, assignment, local_engine())
+    supervised = SupervisedRun(store, assignment, local_engine(), keeper)
     supervised.fail(EngineError("the scheduler does not answer"))
     assert not supervised.conclude()
     assert cleaned_up == []
@@ -209,12 +219,13 @@ def test_a_supervisor_that_was_replaced_does_not_end_the_nodes_of_the_next_one(
 def test_a_supervisor_that_fails_as_it_leaves_its_nodes_does_not_end_them(
     run: tuple[Store, Home, Lease],
     cleaned_up: list[str],
+    keeper: Keeper,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     store, home, lease = run
     assignment = Assignment(home, lease, {}, "python3", lock=-1, liveness=-1)
-    supervised = SupervisedRun(store, assignment, local_engine())
+    supervised = SupervisedRun(store, assignment, local_engine(), keeper)
     status = StoreLedger(store, plan_of(store.runs.get(lease.run_id)), lease).load()
     outcome = Outcome(status, error=EngineError("a connection breaks"), left=True)
     monkeypatch.setattr(supervised, "_run", SimpleNamespace(outcome=outcome))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -11,12 +13,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from muster.identity import Owner
 from muster.store.base import Store
+from muster.store.postgres.store import PostgresStore
 from muster.store.records import Lease, LeaseHeld, LeaseLost, RunRecord, RunStep
 from muster.store.sqlite.store import SqliteStore
 from support.memory_store import MemoryStore
+from support.postgres import shared_server
 from support.store_records import OWNER, accept, accept_and_drive, job
 
 #: Others than OWNER: on its host, on its host after a restart, in a container of its host, and on
@@ -81,9 +86,9 @@ def test_a_lease_can_be_taken_once_it_has_expired(store: Store) -> None:
     made = accept(store, job())
     lease = store.leases.take(made.id, OWNER, 2.0, expires_at=10.0)
     assert lease.expires_at == 10.0
-    for alone in (False, True):
+    for other, alone in ((SAME_HOST, False), (ELSEWHERE, False), (ELSEWHERE, True)):
         with pytest.raises(LeaseHeld):
-            store.leases.take(made.id, SAME_HOST, 9.999999, alone=alone)
+            store.leases.take(made.id, other, 9.999999, alone=alone)
     store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 20.0))  # nobody has taken it yet
     taken = store.leases.take(made.id, ELSEWHERE, 10.0, expires_at=30.0)
     assert (taken.owner, taken.token, taken.expires_at) == (ELSEWHERE.id, 2, 30.0)
@@ -124,59 +129,34 @@ def test_a_lease_of_a_run_that_has_ended_stays_until_it_is_released(store: Store
         store.runs.save(RunStep(lease, {"notes": []}, [], [], 4.0))
 
 
-def test_renewing_extends_the_leases_that_expire(store: Store) -> None:
-    of = store.jobs.insert(job())
-    kept, lost, forever = (accept(store, of).id for _ in range(3))
-    for run_id in (kept, lost):
-        store.leases.take(run_id, OWNER, 1.0, expires_at=5.0)
-    store.leases.take(forever, OWNER, 1.0)
-    store.leases.take(lost, ELSEWHERE, 6.0, expires_at=20.0)
-    renewed = {lease.run_id: lease for lease in store.leases.renew(OWNER, 9.0)}
-    assert {run_id: lease.expires_at for run_id, lease in renewed.items()} == {
-        kept: 9.0,
-        forever: None,
-    }
-    assert {lease.token for lease in renewed.values()} == {1}, "the token is the same"
-    assert store.leases.get(kept) == renewed[kept]
-    still = store.leases.get(lost)
-    assert still is not None and still.expires_at == 20.0
-    assert store.leases.renew(SAME_HOST, 9.0) == []
+def test_a_lease_is_taken_before_it_expires_by_who_is_alone_on_its_host(store: Store) -> None:
+    made = accept(store, job(), owner=OWNER, lease_expires_at=10.0)
+    assert store.leases.get(made.id) == Lease.first(made.id, OWNER, 10.0)
+    taken = store.leases.take(made.id, SAME_HOST, 2.0, expires_at=17.0, alone=True)
+    assert (taken.owner, taken.token, taken.expires_at) == (SAME_HOST.id, 2, 17.0)
 
 
-def test_leases_that_expire_are_listed_in_order(store: Store) -> None:
+def test_renewing_extends_the_leases_that_their_owners_have(store: Store) -> None:
     of = store.jobs.insert(job())
     runs = [accept(store, of).id for _ in range(4)]
-    for run_id, expires_at in zip(runs, (7.0, 5.0, 9.0, 6.0), strict=True):
-        lease = store.leases.take(run_id, OWNER, 1.0, expires_at=expires_at)
-    store.runs.save(RunStep(lease, {"state": "FAILED"}, [], [], 2.0))
-    accept(store, of, owner=OWNER)
-    assert [lease.run_id for lease in store.leases.expiring(9.0)] == [runs[1], runs[0]]
-    assert [lease.run_id for lease in store.leases.expiring(9.000001)] == [
-        runs[1],
-        runs[0],
-        runs[2],
-    ]
-    assert store.leases.expiring(5.0) == []
+    own = [store.leases.take(run_id, OWNER, 1.0, expires_at=5.0) for run_id in runs]
+    kept, taken, released, deleted = runs
+    store.leases.take(taken, ELSEWHERE, 6.0, expires_at=20.0)
+    store.leases.release(own[2])
+    store.runs.delete(deleted)
+    store.leases.renew(own, 9.0)
+    assert store.leases.get(kept) == replace(own[0], expires_at=9.0), "the token is the same"
+    still = store.leases.get(taken)
+    assert still is not None and still.expires_at == 20.0
+    assert store.leases.get(released) is None
+    assert {lease.run_id for lease in store.leases.lost(own)} == {taken, released, deleted}
+    assert store.leases.lost([still]) == store.leases.lost([]) == []
+    store.leases.renew([], 9.0)
 
 
-def test_all_expired_leases_are_taken_at_once(store: Store) -> None:
-    of = store.jobs.insert(job())
-    first, second, ended, later = (accept(store, of).id for _ in range(4))
-    for run_id, expires_at in ((first, 5.0), (second, 6.0), (later, 6.000001)):
-        store.leases.take(run_id, OWNER, 1.0, expires_at=expires_at)
-    over = store.leases.take(ended, OWNER, 1.0, expires_at=5.0)
-    store.runs.save(RunStep(over, {"state": "FAILED"}, [], [], 2.0))
-    accept(store, of, owner=OWNER)  # its lease does not expire
-    assert store.leases.take_expired(ELSEWHERE, 4.999999, 9.0) == []
-    taken = store.leases.take_expired(ELSEWHERE, 6.0, 9.0)
-    assert {(lease.run_id, lease.token, lease.expires_at) for lease in taken} == {
-        (first, 2, 9.0),
-        (second, 2, 9.0),
-    }
-    for lease in taken:
-        assert store.leases.get(lease.run_id) == lease
-        store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 7.0))
-    assert store.leases.take_expired(SAME_HOST, 6.0, 9.0) == [], "another process was faster"
+def test_the_time_by_which_leases_expire_goes_on(store: Store) -> None:
+    assert abs(store.leases.now() - time.time()) < 60
+    assert store.leases.now() <= store.leases.now()
 
 
 def test_a_lost_lease_changes_nothing(store: Store) -> None:
@@ -254,11 +234,11 @@ class Leases(RuleBasedStateMachine):
             assert error.lease == before
             assert before.expires_at is None or before.expires_at > now
             same_host = owner.host == before.host or owner.boot == before.boot != ""
-            assert not (alone and before.expires_at is None and same_host)
+            assert not (alone and same_host)
             return
         if before is not None and before.owner != owner.id and not force:
             expired = before.expires_at is not None and before.expires_at <= now
-            assert expired or (alone and before.expires_at is None)
+            assert expired or alone
         assert taken.token == self.tokens[-1] + 1
         assert (taken.owner, taken.expires_at) == (owner.id, expires_at)
         self.tokens.append(taken.token)
@@ -266,29 +246,15 @@ class Leases(RuleBasedStateMachine):
         self.current = taken
 
     @rule(who=WHO, term=st.sampled_from([0.0, 1.0, 60.0]))
-    def take_expired(self, who: int, term: float) -> None:
-        owner, now, before = OWNERS[who], self.clocks[who], self.current
-        taken = self.store.leases.take_expired(owner, now, round(now + term, 6))
-        if before is None or before.expires_at is None or before.expires_at > now:
-            assert taken == []
-            return
-        token, expires_at = self.tokens[-1] + 1, round(now + term, 6)
-        self.current = Lease(self.run.id, owner.id, owner.host, owner.boot, token, expires_at)
-        assert taken == [self.current]
-        self.tokens.append(token)
-        self.held[owner.id].append(self.current)
-
-    @rule(who=WHO, term=st.sampled_from([0.0, 1.0, 60.0]))
     def renew(self, who: int, term: float) -> None:
-        owner, expires_at = OWNERS[who], round(self.clocks[who] + term, 6)
-        renewed = self.store.leases.renew(owner, expires_at)
-        if self.current is None or self.current.owner != owner.id:
-            assert renewed == []
-            return
-        (lease,) = renewed
-        assert lease.token == self.current.token
-        assert lease.expires_at == (None if self.current.expires_at is None else expires_at)
-        self.current = lease
+        """All leases that the owner ever had."""
+        own, expires_at = self.held[OWNERS[who].id], round(self.clocks[who] + term, 6)
+        self.store.leases.renew(own, expires_at)
+        for lease in own:
+            if self.current is not None and lease.token == self.current.token:
+                self.current = replace(self.current, expires_at=expires_at)
+        lost = {lease.token for lease in self.store.leases.lost(own)}
+        assert lost == {lease.token for lease in own if not self.is_current(lease)}
 
     @rule(who=WHO, data=st.data())
     def release(self, who: int, data: st.DataObject) -> None:
@@ -345,7 +311,19 @@ class SqliteLeasesMachine(Leases):
         self.folder.cleanup()
 
 
+class PostgresLeasesMachine(Leases):
+    def make(self) -> Store:
+        self.stack = ExitStack()
+        return PostgresStore.open(self.stack.enter_context(shared_server().database()))
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.stack.close()
+
+
 TestMemoryLeases = MemoryLeasesMachine.TestCase
 TestSqliteLeases = SqliteLeasesMachine.TestCase
+TestPostgresLeases = PostgresLeasesMachine.TestCase
 TestMemoryLeases.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestSqliteLeases.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestPostgresLeases.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)

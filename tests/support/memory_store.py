@@ -8,8 +8,9 @@ no order, and checks after each change that nothing was lost.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from random import Random
@@ -185,6 +186,11 @@ class MemoryStore:
         self.events = MemoryEvents(self)
         self.leases = MemoryLeases(self)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("accounts", "secrets", "audit"):
+            raise NotImplementedError(f"tests of {name} use a database")
+        raise AttributeError(name)
+
     @property
     def replaced(self) -> bool:
         """See `Store.replaced`."""
@@ -300,6 +306,12 @@ class MemoryJobs:
         """See `Jobs.artifact_in_use`."""
         return sha256 in self.artifacts_in_use()
 
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """See `Jobs.has_artifact`."""
+        rows = self._store.read().jobs.values()
+        active = [row for row in rows if row["state"] == JobState.ACTIVE]
+        return (project, sha256) in {(row["project"], row["artifact_sha256"]) for row in active}
+
     def artifacts_in_use(self) -> set[str]:
         """See `Jobs.artifacts_in_use`."""
         rows = self._store.read().jobs.values()
@@ -318,7 +330,13 @@ class MemoryRuns:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+    def insert(
+        self,
+        job: JobRecord,
+        build: RunBuilder,
+        owner: Owner | None = None,
+        expires_at: float | None = None,
+    ) -> RunRecord:
         """See `Runs.insert`."""
         with self._store.write() as state:
             kept = state.insert_job(job)
@@ -337,7 +355,8 @@ class MemoryRuns:
                 entries.append(("nodes", data))
             state.append(run.id, entries, run.created_at)
             if owner is not None:
-                state.leases[run.id] = _row(Lease.first(run.id, owner), ("expires_at",))
+                lease = Lease.first(run.id, owner, expires_at)
+                state.leases[run.id] = _row(lease, ("expires_at",))
         return run
 
     # --- one run
@@ -458,6 +477,13 @@ class MemoryRuns:
         cancel, suspend = row["cancel_reason"] or "", row["suspend_reason"] or ""
         return PendingRequests(cancel, suspend, row["scale_requested"])
 
+    def with_requests(self, run_ids: Collection[str]) -> list[str]:
+        """See `Runs.with_requests`."""
+        state = self._store.read()
+        known = [run_id for run_id in set(run_ids) if run_id in state.runs]
+        found = [run_id for run_id in known if any(self.pending_requests(run_id))]
+        return self._store.in_no_order(found)
+
     # --- finding runs
 
     def find(self, project: str, text: str) -> RunRecord:
@@ -505,6 +531,15 @@ class MemoryRuns:
             and _has_tags(row, chosen.tags)
         ]
         return rows[: chosen.limit]
+
+    def state_counts(self) -> dict[str, int]:
+        """See `Runs.state_counts`."""
+        return dict(Counter(row["state"] for row in self._store.read().runs.values()))
+
+    def first_owner(self) -> str | None:
+        """See `Runs.first_owner`."""
+        rows = sorted(self._store.read().runs.values(), key=lambda row: row["position"])
+        return rows[0]["created_by"] if rows else None
 
     def live(self) -> list[RunSummary]:
         """See `Runs.live`."""
@@ -563,8 +598,14 @@ class MemoryEvents:
 class MemoryLeases:
     """See `store.base.Leases`."""
 
+    term: float | None = None
+
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        return time.time()
 
     def take(
         self,
@@ -587,52 +628,34 @@ class MemoryLeases:
             state.leases[run_id] = _row(lease, ("expires_at",))
             return lease
 
-    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
-        """See `Leases.take_expired`."""
-        with self._store.write() as state:
-            taken = [
-                Lease(run_id, owner.id, owner.host, owner.boot, row["token"] + 1, expires_at)
-                for run_id, row in state.leases.items()
-                if row["expires_at"] is not None
-                and row["expires_at"] <= micros(now)
-                and _is_live(state.runs[run_id])
-            ]
-            for lease in taken:
-                state.leases[lease.run_id] = _row(lease, ("expires_at",))
-            return self._store.in_no_order(taken)
-
-    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
+    def renew(self, leases: Collection[Lease], expires_at: float) -> None:
         """See `Leases.renew`."""
         with self._store.write() as state:
-            held = [row for row in state.leases.values() if row["owner"] == owner.id]
-            for row in held:
-                if row["expires_at"] is not None:
-                    row["expires_at"] = _micros(expires_at)
-            return self._store.in_no_order([_lease(row) for row in held])
+            for lease in leases:
+                if _has(state, lease):
+                    state.leases[lease.run_id]["expires_at"] = _micros(expires_at)
+
+    def lost(self, leases: Collection[Lease]) -> list[Lease]:
+        """See `Leases.lost`."""
+        state = self._store.read()
+        return self._store.in_no_order([lease for lease in leases if not _has(state, lease)])
 
     def release(self, lease: Lease) -> None:
         """See `Leases.release`."""
         with self._store.write() as state:
-            row = state.leases.get(lease.run_id)
-            if row and (row["owner"], row["token"]) == (lease.owner, lease.token):
-                row.update(owner="", host="", boot="", expires_at=None)
+            if _has(state, lease):
+                state.leases[lease.run_id].update(owner="", host="", boot="", expires_at=None)
 
     def get(self, run_id: str) -> Lease | None:
         """See `Leases.get`."""
         row = self._store.read().leases.get(run_id)
         return _lease(row) if row and row["owner"] else None
 
-    def expiring(self, before: float) -> list[Lease]:
-        """See `Leases.expiring`."""
-        state = self._store.read()
-        rows = [
-            row
-            for row in state.leases.values()
-            if row["expires_at"] is not None
-            and row["expires_at"] < micros(before)
-            and _is_live(state.runs[row["run_id"]])
-        ]
-        return [_lease(row) for row in sorted(rows, key=lambda row: row["expires_at"])]
+
+def _has(state: State, lease: Lease) -> bool:
+    """Whether the owner of a lease still has it."""
+    row = state.leases.get(lease.run_id)
+    return row is not None and (row["owner"], row["token"]) == (lease.owner, lease.token)
 
 
 # --- invariants
@@ -748,8 +771,8 @@ def _is_free(row: Row, owner: Owner, now: float, *, alone: bool) -> bool:
     """Whether an owner may take a lease."""
     if row["owner"] in ("", owner.id):
         return True
-    if row["expires_at"] is not None:
-        return bool(row["expires_at"] <= _micros(now))
+    if row["expires_at"] is not None and row["expires_at"] <= _micros(now):
+        return True
     return alone and owner.on_same_host(row["host"], row["boot"])
 
 

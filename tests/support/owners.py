@@ -62,7 +62,7 @@ class Server:
         if name not in self._apis:
             environ = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
             account = account_of(self.home, name)
-            submission = Submission(environ, sys.executable, Path("/"), account)
+            submission = Submission(environ, sys.executable, Path("/"), account=account)
             caller = Caller(name, name)
             api = EmbeddedAPI(caller=caller, submission=submission, backend=self.backend)
             self._apis[name] = api

@@ -13,6 +13,8 @@ from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
 
 #: The project of the tests that need only one.
 PROJECT = DEFAULT_PROJECT
+#: The stores that keep accounts, secrets and an audit log, as parameters of the fixture `store`.
+DATABASES = ("sqlite", "postgres")
 #: A process that drives runs.
 OWNER = Owner("ownerone", "host-a", "boot-a")
 
@@ -89,6 +91,7 @@ def accept(
     of: JobRecord,
     nodes: Sequence[NodeRecord] = (),
     owner: Owner | None = None,
+    lease_expires_at: float | None = None,
     **more: Any,
 ) -> RunRecord:
     """Store a run of a Job."""
@@ -96,7 +99,7 @@ def accept(
     def build(kept: JobRecord, number: int, name: str) -> tuple[RunRecord, Sequence[NodeRecord]]:
         return run(kept, number, name, **more), nodes
 
-    return store.runs.insert(of, build, owner)
+    return store.runs.insert(of, build, owner, lease_expires_at)
 
 
 def accept_and_drive(store: Store, of: JobRecord, **more: Any) -> tuple[RunRecord, Lease]:

@@ -392,7 +392,7 @@ class MusterAPI(Protocol):
         ...
 
     def watch_async(
-        self, run_id: str, timeout: float | None = None
+        self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
         """As `watch`, in an event loop of asyncio."""
         ...
@@ -415,7 +415,12 @@ class MusterAPI(Protocol):
         ...
 
     def log_async(
-        self, run_id: str, selection: Selection, *, follow: bool = False
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
         """As `log`, in an event loop of asyncio."""
         ...

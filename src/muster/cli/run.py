@@ -21,6 +21,7 @@ from muster.cli.job_options import (
 )
 from muster.cli.terminal import echo, echo_notes
 from muster.cli.unread_input import note_unread_input
+from muster.client.contexts import current_address
 from muster.control.launcher import Launcher
 from muster.errors import EXIT_BAD_INPUT, EXIT_OK
 
@@ -132,9 +133,9 @@ def _use_image_of(folder: str, after: list[str] | None, options: dict[str, Any])
 
 
 def client_with_launcher() -> Client:
-    """A client that starts runs with a process of its own."""
+    """A client that starts runs: here, with a process of its own."""
     # fork before other imports: the launcher stays small, and starts in parallel
-    launcher = Launcher.fork()
+    launcher = Launcher.fork() if current_address() is None else None
     from muster.client.client import Client
 
     return Client(launcher=launcher)

@@ -1,85 +1,105 @@
-"""Keeps the leases of the runs that one process drives, and takes those of processes that ended.
+"""Keeps the leases of the runs that one process drives, and looks for requests from other hosts.
 
-For processes that drive many runs, on engines whose nodes outlive the process. Each lease lasts for
-a term after its last renewal: if its owner dies or hangs, any other keeper of the store takes it
-when the term is over. An owner that wakes up later finds its leases lost, and its records refused.
+Processes of this host wake a supervisor through a FIFO, and learn from a lock that it has ended.
+Those of other hosts only share the store with it. Where there may be others, a supervisor looks at
+the store every second: for leases that another process has taken, and for runs with requests.
 
-Hosts may disagree about the time by less than a term. If they disagree by more, leases change hands
-too early, which costs time and harms nothing: the store tells owners apart by the token.
+Leases that expire are renewed well within their term. A process that could not renew one for a
+whole term drives the run no more, since another one may.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Callable, Mapping
 
-from muster.identity import Owner
+from muster.engines.loop import EventLoop
+from muster.errors import StoreBusy
 from muster.store.base import Store
-from muster.store.records import Lease
+from muster.store.records import Lease, LeaseLost
 
-#: Seconds for which a lease lasts after its last renewal.
-TERM = 15.0
+#: Seconds between looks at the store.
+_INTERVAL = 1.0
 #: A lease is renewed this many times within its term.
 _RENEWALS = 3
 
 
-class Round(Struct, frozen=True):
-    """What one `Keeper.step` has changed."""
+class _Kept:
+    """A lease that is kept."""
 
-    #: Leases of other processes that had expired and are this one's now.
-    taken: tuple[Lease, ...]
-    #: Leases of this process that another one has taken: it drives their runs no more.
-    lost: tuple[Lease, ...]
-    #: Seconds until the next step.
-    wait: float
+    def __init__(self, lease: Lease, attend: Callable[[], None], renewed_at: float) -> None:
+        self.lease = lease
+        self.attend = attend
+        #: When it was taken, or the last renewal began: see `EventLoop.now`.
+        self.renewed_at = renewed_at
+        self.lost: LeaseLost | None = None
 
 
 class Keeper:
-    """The leases of one process. term: seconds."""
+    """The leases of one process. shared: whether processes of other hosts use its MUSTER_HOME."""
 
-    def __init__(self, store: Store, owner: Owner, *, term: float = TERM) -> None:
+    def __init__(self, store: Store, loop: EventLoop, *, shared: bool) -> None:
         self._store = store
-        self._owner = owner
-        self._term = term
-        self._held: dict[str, Lease] = {}
-        #: Lost leases that no `Round` has reported yet.
-        self._lost: list[Lease] = []
+        self._loop = loop
+        self._term = store.leases.term
+        self._needed = shared or self._term is not None
+        self._interval = _INTERVAL if self._term is None else min(_INTERVAL, self._term / _RENEWALS)
+        self._kept: dict[str, _Kept] = {}
+        self._participant = loop.add(self._look)
 
-    def take(self, run_id: str, now: float) -> Lease:
-        """Take the lease of a run that nobody has, and keep it. now: epoch seconds. Raises
-        LeaseHeld, NotFound, StoreError."""
-        expires_at = now + self._term
-        lease = self._store.leases.take(run_id, self._owner, now, expires_at=expires_at)
-        self._held[run_id] = lease
-        return lease
+    def keep(self, lease: Lease, attend: Callable[[], None]) -> None:
+        """Keep the lease of a run. Calls `attend` when the run may have requests, and when `check`
+        raises."""
+        if self._needed:
+            self._kept[lease.run_id] = _Kept(lease, attend, self._loop.now())
+            if len(self._kept) == 1:
+                self._participant.notify()
 
-    def release(self, run_id: str) -> None:
-        """Give up the lease of a run, for instance because the run has ended. Nothing if it is not
-        this process's. Raises StoreError."""
-        if (lease := self._held.get(run_id)) is not None:
-            self._store.leases.release(lease)
-            del self._held[run_id]
+    def drop(self, run_id: str) -> None:
+        """Keep the lease no more; nothing if it is not kept."""
+        self._kept.pop(run_id, None)
+        if not self._kept:
+            self._participant.wake_at(None)
 
-    def step(self, now: float) -> Round:
-        """Renew the leases of this process, and take those that have expired.
+    def check(self, run_id: str) -> None:
+        """Raises LeaseLost if the lease is lost."""
+        if (kept := self._kept.get(run_id)) is not None and kept.lost is not None:
+            raise kept.lost
 
-        now: epoch seconds. Raises StoreError if the store cannot be used now; the leases last for
-        the rest of their term.
-        """
-        if self._held:
-            self._renew(now)
-        wait = self._term / _RENEWALS
-        expiries = [lease.expires_at or now for lease in self._store.leases.expiring(now + wait)]
-        taken: list[Lease] = []
-        if expiries and expiries[0] <= now:  # the earliest
-            taken = self._store.leases.take_expired(self._owner, now, now + self._term)
-            self._held.update((lease.run_id, lease) for lease in taken)
-        lost, self._lost = tuple(self._lost), []
-        return Round(tuple(taken), lost, min([wait, *(at - now for at in expiries if at > now)]))
+    def _look(self, _ready: Mapping[int, int]) -> None:
+        held = {run_id: kept for run_id, kept in self._kept.items() if kept.lost is None}
+        if not held:
+            return
+        now = self._loop.now()
+        try:
+            self._renew(held, now)
+            for lease in self._store.leases.lost([kept.lease for kept in held.values()]):
+                owner = self._store.leases.get(lease.run_id)
+                self._lose(held.pop(lease.run_id), LeaseLost(lease, owner))
+            for run_id in self._store.runs.with_requests(held):
+                held[run_id].attend()
+        except StoreBusy as error:
+            self._lose_expired(held, str(error))
+        self._participant.wake_at(self._loop.now() + self._interval)
 
-    def _renew(self, now: float) -> None:
-        renewed = self._store.leases.renew(self._owner, now + self._term)
-        tokens = {lease.run_id: lease.token for lease in renewed}
-        for run_id, lease in [*self._held.items()]:
-            if tokens.get(run_id) != lease.token:
-                del self._held[run_id]
-                self._lost.append(lease)
+    def _renew(self, held: Mapping[str, _Kept], now: float) -> None:
+        if self._term is None:
+            return
+        # those that are due by the next look, in one transaction
+        before = now + self._interval - self._term / _RENEWALS
+        due = [kept for kept in held.values() if kept.renewed_at <= before]
+        if due:
+            expires_at = self._store.leases.now() + self._term
+            self._store.leases.renew([kept.lease for kept in due], expires_at)
+        for kept in due:
+            kept.renewed_at = now
+
+    def _lose_expired(self, held: Mapping[str, _Kept], why: str) -> None:
+        if self._term is None:
+            return
+        for kept in held.values():
+            if self._loop.now() >= kept.renewed_at + self._term:
+                self._lose(kept, LeaseLost(kept.lease, None, f"it has expired: {why}"))
+
+    def _lose(self, kept: _Kept, error: LeaseLost) -> None:
+        kept.lost = error
+        kept.attend()

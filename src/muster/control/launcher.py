@@ -232,6 +232,7 @@ def _import_shared() -> None:
 
 def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter exits."""
+    from muster.control.open_store import import_store
     from muster.control.supervisor import warm
 
     warm(local_engine())  # another one takes longer to start
@@ -250,6 +251,7 @@ def serve(sock: socket.socket) -> None:
         (length,) = _HEADER.unpack(data)
         data = _read(sock, length)
         request = json.loads(data)
+        import_store(Home(Path(request["home"])))
         try:
             # agents of several runs, one after the other, cannot belong to one account
             may_share = request["shared"] and request["account"] is None

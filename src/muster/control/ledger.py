@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from muster.control.controller import Record
 from muster.control.persist import node_changes, run_changes, status_of
 from muster.control.service_log import ServiceLog
+from muster.errors import StoreBusy
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
@@ -92,7 +93,8 @@ class StoreLedger:
     def notify(self) -> None:
         """Something was recorded: add it to the service log, and notify the followers."""
         if self._log is not None:
-            self._log.catch_up()
+            with contextlib.suppress(StoreBusy):  # the step is recorded: the next one catches up
+                self._log.catch_up()
         if self.folder is not None:
             notify_followers(self.folder.event_notification)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from muster.control import lease, run_lock, stored_submission
 from muster.errors import EngineError, InvalidInput, NotRecovered, Problem, StoreError
-from muster.identity import new_owner
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
@@ -127,7 +126,7 @@ def adopt(store: Store, home: Home, run_id: str, start_supervisor: StartSupervis
         hint = f"if {host} is gone, its file server releases the lock after a while; try again"
         raise InvalidInput(Problem("", text, hint))
     try:
-        own = store.leases.take(run_id, new_owner(), time.time(), force=True)
+        own = lease.take_alone(store, run_id, force=True)
         why = f"a user adopted the run, because host {host} is gone"
         _continue(store, home, own, held, why, start_supervisor)
     finally:

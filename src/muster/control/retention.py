@@ -9,6 +9,7 @@ from pathlib import Path
 from muster.control import run_lock
 from muster.control.expire import NotDeleted, delete_run
 from muster.lifecycle.states import TERMINAL
+from muster.storage import uploads
 from muster.storage.artifact_lock import sweep, try_exclusive
 from muster.storage.code_trees import remove_artifact, remove_unlinked
 from muster.storage.config import Retention, read_config
@@ -59,8 +60,9 @@ def apply_retention(store: Store, home: Home) -> None:
 
 
 def unused_code(store: Store, home: Home) -> list[Path]:
-    """The stored code that no Job has. Exact only while no process stores code."""
-    used = store.jobs.artifacts_in_use()
+    """The stored code that no Job has, and that was not uploaded lately for one. Exact only while
+    no process stores code."""
+    used = store.jobs.artifacts_in_use() | uploads.claimed(home, time.time())
     folders = (folder for folder in entries_of(home.artifacts) if len(folder.name) == 2)
     return [code for folder in folders for code in entries_of(folder) if code.name not in used]
 

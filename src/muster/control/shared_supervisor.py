@@ -19,10 +19,16 @@ from typing import TYPE_CHECKING
 
 from muster.control import drive
 from muster.control.ledger import record_together
-from muster.control.supervisor import Assignment, SupervisedRun, delete_old_runs
+from muster.control.open_store import open_store
+from muster.control.supervisor import (
+    PATIENCE,
+    Assignment,
+    SupervisedRun,
+    delete_old_runs,
+    make_keeper,
+)
 from muster.engines.loop import EventLoop
 from muster.secrets import print_traceback
-from muster.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from muster.engines.base import Engine
@@ -95,8 +101,9 @@ class _HandedRuns:
         self._home = home
         self._engine = engine
         self._sock = sock
-        self._store = SqliteStore.open(home.database)
+        self._store = open_store(home, patience=PATIENCE)
         self._loop = EventLoop()
+        self._keeper = make_keeper(self._store, home, self._loop)
         self._driver = drive.Driver(self._loop, partial(record_together, self._store))
         self._runs: list[SupervisedRun] = []
         self._terminated = False
@@ -138,7 +145,7 @@ class _HandedRuns:
         for descriptor in held:
             os.set_inheritable(descriptor, False)
         assignment = Assignment.of(json.loads(data), held)
-        run = SupervisedRun(self._store, assignment, self._engine, alone=False)
+        run = SupervisedRun(self._store, assignment, self._engine, self._keeper, alone=False)
         self._runs.append(run)
         run.begin(self._driver, self._loop)
         if self._terminated:

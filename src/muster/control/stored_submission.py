@@ -54,4 +54,4 @@ def read(home: Home, run_id: str) -> Submission | None:
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     environ = {name: value for name, _, value in texts}
     python = environ.pop(_PYTHON, sys.executable)  # missing in files of earlier versions
-    return Submission(environ, python, home.root, account_of_run(home.run_dir(run_id)))
+    return Submission(environ, python, home.root, account=account_of_run(home.run_dir(run_id)))

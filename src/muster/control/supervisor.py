@@ -21,12 +21,14 @@ from msgspec import Struct, ValidationError, convert
 
 from muster.control import drive, stored_submission
 from muster.control.clock import SteadyClock
+from muster.control.keeper import Keeper
 from muster.control.ledger import StoreLedger
+from muster.control.open_store import open_store
 from muster.control.persist import plan_to_run
 from muster.control.recover import record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop, Participant
-from muster.errors import HomeGone, MusterError, StoreError, shortage_from
+from muster.errors import HomeGone, MusterError, StoreBusy, StoreError, shortage_from
 from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
 from muster.lifecycle.policy import Strategy
@@ -47,14 +49,14 @@ from muster.store.records import (
     RunSummary,
 )
 from muster.store.run_columns import Lifecycle, lifecycle_of
-from muster.store.sqlite.store import SqliteStore
 from muster.unix_account import UnixAccount, as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
 
-#: Seconds between looks at what processes of other hosts have requested.
-_LOOK_INTERVAL = 1.0
+
+#: Seconds that a supervisor waits for the store when it starts. Later, it tries again.
+PATIENCE = 10.0
 
 
 class Assignment(Struct, frozen=True):
@@ -96,10 +98,11 @@ def warm(engine: Engine) -> None:
 
 def supervise(assignment: Assignment, engine: Engine) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
-    store = SqliteStore.open(assignment.home.database)
+    store = open_store(assignment.home, patience=PATIENCE)
     loop = EventLoop()
     driver = drive.Driver(loop)
-    supervised = SupervisedRun(store, assignment, engine)
+    keeper = make_keeper(store, assignment.home, loop)
+    supervised = SupervisedRun(store, assignment, engine, keeper)
     signal.signal(signal.SIGTERM, lambda *_: supervised.terminate())
     supervised.begin(driver, loop)
     try:
@@ -108,6 +111,11 @@ def supervise(assignment: Assignment, engine: Engine) -> None:
         supervised.fail(error)
     if supervised.conclude() and assignment.home.config.exists():
         delete_old_runs(store, assignment.home)
+
+
+def make_keeper(store: Store, home: Home, loop: EventLoop) -> Keeper:
+    """The keeper of the leases of a process."""
+    return Keeper(store, loop, shared=file_system_of(home.root).shared)
 
 
 @as_root()
@@ -128,9 +136,16 @@ class SupervisedRun:
     """
 
     def __init__(
-        self, store: Store, assignment: Assignment, engine: Engine, *, alone: bool = True
+        self,
+        store: Store,
+        assignment: Assignment,
+        engine: Engine,
+        keeper: Keeper,
+        *,
+        alone: bool = True,
     ) -> None:
         self._store = store
+        self._keeper = keeper
         self._assignment = assignment
         self._engine = engine
         self._alone = alone
@@ -166,7 +181,7 @@ class SupervisedRun:
         plan = plan_to_run(home, record)
         ledger = StoreLedger(store, plan, assignment.lease, self._folder)
         detached = self._engine.capabilities.detached
-        self._signals = _Signals(store, assignment)
+        self._signals = _Signals(assignment, self._keeper)
         recorded = self._found = ledger.load() if detached else None
         context = RunContext(
             plan,
@@ -219,8 +234,11 @@ class SupervisedRun:
         outcome = self._run.outcome if self._run is not None else None
         error = self._error or (outcome.error if outcome is not None else None)
         if outcome is not None and error is None and outcome.handed_over:
-            # waiting processes notice when its descriptors are closed. The lease stays: the next
-            # command on this host may take it then, and another host has to adopt the run
+            # waiting processes notice when its descriptors are closed. The next command on this
+            # host may take the lease then; on another host, if leases expire
+            if self._store.leases.term is not None:
+                with contextlib.suppress(StoreError):
+                    self._store.leases.release(self._assignment.lease)
             return False
         left = self._left if outcome is None else outcome.left
         return (error is None or self._record(error, left=left)) and self._give_up()
@@ -242,6 +260,9 @@ class SupervisedRun:
         if isinstance(error, LeaseLost):
             print(error, file=sys.stderr)  # noqa: T201  supervisor.log
             return False  # the run is another process's now
+        if isinstance(error, StoreBusy):
+            print(error, file=sys.stderr)  # noqa: T201  supervisor.log
+            return False  # another process continues the run, when the store can be used
         if left:
             print_traceback(error)
             return False  # nothing of the run has failed
@@ -278,22 +299,16 @@ class SupervisedRun:
 
 
 class _Signals:
-    """What a supervisor watches besides the nodes of a run: its wakeup FIFO, and whether its files
-    still exist.
-
-    Where other hosts may use MUSTER_HOME, it looks every second: their processes cannot wake it,
-    and one may have adopted the run.
-    """
+    """What a supervisor watches besides the nodes of a run: its wakeup FIFO, its lease, and whether
+    its files still exist."""
 
     @as_root()
-    def __init__(self, store: Store, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, keeper: Keeper) -> None:
         home, folder = assignment.home, assignment.home.run_dir(assignment.lease.run_id)
-        self._store = store
+        self._keeper = keeper
         self._lease = assignment.lease
-        self._shared = file_system_of(home.root).shared
-        self._check_lease = False
         self._wakeup = wakeup.open(folder.wakeup)
-        paths = (home.database, folder.lock, folder.path, home.runs, home.root)
+        paths = (home.records, folder.lock, folder.path, home.runs, home.root)
         self._presence = RemovalWatcher(paths)
         self._participant: Participant | None = None
 
@@ -301,30 +316,21 @@ class _Signals:
         """Call `attend` when `check` has to be called, or there may be requests."""
 
         def look(_: object) -> None:
-            if self._shared:
-                self._check_lease = True
-                participant.wake_at(loop.now() + _LOOK_INTERVAL)
             wakeup.drain(self._wakeup)  # later requests make it readable again
             attend()
 
         participant = self._participant = loop.add(look)
-        if self._shared:
-            participant.notify()
+        self._keeper.keep(self._lease, attend)
         for descriptor in (self._wakeup, self._presence.fileno()):
             if descriptor is not None:
                 participant.watch(descriptor)
 
     def check(self) -> None:
-        """Raises HomeGone if a file of the run is missing, LeaseLost if another process has taken
-        the lease, StoreBusy."""
+        """Raises HomeGone if a file of the run is missing, LeaseLost."""
         missing = self._presence.missing()
         if missing is not None:
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
-        if self._check_lease:
-            found = self._store.leases.get(self._lease.run_id)
-            self._check_lease = False
-            if found != self._lease:
-                raise LeaseLost(self._lease, found)
+        self._keeper.check(self._lease.run_id)
 
     def wake(self) -> None:
         """Have `attend` called. For signal handlers."""
@@ -333,6 +339,7 @@ class _Signals:
 
     def close(self) -> None:
         """Watch nothing more."""
+        self._keeper.drop(self._lease.run_id)
         if self._participant is not None:
             self._participant.close()
         self._presence.close()

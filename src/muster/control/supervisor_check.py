@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 
 from muster.control import run_lock
+from muster.control.lease import abandoned
 from muster.storage import wakeup
 from muster.storage.home import RunDir
+from muster.store.records import Lease
 
 _ANSWER_TIMEOUT = 2.0  # seconds for the supervisor to drain its wakeup FIFO
 _INTERVAL = 30.0  # seconds from an answer to the next check
@@ -20,16 +22,19 @@ _INTERVAL = 30.0  # seconds from an answer to the next check
 class SupervisorCheck:
     """Checks the supervisor of one run.
 
-    name: of the run, for messages. other_host: returns the host of the supervisor if it is another
-    one; else empty.
+    name: of the run, for messages. of_other_host: returns the run's lease if a process of another
+    host has it.
     """
 
     def __init__(
-        self, folder: RunDir, name: str, other_host: Callable[[], str] = lambda: ""
+        self,
+        folder: RunDir,
+        name: str,
+        of_other_host: Callable[[], Lease | None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._name = name
-        self._other_host = other_host
+        self._of_other_host = of_other_host
         self._due = time.monotonic() + _ANSWER_TIMEOUT
         self._notified = False
         self._reported = False
@@ -45,8 +50,8 @@ class SupervisorCheck:
         if now < self._due:
             return ""
         self._due = now + _ANSWER_TIMEOUT
-        if host := self._other_host():
-            return self._check_host(host)
+        if (lease := self._of_other_host()) is not None:
+            return self._check_other(lease)
         if not wakeup.pending(self._folder.wakeup):
             if self._notified:
                 self._notified = self._reported = False
@@ -62,13 +67,13 @@ class SupervisorCheck:
         self._reported = True
         return self._text()
 
-    def _check_host(self, host: str) -> str:
+    def _check_other(self, lease: Lease) -> str:
         held = run_lock.is_held(self._folder.lock)
         if held or self._reported:
             self._reported = self._reported and not held
             return ""
         self._reported = True
-        return abandoned(self._name, host)
+        return abandoned(self._name, lease)
 
     def _text(self) -> str:
         from muster.node.processes import state_of
@@ -83,11 +88,3 @@ class SupervisorCheck:
             resume = f"`kill -CONT {pid}` resumes it, " if state == "T" else ""
             return f"the supervisor of {self._name} (process {pid}) {how}; {resume}{force}"
         return f"the supervisor of {self._name} (process {pid}) does not answer; {force}"
-
-
-def abandoned(name: str, host: str) -> str:
-    """What to say of a run of another host whose lock no process holds."""
-    return (
-        f"{name} runs on the host {host}, but no process there holds its lock: the next muster "
-        f"command on {host} continues it; if that host is gone, `muster runs adopt {name}` does"
-    )

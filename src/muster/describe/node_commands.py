@@ -5,13 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec.structs import replace
-
 from muster.frameworks.base import Answers, Check, Joined, Port, Service, Succeeds
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.plan.template import Facts
 from muster.secrets import HIDDEN
-from muster.spec.placeholders import OF_PARAMETER
+from muster.spec.placeholders import OF_PARAMETER, OF_SECRET, placeholders
 from muster.spec.quantities import format_duration
 
 #: Values known only on the node -> the text shown instead.
@@ -42,8 +40,7 @@ class TemplateText:
         values["run.restarts"] = "0"
         values["memory"] = str(memory)
         values |= {f"{OF_PARAMETER}{name}": value for name, value in parameters.items()}
-        if plan.secrets:
-            plan = replace(plan, secrets=dict.fromkeys(plan.secrets, HIDDEN))
+        self._values = values
         self._facts = Facts(plan, node, 0, 0, ports, values)
 
     def _mark(self, text: str) -> str:
@@ -53,12 +50,18 @@ class TemplateText:
 
     def text(self, template: str) -> str:
         """A template with every placeholder filled."""
-        return self._without_markers(self._facts.fill(template))
+        return self._without_markers(self._fill(template))
 
     def command(self, templates: Iterable[str], literal: Iterable[str] = ()) -> str:
         """A command line as one would type it; `literal` words are not templates and come last."""
-        words = [self._facts.fill(word) for word in templates]
+        words = [self._fill(word) for word in templates]
         return self._without_markers(shlex.join([*words, *literal]))
+
+    def _fill(self, template: str) -> str:
+        if "${secret." in template:  # those of the project have no values before the start
+            secrets = (name for name in placeholders(template) if name.startswith(OF_SECRET))
+            self._values |= dict.fromkeys(secrets, HIDDEN)
+        return self._facts.fill(template)
 
     def _without_markers(self, text: str) -> str:
         for marker, shown in self._texts.items():

@@ -6,16 +6,18 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from muster.control.open_store import open_store
 from muster.control.recover import record_broken
 from muster.errors import EngineError
 from muster.storage.home import Home
-from muster.store.sqlite.store import SqliteStore
+from muster.store.sqlite.disk_reserve import Reserve
 from muster.submission import Submission
 from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
     from muster.storage.artifact_lock import ArtifactLock
+    from muster.store.base import Store
     from muster.store.records import Lease
 
 
@@ -27,9 +29,12 @@ class Backend:
         self.lock = RLock()
         #: When `recovery.recover_at_times` last looked for runs, on the monotonic clock.
         self.recovered_at: float | None = None
+        #: Whether that is done by a thread of a server, rather than with each request.
+        self.recovers_apart = False
         self._warned_of_space = False
         self._launcher = launcher
-        self._store: SqliteStore | None = None
+        self._store: Store | None = None
+        self._reserve = Reserve(home.reserve)
         self._artifact_lock: ArtifactLock | None = None
 
     @property
@@ -43,7 +48,7 @@ class Backend:
             return self._artifact_lock
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store, opened at the first access; MUSTER_HOME is created if it is missing.
 
         Raises InvalidInput, StoreError.
@@ -53,22 +58,23 @@ class Backend:
                 self._store = self._open()
             return self._store
 
-    def _open(self) -> SqliteStore:
+    def _open(self) -> Store:
         if self.home.read_only():
-            return SqliteStore.open(self.home.database, create=False)
+            return open_store(self.home, create=False)
         self.home.prepare()
-        store = SqliteStore.open(self.home.database)
-        store.database.reserve.restore()
+        store = open_store(self.home)
+        if self.home.database.exists():  # what the reserve is for
+            self._reserve.restore()
         return store
 
     @property
     def space_mark(self) -> Path:
         """A file that changes when the disk becomes full."""
-        return self.store.database.reserve.mark
+        return self._reserve.mark
 
     def space_warning(self) -> str:
         """A warning if the disk of MUSTER_HOME is full, once; else ""."""
-        lacks_space = self.store.database.reserve.lacks_space
+        lacks_space = self._reserve.lacks_space
         if self._warned_of_space or not lacks_space or self.home.read_only():
             return ""
         self._warned_of_space = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -45,12 +46,20 @@ if TYPE_CHECKING:
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
+    from muster.api.submissions import (
+        JobSource,
+        Preview,
+        PreviewRequest,
+        SpecSource,
+        StartRequest,
+    )
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding
     from muster.errors import Problem
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
+    from muster.service.audit import Origin
     from muster.service.local_nodes import LocalNodes
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
@@ -58,37 +67,63 @@ if TYPE_CHECKING:
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
     from muster.storage.usage import NodeUsage
+    from muster.store.account_records import AuditEntry
     from muster.store.base import Store
 
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def _requires(right: Right, what: str) -> Callable[[M], M]:
-    """Check the caller's right before a method. what: what the method does, for the error."""
+def _requires(right: Right, what: str, *, action: str = "") -> Callable[[M], M]:
+    """Check the caller's right before a method. what: what the method does, for the error. action:
+    what it is called in the audit log, if it changes anything: its first parameter."""
 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
-            self._caller.require(right, what)
-            return method(self, *args, **named)
+            def check() -> None:
+                self._caller.require(right, what)
+
+            def object_of() -> str:
+                from muster.service.audit import name_of
+
+                return name_of(args[0] if args else next(iter(named.values()), None))
+
+            name = action or f"api.{method.__name__}"
+            with self._audited(name, object_of, check, changes=bool(action)):
+                return method(self, *args, **named)
 
         return cast("M", checked)
 
     return decorate
 
 
-def _of_run(right: Right, what: str) -> Callable[[M], M]:
-    """As `_requires`, for a method of one run: also check that the run is of the caller's
-    project, and do what the method does as the run's owner (`service.as_owner`)."""
+def _of_run(
+    right: Right, what: str, *, action: str = "", anyones: bool = False
+) -> Callable[[M], M]:
+    """As `_requires`, for a method of one run: also check that the run is of the caller's project
+    and, unless it is only read, that the caller may change runs of its owner. What the method does
+    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right."""
 
     def decorate(method: M) -> M:
         @wraps(method)
         def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
-            self._caller.require(right, what)
-            self.recover()
-            self._check_run(run_id)
-            folder = self.home.run_dir(run_id)
-            return as_owner(folder, partial(method, self, run_id, *args, **named))
+            def check() -> None:
+                self._caller.require(right, what)
+                self.recover()
+                run = self._check_run(run_id)
+                if right != Right.READ and not anyones:
+                    self._caller.require_for_run(run.created_by, right, what)
+
+            def object_of() -> str:
+                try:
+                    return self._check_run(run_id).name
+                except NotFound:
+                    return run_id
+
+            name = action or f"runs.{method.__name__}"
+            with self._audited(name, object_of, check, changes=bool(action)):
+                folder = self.home.run_dir(run_id)
+                return as_owner(folder, partial(method, self, run_id, *args, **named))
 
         return cast("M", checked)
 
@@ -110,14 +145,17 @@ class EmbeddedAPI:
         *,
         submission: Submission | None = None,
         backend: Backend | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """home: MUSTER_HOME (default: the environment's). caller: default: the user of this
         process. submission: default: that of this process, as it is at each request. backend: one
-        that callers share, instead of one of its own."""
+        that callers share, instead of one of its own. origin: where the request comes from, for the
+        audit log; None: from the user of this process, and nothing is recorded there."""
         backend = backend or Backend(home or default_home(), launcher)
         self._backend = backend
         self._caller = caller or local_caller()
         self._submission = submission
+        self._origin = origin
 
     @property
     def context(self) -> Context:
@@ -147,10 +185,41 @@ class EmbeddedAPI:
     def close(self) -> None:
         self._backend.close()
 
-    def _check_run(self, run_id: str) -> None:
-        """Raises NotFound if the run is not of the caller's project. A run never changes that."""
-        if self.store.runs.summary(run_id).project != self._caller.project:
+    @contextmanager
+    def _audited(
+        self,
+        action: str,
+        object_of: Callable[[], str],
+        check: Callable[[], None],
+        *,
+        changes: bool,
+    ) -> Iterator[None]:
+        """Check, and record in the audit log what is refused and, if it changes anything, what is
+        done in the block. object_of: what it is done to."""
+        if self._origin is None:
+            check()
+            yield
+            return
+        from muster.service.audit import audited
+
+        def entry() -> AuditEntry:
+            from muster.service.audit import entry_of
+
+            assert self._origin is not None
+            return entry_of(
+                *(self._caller, self._origin, time.time(), action, object_of()),
+                project=self._caller.project,
+            )
+
+        with audited(self.store.audit, entry, check, changes=changes):
+            yield
+
+    def _check_run(self, run_id: str) -> RunSummary:
+        """The run. Raises NotFound if it is not of the caller's project."""
+        run = self.store.runs.summary(run_id)
+        if run.project != self._caller.project:
             raise no_run_error(run_id)
+        return run
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -242,7 +311,7 @@ class EmbeddedAPI:
         job.check_active()
         return copy(self.context, job)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
     def create_job(self, job: JobRecord) -> JobRecord:
         from muster.service.jobs import create
 
@@ -256,11 +325,11 @@ class EmbeddedAPI:
         self._check_project(job)
         discard(self.context, job)
 
-    @_requires(Right.DELETE, "delete jobs")
+    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_unused_job(self, job_id: str) -> None:
         self.store.jobs.delete_unused(self._own_job(job_id).id)
 
-    @_requires(Right.SUBMIT, "edit jobs")
+    @_requires(Right.SUBMIT, "edit jobs", action="jobs.edit")
     def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
         from muster.service.jobs import edit
 
@@ -273,7 +342,7 @@ class EmbeddedAPI:
         self.recover()
         self.store.jobs.check_ended([self._own_job(job_id).id for job_id in job_ids])
 
-    @_requires(Right.DELETE, "delete jobs")
+    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_job(self, job_id: str) -> JobRecord:
         from muster.service.jobs import delete
 
@@ -349,7 +418,7 @@ class EmbeddedAPI:
 
         return packed_files(self.home, prepared)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
     def start(
         self,
         prepared: PreparedRun,
@@ -363,13 +432,44 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start(self.context, prepared, environ, queue=queue)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
         from muster.service.start import start_function
 
         self.recover()
         self._check_new_run(prepared)
         return start_function(self.context, prepared, arguments)
+
+    @_requires(Right.SUBMIT, "start runs")
+    def preview(self, request: PreviewRequest) -> Preview:
+        """A run as it would start now, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import preview
+
+        return preview(self.context, request)
+
+    @_requires(Right.SUBMIT, "start runs", action="runs.start")
+    def submit(self, request: StartRequest) -> RunRecord:
+        """Start a run, for a client on another machine. Raises InvalidInput, EngineError."""
+        from muster.service.submissions import start
+
+        self.recover()
+        return start(self.context, request)
+
+    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
+    def submit_job(self, source: SpecSource | JobSource) -> JobRecord:
+        """Create a Job, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import create_job
+
+        return create_job(self.context, source)
+
+    @_requires(Right.SUBMIT, "create jobs")
+    def preview_job(self, source: SpecSource | JobSource) -> PreparedJob:
+        """The Job that `submit_job` would create or find. Raises InvalidInput."""
+        from muster.service.submissions import prepare_job
+
+        prepared = prepare_job(self.context, source)
+        self.context.artifact_lock.release(prepared.record.id)
+        return prepared
 
     # Find runs
 
@@ -449,7 +549,7 @@ class EmbeddedAPI:
 
         return read_endpoints(self.home.run_dir(run_id))
 
-    @_of_run(Right.ENTER, "connect to nodes")
+    @_of_run(Right.ENTER, "connect to nodes", action="runs.connect")
     def cluster_access(self, run_id: str) -> ClusterAccess:
         from muster.service.run_details import cluster_access
 
@@ -482,7 +582,7 @@ class EmbeddedAPI:
 
         return supervisor_of(self.context, self.store.runs.summary(run_id))
 
-    @_of_run(Right.ENTER, "enter nodes")
+    @_of_run(Right.ENTER, "enter nodes", action="runs.enter")
     def running_node(self, run_id: str, rank: int | None) -> RunningNode:
         """A node of a run in progress; its only one if rank is None. See `service.inside`."""
         from muster.service.inside import running_node
@@ -491,20 +591,20 @@ class EmbeddedAPI:
 
     # Change runs
 
-    @_of_run(Right.SUBMIT, "cancel runs")
+    @_of_run(Right.SUBMIT, "cancel runs", action="runs.cancel")
     def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
         from muster.service.requests import cancel
 
         cancel(self.context, run_id, why, force=force)
 
-    @_of_run(Right.SUBMIT, "adopt runs")
+    @_of_run(Right.SUBMIT, "adopt runs", action="runs.adopt")
     def adopt(self, run_id: str) -> RunRecord:
         from muster.service.recovery import adopt
 
         adopt(self._backend, run_id)
         return self.store.runs.get(run_id)
 
-    @_of_run(Right.SUBMIT, "suspend runs")
+    @_of_run(Right.SUBMIT, "suspend runs", action="runs.suspend")
     def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
         from muster.service.requests import suspend
 
@@ -516,7 +616,7 @@ class EmbeddedAPI:
 
         return reviewed_overrides(self.context, self.store.runs.get(run_id), changes)
 
-    @_of_run(Right.SUBMIT, "resume runs")
+    @_of_run(Right.SUBMIT, "resume runs", action="runs.resume")
     def resume(
         self,
         run_id: str,
@@ -527,13 +627,13 @@ class EmbeddedAPI:
 
         return resume(self.context, run_id, overrides, environ)
 
-    @_of_run(Right.SUBMIT, "retry replicas")
+    @_of_run(Right.SUBMIT, "retry replicas", anyones=True)
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         from muster.service.retry import prepare_retry
 
         return prepare_retry(self.context, self.store.runs.get(run_id), retry)
 
-    @_of_run(Right.SUBMIT, "run jobs again")
+    @_of_run(Right.SUBMIT, "run jobs again", anyones=True)
     def prepare_rerun(
         self, run_id: str, changes: Changes, *, update_code: bool = False
     ) -> PreparedRun:
@@ -542,13 +642,13 @@ class EmbeddedAPI:
         run = self.store.runs.get(run_id)
         return prepare_rerun(self.context, run, changes, update_code=update_code)
 
-    @_of_run(Right.SUBMIT, "scale runs")
+    @_of_run(Right.SUBMIT, "scale runs", action="runs.scale")
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         from muster.service.requests import scale
 
         return scale(self.context, run_id, group, replicas, why)
 
-    @_of_run(Right.DELETE, "delete runs")
+    @_of_run(Right.DELETE, "delete runs", action="runs.delete")
     def delete(self, run_id: str) -> None:
         from muster.service.delete import delete
 
@@ -588,11 +688,11 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see runs")
     def watch_async(
-        self, run_id: str, timeout: float | None = None
+        self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
         from muster.service.event_loop import watch
 
-        return watch(self.context, run_id, timeout)
+        return watch(self.context, run_id, timeout, every)
 
     @_of_run(Right.READ, "see output")
     def log(
@@ -610,12 +710,17 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see output")
     def log_async(
-        self, run_id: str, selection: Selection, *, follow: bool = False
+        self,
+        run_id: str,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
         from muster.service.run_log import items_async
 
         run = self._run_with_output(run_id, selection)
-        return items_async(self.context, run, selection, follow=follow)
+        return items_async(self.context, run, selection, follow=follow, live=live)
 
     def _run_with_output(self, run_id: str, selection: Selection) -> RunSummary:
         """Raises InvalidInput if the run does not have what is selected."""
@@ -679,8 +784,9 @@ class EmbeddedAPI:
         self.recover()
         return measure(self.context)
 
-    @_requires(Right.DELETE, "delete runs and files")
+    @_requires(Right.DELETE, "delete runs and files", action="runs.prune")
     def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        self._caller.require(Right.OPERATE, "delete runs of others")
         from muster.service.prune import prune, retention_of
 
         self.recover()

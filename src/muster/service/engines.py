@@ -98,11 +98,11 @@ def remove(name: str, *, force: bool = False) -> Path:
 
 def _runs_on(name: str, home: Home) -> list[str]:
     """The names of runs that are not at rest, and whose engine this is."""
-    from muster.store.sqlite.store import SqliteStore
+    from muster.control.open_store import open_store
 
-    if not home.database.exists():
+    if not home.records.exists():
         return []
-    store = SqliteStore.open(home.database)
+    store = open_store(home)
     try:
         return [run.name for run in store.runs.live() if run.engine == name]
     finally:

@@ -65,14 +65,14 @@ def _call_as(account: UnixAccount | None, function: Callable[..., T], *args: obj
 
 
 async def watch(
-    context: Context, run_id: str, timeout: float | None
+    context: Context, run_id: str, timeout: float | None, every: float | None
 ) -> AsyncGenerator[RunItem | Notice]:
     """As `wait.watch`. A cancellation leaves the run alone."""
     deadline = inf if timeout is None else time.monotonic() + timeout
-    check = new_check(context, run_id)
+    check, interval = new_check(context, run_id), inf if every is None else every
     while True:
         left = max(deadline - time.monotonic(), 0)
-        if await _has_ended(context, run_id, min(left, check.due_in())):
+        if await _has_ended(context, run_id, min(left, check.due_in(), interval)):
             run = await in_thread(recover_or_wait, context, run_id, deadline)
             if run.state in AT_REST:
                 yield RunItem(run)
@@ -81,6 +81,8 @@ async def watch(
             raise timed_out(context, run_id, timeout)
         for notice in notices(context, check):
             yield notice
+        if every is not None:
+            yield RunItem(context.store.runs.summary(run_id))
 
 
 async def _has_ended(context: Context, run_id: str, timeout: float) -> bool:

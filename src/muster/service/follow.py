@@ -18,6 +18,7 @@ from muster.service.context import Context
 from muster.service.wait import new_check, notices, recover_or_wait
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
+from muster.unix_account import as_root
 
 #: Seconds between looks at the lease of a run that a process on another host drives.
 _INTERVAL = 1.0
@@ -93,7 +94,7 @@ class Follower:
             self.find_supervisor()
         return ended
 
-    async def wait_async(self, paths: Iterable[Path]) -> bool:
+    async def wait_async(self, paths: Iterable[Path], timeout: float | None = None) -> bool:
         """As `wait`, in an event loop of asyncio."""
         from muster.service.event_loop import in_thread, wait_for_readable
 
@@ -101,8 +102,9 @@ class Follower:
             return False
         assert not self.ended, "a run that has ended does not change"
         watched = [one for one in (self._supervisor, self._watcher.fileno()) if one is not None]
-        timeout = self._limit(self._watcher.timeout())
-        ended = self._supervisor in await wait_for_readable(watched, timeout)
+        limits = [one for one in (timeout, self._watcher.timeout()) if one is not None]
+        limit = self._limit(min(limits, default=None))
+        ended = self._supervisor in await wait_for_readable(watched, limit)
         if self._elsewhere:
             ended = await in_thread(self._has_come_back)
         self._note_changes()
@@ -131,7 +133,9 @@ class Follower:
         new = [path for path in (*paths, self._space_mark) if path not in self._watched]
         for path in new:
             self._watched.add(path)
-            with suppress(FileNotFoundError):  # deleted meanwhile: it changes no more
+            # deleted meanwhile: it changes no more. As root, which shows nothing but when a file of
+            # the run has changed: some are Muster's own
+            with suppress(FileNotFoundError), as_root():
                 self._watcher.add(path)
         return bool(new)
 

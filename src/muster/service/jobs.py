@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,10 +12,11 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedJob
-from muster.identity import new_id
+from muster.identity import id_of, new_id
 from muster.service.context import Context
 from muster.service.stored_spec import spec_of
 from muster.spec.models import JobSpec
+from muster.spec.sources import has_sources
 from muster.storage.sealing import keyed_digest, seal, unseal
 from muster.store.records import JobRecord
 
@@ -25,16 +25,23 @@ if TYPE_CHECKING:
     from muster.storage.home import Home
 
 
-def prepare(context: Context, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
+def prepare(
+    context: Context,
+    spec: JobSpec,
+    *,
+    always_new: bool = False,
+    code: ArtifactRef | None = None,
+) -> PreparedJob:
     """Store the code and find the Job with this content.
 
     The same content is the same Job; other content under a known name is a new version of the Job.
     The code stays claimed until the Job is recorded or discarded.
     always_new: create a new Job even if one has the same content; it is never found by its content.
+    code: the spec's code, if it is stored already.
     """
-    job_id = new_id()
+    job_id = _new_job_id(context)
     try:
-        prepared = _prepare(context, spec, job_id, always_new=always_new)
+        prepared = _prepare(context, spec, job_id, always_new=always_new, code=code)
     except BaseException:
         context.artifact_lock.release(job_id)
         raise
@@ -43,17 +50,31 @@ def prepare(context: Context, spec: JobSpec, *, always_new: bool = False) -> Pre
     return prepared
 
 
-def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) -> PreparedJob:
-    if spec.artifact is not None or _has_sources(spec):
+def _new_job_id(context: Context) -> str:
+    run_id = context.submission.run_id
+    return new_id() if run_id is None else id_of("job", run_id)
+
+
+def _prepare(
+    context: Context, spec: JobSpec, job_id: str, *, always_new: bool, code: ArtifactRef | None
+) -> PreparedJob:
+    artifact: ArtifactRef | None = None
+    if code is not None or spec.artifact is not None or has_sources(spec):
+        from muster.storage.artifacts import load_ref
+        from muster.storage.sources import store_sources
+
         context.home.prepare()
         context.artifact_lock.hold(job_id)
-    spec, artifact = _store_code(context, spec)
+        if code is None:
+            spec, artifact = store_sources(context.home, spec, context.submission)
+        else:
+            artifact = load_ref(context.home, code.sha256, code.file_name)
     content = to_builtins(spec)
     sealed = seal(context.home, content)
     name = spec.name or "job"
-    code = artifact.sha256 if artifact else None
+    sha256 = artifact.sha256 if artifact else None
     key = None if sealed is content else context.home
-    digest = job_id if always_new else content_hash(name, content, code, key=key)
+    digest = job_id if always_new else content_hash(name, content, sha256, key=key)
     known = context.store.jobs.by_content(context.project, digest)
     if known is not None:
         return _known(context.home, known, spec, content)
@@ -64,7 +85,7 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
         version=0,  # counted by the store
         content_hash=digest,
         spec=sealed,
-        artifact_sha256=code,
+        artifact_sha256=sha256,
         artifact_name=artifact.file_name if artifact else None,
         description=sealed["description"],
         tags=sealed["tags"],
@@ -90,7 +111,7 @@ def _known(home: Home, job: JobRecord, spec: JobSpec, content: Mapping[str, Any]
 
 def copy(context: Context, job: JobRecord) -> JobRecord:
     """A new Job with the content of another, to be recorded or discarded like that of `prepare`."""
-    job_id = new_id()
+    job_id = _new_job_id(context)
     if job.artifact_sha256 is not None:
         context.home.prepare()
         context.artifact_lock.hold(job_id)
@@ -167,7 +188,11 @@ def discard(context: Context, job: JobRecord) -> None:
     """
     with context.artifact_lock.released(job.id) as alone:
         digest = job.artifact_sha256
-        if alone and digest is not None and not context.store.jobs.artifact_in_use(digest):
+        if not alone or digest is None or context.store.jobs.artifact_in_use(digest):
+            return
+        from muster.storage import uploads
+
+        if not uploads.is_recent(context.home, digest):
             from muster.storage.code_trees import remove_artifact
 
             remove_artifact(context.home, digest)
@@ -215,33 +240,3 @@ def _without_defaults(content: Mapping[str, Any], defaults: Mapping[str, Any]) -
             if value not in (None, False) or key in ("cpus", "memory", "gpus")
         }
     return changed
-
-
-def _has_sources(spec: JobSpec) -> bool:
-    return spec.git is not None or bool(spec.requirements) or spec.conda is not None
-
-
-def _store_code(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
-    """Store what the Job consists of. Returns the spec with what was found: the commit of a
-    repository, the packages of a requirements file, the entry point."""
-    if spec.artifact is None and not _has_sources(spec):
-        return spec, None
-    from muster.storage.sources import with_entrypoint
-
-    with with_entrypoint(spec) as chosen:
-        return _store_chosen(context, chosen)
-
-
-def _store_chosen(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
-    from muster.spec.sources import entrypoint_of
-
-    if _has_sources(spec):
-        from muster.storage.sources import gather
-
-        return gather(context.home, spec, context.submission)
-    if spec.artifact is None:
-        return spec, None
-    from muster.storage.script_modules import store_code
-
-    artifact, entrypoint = store_code(context.home, Path(spec.artifact), entrypoint_of(spec))
-    return replace(spec, entrypoint=entrypoint or None), artifact

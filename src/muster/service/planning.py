@@ -149,13 +149,22 @@ def plan_on_machine(
     mounts = [m for g in spec.node_groups for m in g.mounts]
     mounts += [m for g in spec.node_groups for one in g.extra_containers for m in one.mounts]
     mounted = [mount.source for mount in mounts if mount.source]
-    problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
+    problems = []
+    if not context.submission.has_files:
+        from muster.spec.separation import local_paths
+
+        # the code was sent, whatever it was made from
+        problems += local_paths(replace(spec, artifact=None, git=None))
+        mounted = [source for source in mounted if not source.startswith("/")]
+    problems += check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
     if environment is not None:
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, context.submission.environ)
     engine = _usable_engine(spec.engine_name, home, problems)
+    if engine is not None and not context.submission.has_files:
+        problems += _separation_problems(context, engine)
     if engine is not None:
         if not engine.capabilities.replace_node:
             arranged = without_replacement(arranged)
@@ -196,6 +205,20 @@ def _usable_engine(name: str, home: Home, problems: list[Problem]) -> Engine | N
         problems.append(Problem("engine", f"{name} cannot be used here: {reason}", hint))
         return None
     return engine
+
+
+def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
+    """Why the caller of a server may not use an engine that keeps nobody's runs apart."""
+    from muster.engines.separation import why_refused
+
+    if why := why_refused(
+        engine.name,
+        separates=engine.capabilities.separates_owners,
+        root=os.geteuid() == 0,
+        owner=context.caller.user,
+        first_owner=context.store.runs.first_owner(),
+    ):
+        yield Problem("engine", why)
 
 
 def _owner_notes(submission: Submission, engine: Engine) -> Iterator[str]:

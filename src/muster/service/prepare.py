@@ -17,6 +17,7 @@ from muster.plan.model import RunPlan
 from muster.service.context import Context
 from muster.service.planning import has_our_files, mount_paths, plan_run
 from muster.service.stored_spec import spec_of
+from muster.spec.secret_names import stored_secrets
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -51,9 +52,10 @@ def prepare_run(
 
         read_config(home)  # the user who can repair it sees the error
     job_spec = spec_of(home, job) if spec is None else spec
-    identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
+    identity = Identity(submission.run_id or new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
         resolved = resolve(job_spec, overrides)
+        _check_secrets(context, resolved.spec)
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
         code = job.artifact_sha256, job.artifact_name
@@ -81,6 +83,15 @@ def prepare_run(
         notes=plan.notes,
         missing=missing,
     )
+
+
+def _check_secrets(context: Context, spec: JobSpec) -> None:
+    """Raises InvalidInput with each secret that neither the job nor its project has."""
+    if stored_secrets(spec):
+        from muster.service.stored_secrets import missing_secrets
+
+        if problems := [*missing_secrets(context, spec)]:
+            raise InvalidInput(*problems)
 
 
 def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
@@ -162,6 +173,7 @@ def prepare_resume(
     problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
     if problems:
         raise InvalidInput(*problems)
+    _check_secrets(context, resolved.spec)
     changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
     arranged = arrange(resolved.spec)
     sizes = [(group.name, group.most_replicas, group.nodes) for group in arranged.spec.node_groups]

@@ -26,7 +26,7 @@ def has_changed(context: Context, job: JobRecord, run: RunRecord) -> bool:
     from muster.storage.script_modules import digest_of_code
 
     spec = _spec_to_prepare(context, job, run)
-    if spec.artifact is None or spec.git is not None:
+    if spec.artifact is None or spec.git is not None or not context.submission.has_files:
         return False
     try:
         found = digest_of_code(context.home, Path(spec.artifact), entrypoint_of(spec))

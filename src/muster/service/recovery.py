@@ -25,17 +25,23 @@ def recover_at_times(backend: Backend) -> None:
     Does nothing where MUSTER_HOME is read-only. While another process keeps the database busy, or
     the disk is full, this is left to the next command.
     """
+    if backend.recovers_apart:
+        return
     with backend.lock:
         now = time.monotonic()
         if backend.recovered_at is not None and now < backend.recovered_at + _INTERVAL:
             return
-        store = backend.store
         backend.recovered_at = now
     if backend.home.read_only():
         return
     with suppress(StoreBusy):
-        recover(store, backend.home, backend.start_supervisor)
-        expire(store, backend.home)
+        recover_and_expire(backend)
+
+
+def recover_and_expire(backend: Backend) -> None:
+    """Recover runs without a supervisor, and delete expired ones. Raises StoreError."""
+    recover(backend.store, backend.home, backend.start_supervisor)
+    expire(backend.store, backend.home)
 
 
 def adopt(backend: Backend, run_id: str) -> None:

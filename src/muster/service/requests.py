@@ -103,6 +103,10 @@ def resume(
     store = context.store
     run = store.runs.get(run_id)
     prepared = prepare_resume(context, run, overrides)
+    if prepared is not None:
+        from muster.service.stored_secrets import with_secrets
+
+        prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     before = plan_to_run(context.home, run)
     plan = before if prepared is None else prepared.plan
     submission = submission_of(context, plan, environ)

@@ -103,6 +103,8 @@ def _with_unique_groups(spec: JobSpec) -> JobSpec:
 
 
 def _code_problems(context: Context, spec: JobSpec, broken: Sequence[str]) -> list[Problem]:
+    if not context.submission.has_files:
+        return []  # found where they are
     if touched(_CODE, broken) or is_url(spec.artifact):
         spec = replace(spec, artifact=None, git=None)
     folder, known = context.submission.folder, not touched(_PROGRAM, broken)

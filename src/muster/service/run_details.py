@@ -84,11 +84,10 @@ def shown_nodes(store: Store, run: RunRecord) -> list[NodeRecord]:
 def _where(context: Context, run: RunRecord) -> Iterator[str]:
     """The host of a run, if it is another one."""
     from muster.control import lease, run_lock
-    from muster.control.supervisor_check import abandoned
 
-    if host := lease.other_host(context.store, run.id):
+    if (own := lease.of_other_host(context.store, run.id)) is not None:
         held = run_lock.is_held(context.home.run_dir(run.id).lock)
-        yield f"it runs on the host {host}" if held else abandoned(run.name, host)
+        yield f"it runs on the host {own.host}" if held else lease.abandoned(run.name, own)
 
 
 def _engine_problems(home: Home, run: RunRecord) -> Iterator[str]:

@@ -46,7 +46,7 @@ def items(
 
 
 async def items_async(
-    context: Context, run: RunSummary, selection: Selection, *, follow: bool
+    context: Context, run: RunSummary, selection: Selection, *, follow: bool, live: Live | None
 ) -> AsyncGenerator[LogChunk | Pause | Notice]:
     """As `items`, in an event loop of asyncio, which other tasks use between two chunks."""
     from asyncio import sleep
@@ -55,8 +55,15 @@ async def items_async(
         for chunk in reading.present():
             yield chunk
             await sleep(0)
+        paused = 0.0
         while (follower := reading.follower) is not None and not reading.complete:
-            final = await follower.wait_async(reading.paths())
+            timeout = None
+            if live is not None:
+                timeout = paused + live.busy - time.monotonic()
+                if timeout <= 0:
+                    yield Pause(tuple(reading.unfinished()))
+                    paused, timeout = time.monotonic(), live.quiet
+            final = await follower.wait_async(reading.paths(), timeout)
             for notice in follower.take_notices():
                 yield notice
             for chunk in reading.new(final=final):

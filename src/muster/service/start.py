@@ -16,6 +16,7 @@ from muster.api.prepared import PreparedRun
 from muster.control import reserve, run_lock, stored_submission
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
+from muster.control.lease import expiry
 from muster.control.persist import node_record, sealed_plan
 from muster.engines.registry import engine_named
 from muster.errors import InvalidInput, MusterError, Problem
@@ -26,6 +27,7 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
+from muster.spec.secret_names import stored_secrets
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.owners import prepare_run_folder
@@ -56,6 +58,10 @@ def start(
         if prepared.new_job:
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
+    if stored_secrets(prepared.spec):
+        from muster.service.stored_secrets import with_secrets
+
+        prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     if prepared.spec.suspend:
         return record(context, prepared)
     submission = submission_of(context, prepared.plan, environ)
@@ -95,9 +101,9 @@ def _reserve_and_record(
         if lacking and not queue:
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
-        owner = new_owner()
-        run = record(context, prepared, lacking, owner)
-        made.append((run, Lease.first(run.id, owner)))
+        owner, expires_at = new_owner(), expiry(context.store)
+        run = record(context, prepared, lacking, owner, expires_at)
+        made.append((run, Lease.first(run.id, owner, expires_at)))
         return run.name
 
     reserve.reserve(context.store, context.home, plan, plan.policy.replicas_at_once, store)
@@ -146,9 +152,10 @@ def record(
     prepared: PreparedRun,
     lacking: Sequence[Shortage] = (),
     owner: Owner | None = None,
+    expires_at: float | None = None,
 ) -> RunRecord:
     """Store a run, and its Job if that is new, in one transaction. lacking: what a run that is
-    QUEUED waits for. owner: of the run's lease. Raises InvalidInput."""
+    QUEUED waits for. owner, expires_at: of the run's lease. Raises InvalidInput."""
     now = round(time.time(), 6)  # to the microsecond, as it is stored
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
@@ -156,7 +163,7 @@ def record(
         nodes = first_records(plan)
         return _run_record(context, prepared, job, plan, (number, now), lacking), nodes
 
-    recorded = context.store.runs.insert(prepared.job, build, owner)
+    recorded = context.store.runs.insert(prepared.job, build, owner, expires_at)
     context.artifact_lock.release(prepared.job.id)
     return recorded
 

@@ -113,7 +113,7 @@ def _check_recoverable_here(context: Context, run: RunSummary) -> None:
 def new_check(context: Context, run_id: str) -> SupervisorCheck:
     """A check of whether the supervisor of a run answers."""
     folder, name = context.home.run_dir(run_id), context.store.runs.summary(run_id).name
-    return SupervisorCheck(folder, name, partial(lease.other_host, context.store, run_id))
+    return SupervisorCheck(folder, name, partial(lease.of_other_host, context.store, run_id))
 
 
 def notices(context: Context, check: SupervisorCheck) -> Iterator[Notice]:

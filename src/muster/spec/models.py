@@ -460,7 +460,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Environment variables with placeholders: ${rank}, ${group}, ${replica}, ${index},
     ${attempt}, ${run.restarts} (the same without resumptions), ${run.replica}
     (the replica's number over all groups), ${run.name}, ${run.id}, ${address}, ${hostname}, and
-    ${secret.NAME} of the job's secrets.
+    ${secret.NAME} of the job's or the project's secrets.
     $${rank} is the text ${rank}."""
     extra_containers: tuple[ExtraContainer, ...] = ()
     """Other containers of each node: init containers, sidecars and further programs."""
@@ -525,7 +525,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Environment variables."""
     secrets: Secrets = field(default_factory=dict)
     """Values that are never shown, whatever their names. ${secret.NAME} in node_env, node_args and
-    files is replaced by them when a node starts; not in env, command and args."""
+    files is replaced by them when a node starts; not in env, command and args. A secret that is not
+    here is the project's, which `muster secrets set NAME` stores."""
     framework: AlwaysShown[str] = DEFAULT_FRAMEWORK
     """generic, pytorch, dask, ray, ... or an installed plug-in."""
     framework_options: Merged[Options] = field(default_factory=dict)

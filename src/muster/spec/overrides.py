@@ -53,6 +53,16 @@ def changes_from_mapping(data: Mapping[str, Any]) -> Changes:
     return Changes(overrides, found, tuple(problem.path for problem in problems))
 
 
+def received_overrides(data: Mapping[str, Any]) -> RunOverrides:
+    """Read plain data that was sent from another machine: no file is read. Raises InvalidInput with
+    every problem."""
+    problems: list[Problem] = []
+    overrides = decode_partial(RunOverrides, data, problems)
+    if problems or overrides is None:
+        raise InvalidInput(*problems)
+    return overrides
+
+
 def overrides_from_mapping(data: Mapping[str, Any]) -> RunOverrides:
     """Read plain data. Raises InvalidInput with every problem."""
     return changes_from_mapping(data).require_valid()

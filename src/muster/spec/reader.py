@@ -156,6 +156,18 @@ def parse_spec(
     return ParsedSpec(spec, tuple(problems), tuple(broken), source, lines or {})
 
 
+def parse_received(data: Any) -> ParsedSpec:
+    """Like `parse_spec`, for a spec that was sent from another machine: its paths are left as they
+    are, and no file is read. Raises InvalidInput if there are no valid fields."""
+    problems: list[Problem] = []
+    spec = decode_partial(JobSpec, data, problems)
+    if spec is None:
+        raise InvalidInput(*problems)
+    broken = dict.fromkeys(path for p in problems for path in (p.path, p.meant) if path)
+    problems += check(spec, tuple(broken))
+    return ParsedSpec(spec, tuple(problems), tuple(broken))
+
+
 def _default_name(path: Path) -> str:
     unnamed = path == STDIN or path.stem in ("job", "muster")
     name = path.absolute().parent.name if unnamed else path.stem

@@ -52,11 +52,12 @@ def _local_paths(spec: JobSpec) -> Iterator[Problem]:
         yield from _level(place, group.working_dir, (*spec.mounts, *group.mounts), group.mounts)
         for extra in group.extra_containers:
             yield from _mounts(f"{place}extra_containers[{extra.name}].", extra.mounts)
-    if spec.array is not None and spec.array.file is not None:
+    if spec.array is not None and spec.array.file is not None and spec.array.rows is None:
         yield _array_file("array.file", spec.array.file)
     for group in spec.node_groups:
-        if group.array is not None and group.array.file is not None:
-            yield _array_file(f"node_groups[{group.name}].array.file", group.array.file)
+        array = group.array
+        if array is not None and array.file is not None and array.rows is None:
+            yield _array_file(f"node_groups[{group.name}].array.file", array.file)
 
 
 def _array_file(path: str, file: str) -> Problem:

@@ -107,6 +107,12 @@ def is_notebook(name: str | None) -> bool:
     return name is not None and name.lower().endswith(".ipynb")
 
 
+def has_sources(spec: JobSpec) -> bool:
+    """Whether a spec names more than a file or folder that a Job consists of: a repository, or what
+    it requires."""
+    return spec.git is not None or bool(spec.requirements) or spec.conda is not None
+
+
 def needs_entrypoint(spec: JobSpec) -> bool:
     """Whether a node runs the code itself, rather than a command."""
     groups = spec.node_groups

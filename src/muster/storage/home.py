@@ -177,10 +177,39 @@ class Home(Struct, frozen=True):
         return self.root / "muster.db"
 
     @property
+    def oidc(self) -> Path:
+        """The settings of logins at a server (`iam.oidc.settings`), which the user may create."""
+        return self.root / "oidc.toml"
+
+    @property
+    def database_url(self) -> Path:
+        """The URL of the PostgreSQL database that has the records in place of `database`, in one
+        line; private to the owner, as it may have a password. Supervisors and commands of this
+        MUSTER_HOME read it. Without the file, the records are in `database`."""
+        return self.root / "database_url"
+
+    @property
+    def database_id(self) -> Path:
+        """An id that the database named by `database_url` has, too: no other MUSTER_HOME may use
+        it, since the files of its runs are here."""
+        return self.root / "database_id"
+
+    @property
+    def records(self) -> Path:
+        """The file with the records, or with the URL of their database. It exists as long as this
+        MUSTER_HOME is in use."""
+        return self.database_url if self.database_url.exists() else self.database
+
+    @property
     def secret_key(self) -> Path:
         """The key that secrets in the database are encrypted with (`sealing`); private to the
         owner."""
         return self.root / "secret.key"
+
+    @property
+    def reserve(self) -> Path:
+        """Disk space for the writes of `database` (`store.sqlite.disk_reserve`)."""
+        return self.root / "reserve"
 
     @property
     def artifacts(self) -> Path:
@@ -195,6 +224,11 @@ class Home(Struct, frozen=True):
         """A path for code that is being stored. If the process is killed, the next one that stores
         code removes it (`ArtifactLock`)."""
         return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
+
+    @property
+    def uploads(self) -> Path:
+        """What clients of a server upload (`storage.uploads`)."""
+        return self.root / "uploads"
 
     @property
     def artifacts_lock(self) -> Path:
@@ -214,6 +248,16 @@ class Home(Struct, frozen=True):
     def config(self) -> Path:
         """The settings of this MUSTER_HOME (`storage.config`)."""
         return self.root / "config.toml"
+
+    @property
+    def server(self) -> Path:
+        """The settings of a server of this MUSTER_HOME (`server.settings`)."""
+        return self.root / "server.toml"
+
+    @property
+    def contexts(self) -> Path:
+        """The servers that the user has logged in to (`client.contexts`)."""
+        return self.root / "contexts.json"
 
     @property
     def engines(self) -> Path:
@@ -275,10 +319,11 @@ class Home(Struct, frozen=True):
             raise self._unusable("not writable")
 
     def read_only(self) -> bool:
-        """Whether the database exists and cannot be written, or not safely."""
-        places = (self.root, self.database)
-        if not self.database.exists():
+        """Whether the records exist, and MUSTER_HOME cannot be written, or not safely."""
+        records = self.records
+        if not records.exists():
             return False
+        places = (self.root, records) if records == self.database else (self.root,)
         if not all(os.access(p, os.W_OK) for p in places):
             return True
         try:

@@ -21,7 +21,7 @@ from muster.spec.paths import (
     is_requirements_file,
     path_in,
 )
-from muster.spec.sources import entrypoint_of, needs_entrypoint
+from muster.spec.sources import entrypoint_of, has_sources, needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
 from muster.storage.owners import owner_home
@@ -30,6 +30,20 @@ from muster.submission import Submission
 from muster.unix_account import acting_as
 
 _MAX_DEPTH = 10
+
+
+def store_sources(
+    home: Home, spec: JobSpec, submission: Submission
+) -> tuple[JobSpec, ArtifactRef | None]:
+    """Store what a Job consists of. Returns the spec with what was found: the commit of a
+    repository, the packages of a requirements file, the entry point. Raises InvalidInput."""
+    with with_entrypoint(spec) as chosen:
+        if has_sources(chosen):
+            return gather(home, chosen, submission)
+        if chosen.artifact is None:
+            return chosen, None
+        artifact, entrypoint = store_code(home, Path(chosen.artifact), entrypoint_of(chosen))
+        return replace(chosen, entrypoint=entrypoint or None), artifact
 
 
 def gather(home: Home, spec: JobSpec, submission: Submission) -> tuple[JobSpec, ArtifactRef | None]:

@@ -1,9 +1,9 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
-A `Store` is four sets of use cases: Jobs, runs, their event logs, and the leases of the processes
-that drive runs. Each method is one transaction: it happens completely or not at all, and other
-processes see it at once. Any thread may call it. Every implementation passes the contract tests in
-`tests/store/test_contract.py`.
+A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
+drive runs; accounts (users, projects, tokens), secrets, and the audit log. Each method is one
+transaction: it happens completely or not at all, and other processes see it at once. Any thread may
+call it. Every implementation passes the contract tests in `tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -16,8 +16,8 @@ are no JSON, are bugs of the caller: they raise some other error, and change not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from muster.identity import Owner
 from muster.store.records import (
@@ -33,6 +33,19 @@ from muster.store.records import (
     RunStep,
     RunSummary,
 )
+
+if TYPE_CHECKING:  # most commands do not use them
+    from muster.caller import Role
+    from muster.store.account_records import (
+        AuditEntry,
+        AuditFilter,
+        Credential,
+        MemberRecord,
+        ProjectRecord,
+        SecretRecord,
+        TokenRecord,
+        UserRecord,
+    )
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -94,6 +107,10 @@ class Jobs(Protocol):
         """Whether a Job of any project that is not deleted uses this artifact."""
         ...
 
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """Whether a Job of a project that is not deleted uses this artifact."""
+        ...
+
     def artifacts_in_use(self) -> set[str]:
         """The artifacts of all Jobs that are not deleted. Runs that have not ended are of such
         Jobs."""
@@ -107,12 +124,19 @@ class Jobs(Protocol):
 class Runs(Protocol):
     """Runs, their nodes, and what users request of them."""
 
-    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+    def insert(
+        self,
+        job: JobRecord,
+        build: RunBuilder,
+        owner: Owner | None = None,
+        expires_at: float | None = None,
+    ) -> RunRecord:
         """Store a run, its nodes, its lease and, if it is new, its Job in one durable transaction.
 
         Runs are numbered within the name of their Job, from 1; no number is given twice, not even
         that of a deleted run. The name of a run is `<job>-<number>`. owner: the process that is to
-        drive the run, which has its first lease (`Lease.first`); None: nobody yet.
+        drive the run, which has its first lease (`Lease.first`); None: nobody yet. expires_at: of
+        that lease.
         """
         ...
 
@@ -157,6 +181,14 @@ class Runs(Protocol):
 
     def records(self, project: str | None, chosen: RunFilter) -> list[RunRecord]:
         """Records of runs, newest first. project: None for all. Raises CorruptRecord."""
+        ...
+
+    def state_counts(self) -> dict[str, int]:
+        """The number of runs in each state, of all projects."""
+        ...
+
+    def first_owner(self) -> str | None:
+        """Who has started the oldest run, of all projects; None if there is none."""
         ...
 
     def live(self) -> list[RunSummary]:
@@ -209,6 +241,10 @@ class Runs(Protocol):
         """The pending requests of a run. Raises CorruptRecord."""
         ...
 
+    def with_requests(self, run_ids: Collection[str]) -> list[str]:
+        """Those of these runs that have pending requests, in no order."""
+        ...
+
 
 class Events(Protocol):
     """The event logs of runs. Entries are numbered from 1 within their run, without gaps."""
@@ -240,9 +276,23 @@ class Leases(Protocol):
     """Who drives which run. A lease has an owner, a token that grows with each owner, and perhaps
     an expiry.
 
+    Leases expire where processes of any host may drive a run: a process renews its leases well
+    within their term, and stops to drive a run whose lease it could not renew. Otherwise, a lease
+    lasts while its owner lives.
+
     A process that drives a run passes its lease with everything that it records of it. Once another
     process has taken the lease, the former owner can record nothing more.
     """
+
+    @property
+    def term(self) -> float | None:
+        """Seconds that a lease lasts after it was taken or renewed; None: while its owner lives."""
+        ...
+
+    def now(self) -> float:
+        """The time by which leases expire (epoch seconds): that of the server of the database, so
+        that the clocks of hosts may differ, or that of this host if there is no server."""
+        ...
 
     def take(
         self,
@@ -257,21 +307,20 @@ class Leases(Protocol):
         """Take the lease of a run that nobody has: it was never taken, was released, or has
         expired. Its owner may take it again, with the next token.
 
-        expires_at: None for a lease that its owner keeps while it lives, which others learn from
-        the lock on the run's folder. alone: the caller holds that lock, so that an owner on the
-        same host is gone. force: take it from any owner, which a user says is gone. Raises
-        LeaseHeld if another process has the lease, NotFound.
+        expires_at: None for a lease that its owner keeps while it lives. alone: the caller holds
+        the lock on the run's folder, so that an owner on the same host is gone. force: take it from
+        any owner, which a user says is gone. Raises LeaseHeld if another process has the lease,
+        NotFound.
         """
         ...
 
-    def take_expired(self, owner: Owner, now: float, expires_at: float) -> list[Lease]:
-        """Take all leases of runs that have not ended which have expired, in one transaction. Of
-        several processes that do so at once, one gets a lease. expires_at: of the new ones."""
+    def renew(self, leases: Collection[Lease], expires_at: float) -> None:
+        """Extend those of these leases that their owners still have."""
         ...
 
-    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
-        """Extend all leases of a process that expire. Returns those that it has now: another
-        process may have taken others after they had expired."""
+    def lost(self, leases: Collection[Lease]) -> list[Lease]:
+        """Those of these leases that their owners do not have any more, in no order: another
+        process has taken them, or the run was deleted."""
         ...
 
     def release(self, lease: Lease) -> None:
@@ -282,8 +331,140 @@ class Leases(Protocol):
         """The lease of a run; None if nobody has it."""
         ...
 
-    def expiring(self, before: float) -> list[Lease]:
-        """The leases of runs that have not ended which expire before a time, the earliest first."""
+
+class Accounts(Protocol):
+    """Users, projects, their members, and tokens. Names are told apart without regard to
+    capitals."""
+
+    def create_first(self, user: UserRecord, token: TokenRecord, digest: bytes) -> bool:
+        """Add the first user, with a token. False if there is a user already: of several processes
+        that start at once, one adds it."""
+        ...
+
+    def create_user(self, user: UserRecord) -> None:
+        """Add a user. Raises InvalidInput if its name, or its subject at its issuer, is taken."""
+        ...
+
+    def change_user(self, name: str, changes: Mapping[str, Any]) -> UserRecord:
+        """Change `display_name`, `admin`, `disabled`, or `issuer` and `subject`. Raises NotFound,
+        and InvalidInput if no person would be left who administers the server and is not disabled,
+        or the subject is another user's."""
+        ...
+
+    def user(self, name: str) -> UserRecord:
+        """The user with this name. Raises NotFound."""
+        ...
+
+    def user_of_subject(self, issuer: str, subject: str) -> UserRecord | None:
+        """The user whom an issuer knows by this subject; None if there is none."""
+        ...
+
+    def users(self) -> list[UserRecord]:
+        """All users, by name."""
+        ...
+
+    def create_project(self, project: ProjectRecord) -> None:
+        """Add a project. Raises InvalidInput if there is one with this name."""
+        ...
+
+    def change_project(self, name: str, description: str) -> ProjectRecord:
+        """Describe a project. Raises NotFound."""
+        ...
+
+    def delete_project(self, name: str) -> None:
+        """Delete a project with its members, tokens and secrets. Raises NotFound, and InvalidInput
+        if it has Jobs or runs, also deleted ones, or is the default one."""
+        ...
+
+    def project(self, name: str) -> ProjectRecord:
+        """The project with this name. Raises NotFound."""
+        ...
+
+    def projects(self) -> list[ProjectRecord]:
+        """All projects, by name. `default` is there from the start."""
+        ...
+
+    def set_member(self, member: MemberRecord) -> None:
+        """Add a member, or change its role. Raises NotFound if there is no such project or user."""
+        ...
+
+    def set_group_roles(self, user: str, roles: Mapping[str, Role]) -> None:
+        """Replace what follows from a user's groups (`MemberRecord.from_groups`) by these roles,
+        by project. Where the user is a member in another way, that stays; projects that do not
+        exist are left out."""
+        ...
+
+    def remove_member(self, project: str, user: str) -> bool:
+        """Remove a member, and revoke nothing: its tokens give no rights in the project any more.
+        False if it is none."""
+        ...
+
+    def members(self, *, project: str | None = None, user: str | None = None) -> list[MemberRecord]:
+        """The members of a project, or the projects of a user, by name."""
+        ...
+
+    def create_token(self, token: TokenRecord, digest: bytes) -> None:
+        """Add a token. digest: of its secret. Raises NotFound if there is no such user or
+        project."""
+        ...
+
+    def token(self, token_id: str) -> TokenRecord:
+        """The token with this id. Raises NotFound."""
+        ...
+
+    def tokens(self, *, user: str | None = None, project: str | None = None) -> list[TokenRecord]:
+        """Tokens, newest first, with those that are expired or revoked. project: those that can be
+        used in this project only."""
+        ...
+
+    def revoke_token(self, token_id: str, now: float) -> bool:
+        """Revoke a token. False if it is revoked already. Raises NotFound."""
+        ...
+
+    def use_token(self, token_id: str, now: float) -> None:
+        """Note when a token was used last."""
+        ...
+
+    def credential(self, token_id: str) -> Credential | None:
+        """What is known of who shows this token; None if there is no such token."""
+        ...
+
+
+class Secrets(Protocol):
+    """The projects' secrets. Values are encrypted by who stores them."""
+
+    def set(self, project: str, name: str, sealed: str, *, by: str, now: float) -> SecretRecord:
+        """Add a secret, or replace its value. Raises NotFound if there is no such project."""
+        ...
+
+    def delete(self, project: str, name: str) -> bool:
+        """Delete a secret and its value. False if there is none."""
+        ...
+
+    def listing(self, project: str) -> list[SecretRecord]:
+        """The secrets of a project, by name."""
+        ...
+
+    def values(self, project: str, names: Collection[str]) -> dict[str, str]:
+        """The encrypted values of these secrets, of those that there are."""
+        ...
+
+
+class Audit(Protocol):
+    """The audit log. Entries are never changed; the database refuses that, and their deletion
+    outside of `delete_before`."""
+
+    def append(self, *entries: AuditEntry) -> None:
+        """Record entries; their `seq` is given here. They are durable when anything that is
+        recorded after them is: what a caller does is recorded before it is done."""
+        ...
+
+    def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
+        """Entries, newest first; with `after`, oldest first."""
+        ...
+
+    def delete_before(self, time: float) -> int:
+        """Delete entries that were recorded before a time. Returns their number."""
         ...
 
 
@@ -298,6 +479,12 @@ class Store(Protocol):
     def events(self) -> Events: ...
     @property
     def leases(self) -> Leases: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def secrets(self) -> Secrets: ...
+    @property
+    def audit(self) -> Audit: ...
 
     @property
     def replaced(self) -> bool:

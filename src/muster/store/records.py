@@ -54,9 +54,12 @@ class LeaseLost(StoreError):  # noqa: N818
     """A process that drives a run has lost its lease to another one, and can record nothing
     more."""
 
-    def __init__(self, lease: Lease, now: Lease | None) -> None:
+    def __init__(self, lease: Lease, now: Lease | None, why: str = "") -> None:
+        """now: the lease of the process that has it now, if that is known. why: if it may be that
+        nobody has taken it."""
         by = "another process" if now is None else f"a process on {now.host}"
-        super().__init__(f"{by} drives run {lease.run_id} now: this one records nothing more of it")
+        reason = f"the lease is lost, {why}" if why else f"{by} drives run {lease.run_id} now"
+        super().__init__(f"{reason}: this one records nothing more of it")
         self.lease = lease
 
 
@@ -181,9 +184,9 @@ class Lease(Struct, frozen=True):
     """None: the owner has it while it lives."""
 
     @classmethod
-    def first(cls, run_id: str, owner: Owner) -> Lease:
-        """The first lease of a run, which its owner has while it lives."""
-        return cls(run_id, owner.id, owner.host, owner.boot, 1)
+    def first(cls, run_id: str, owner: Owner, expires_at: float | None = None) -> Lease:
+        """The first lease of a run."""
+        return cls(run_id, owner.id, owner.host, owner.boot, 1, expires_at)
 
 
 class RunFilter(Struct, frozen=True):

@@ -42,7 +42,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "variable": ({"node_env": {"A": "${rnak}"}}, ".node_env.A: no placeholder named ${rnak}"),
     "word": ({"node_args": ["${rnak}"]}, ".node_args[0]: no placeholder named ${rnak}"),
     "both": ({"env": {"A": "1"}, "node_env": {"A": "2"}}, ".node_env.A: A is also in env"),
-    "secret": ({"mounts": [FILE]}, ".mounts[0].files.x.text: ${secret.s} is a secret, and the"),
 }
 
 

@@ -65,9 +65,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"path": "/a", "files": {"a": "${rnak}"}},
         'no placeholder named ${rnak} (did you mean "rank"?',
     ),
-    "no secrets": (
-        {"path": "/a", "files": {"a": "${secret.x}"}},
-        "${secret.x} is a secret, and the job has none (give it: secrets: {x: ...})",
+    "a secret in a path": (
+        {"path": "/a", "files": FILES, "sub_path": "${secret.x}"},
+        "${secret.x} cannot be in the path of a mount",
     ),
     "no such part": (
         {"path": "/a", "files": FILES, "sub_path": "b"},
@@ -97,13 +97,6 @@ def test_all_files_of_a_node_have_a_limit_too() -> None:
     spec = spec_from_mapping({"name": "j", "command": ["true"], "mounts": large})
     with pytest.raises(InvalidInput, match="2,700,000 bytes in the files of all mounts"):
         resolve(spec, RunOverrides())
-
-
-def test_an_unknown_secret_is_named_but_not_another_ones_value() -> None:
-    found = wrong({"path": "/a", "files": {"a": "${secret.pw}"}}, secrets={"pwd": "s3cr3t"})
-    assert len(found) == 1
-    assert "no placeholder named ${secret.pw}" in found[0]
-    assert "s3cr3t" not in found[0]
 
 
 @pytest.mark.parametrize("value", [["s3cr3t"], {"a": "s3cr3t"}])

@@ -17,9 +17,9 @@ import pytest
 
 from muster.errors import EXIT_BAD_INPUT, StoreError
 from muster.store.records import JobRecord
+from muster.store.sql.jobs import insert_job
 from muster.store.sqlite.database import Database
 from muster.store.sqlite.errors import explain
-from muster.store.sqlite.jobs import insert_job
 from muster.store.sqlite.store import SqliteStore
 from support.store_records import PROJECT, job
 

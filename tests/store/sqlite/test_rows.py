@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import asdict
 
 from muster.store.records import CorruptRecord, NodeRecord
+from muster.store.sql.rows import node_record
 from muster.store.sqlite.database import Database
-from muster.store.sqlite.rows import node_record
 
 NODE = NodeRecord(
     rank=5,
@@ -29,7 +29,7 @@ NODE = NodeRecord(
 
 
 def row(**changes: object) -> sqlite3.Row:
-    """A row of `NODE_QUERY`."""
+    """A row of `node_query`."""
     connection = sqlite3.connect(":memory:")
     connection.row_factory = sqlite3.Row
     values = {**asdict(NODE), **changes}

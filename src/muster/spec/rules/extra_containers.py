@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.errors import Problem
-from muster.spec.models import ExtraContainer, JobSpec, NodeGroup
+from muster.spec.models import ExtraContainer, NodeGroup
 from muster.spec.placeholders import placeholders
 from muster.spec.rules.structure import mount_problems, probe_problems, secrets_in_env
 
 
-def container_problems(path: str, spec: JobSpec, group: NodeGroup) -> Iterator[Problem]:
+def container_problems(path: str, group: NodeGroup) -> Iterator[Problem]:
     """Problems of the extra containers of a group. path: of the group."""
     seen: set[str] = set()
     for number, one in enumerate(group.extra_containers):
@@ -20,7 +20,7 @@ def container_problems(path: str, spec: JobSpec, group: NodeGroup) -> Iterator[P
             yield Problem(f"{place}.name", text, "the names of a node's containers are unique")
         seen.add(one.name)
         yield from _own(place, one)
-        yield from secrets_in_env(f"{place}.env", one.env, spec)
+        yield from secrets_in_env(f"{place}.env", one.env)
         yield from mount_problems(f"{place}.mounts", one.mounts)
 
 

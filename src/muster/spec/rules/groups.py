@@ -16,6 +16,7 @@ from muster.spec.placeholders import (
     expand_hostname,
     unknown_placeholders,
 )
+from muster.spec.secret_names import mount_templates
 from muster.spec.values import LABEL_HINT, MAX_NODES, is_label
 from muster.spec.wording import alternatives, close_to, short, suggestion
 
@@ -111,15 +112,15 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
             if name in IN_ENV:
                 text = f"${{{name}}} is not known when nodes get their names"
             yield Problem(f"{path}.hostname", text, suggestion(name, IN_HOSTNAME))
-        known = _in_env(spec, group)
+        known = _in_env(group)
         for variable, value in group.node_env.items():
             place = f"{path}.node_env.{variable}"
-            for name in unknown_placeholders(value, known):
+            for name in _unknown_names(value, known):
                 yield _unknown(place, name, known)
             if variable in spec.env or variable in group.env:
                 yield Problem(place, f"{variable} is also in env", "keep only one of them")
         for position, word in enumerate(group.node_args or ()):
-            for name in unknown_placeholders(word, known):
+            for name in _unknown_names(word, known):
                 yield _unknown(f"{path}.node_args[{position}]", name, known)
         mounts = [(f"mounts[{n}]", mount) for n, mount in enumerate(spec.mounts)]
         mounts += [(f"{path}.mounts[{n}]", mount) for n, mount in enumerate(group.mounts)]
@@ -134,58 +135,50 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
 def _in_container(path: str, one: ExtraContainer, known: tuple[str, ...]) -> Iterator[Problem]:
     """Placeholders of another container that are not known."""
     for variable, value in one.node_env.items():
-        for name in unknown_placeholders(value, known):
+        for name in _unknown_names(value, known):
             yield _unknown(f"{path}.node_env.{variable}", name, known)
         if variable in one.env:
             text = f"{variable} is also in env"
             yield Problem(f"{path}.node_env.{variable}", text, "keep only one of them")
     for position, word in enumerate(one.node_args or ()):
-        for name in unknown_placeholders(word, known):
+        for name in _unknown_names(word, known):
             yield _unknown(f"{path}.node_args[{position}]", name, known)
 
 
 def _in_mount(path: str, mount: Mount, known: tuple[str, ...]) -> Iterator[Problem]:
     """Placeholders of a mount that are not known. A part of a source stays mounted when programs
     restart in place."""
-    lasting = tuple(
-        one for one in known if one not in _OF_ATTEMPT and not one.startswith(OF_SECRET)
-    )
+    lasting = tuple(one for one in known if one not in _OF_ATTEMPT)
     for name in unknown_placeholders(mount.sub_path or "", lasting):
         place = f"{path}.sub_path"
-        if name in known:
+        if name in known or name.startswith(OF_SECRET):
             text = f"${{{name}}} cannot be in the path of a mount"
             yield Problem(place, text, f"use {alternatives(lasting)}")
         else:
             yield _unknown(place, name, lasting)
-    for place, template in _templates(path, mount):
-        for name in unknown_placeholders(template, known):
+    for place, template in mount_templates(path, mount):
+        for name in _unknown_names(template, known):
             yield _unknown(place, name, known)
 
 
-def _templates(path: str, mount: Mount) -> Iterator[tuple[str, str]]:
-    """The contents of a mount's files, with their paths in the spec."""
-    for name, file in mount.files.items():
-        for kind, text in (("text", file.text), ("base64", file.base64)):
-            if text is not None:
-                yield f"{path}.files.{name}.{kind}", text
-
-
-def _in_env(spec: JobSpec, group: NodeGroup) -> tuple[str, ...]:
-    """The placeholders that `node_env` and `node_args` of a group may have."""
-    known: tuple[str, ...] = IN_ENV
-    if spec.secrets:
-        known = (*known, *(f"{OF_SECRET}{name}" for name in spec.secrets))
+def _in_env(group: NodeGroup) -> tuple[str, ...]:
+    """The placeholders that `node_env` and `node_args` of a group may have, besides secrets."""
     if group.array is None:
-        return known
+        return IN_ENV
     from muster.spec.arrays import names_of  # few groups have an array
 
-    return (*known, *(f"{OF_PARAMETER}{name}" for name in names_of(group.array)))
+    return (*IN_ENV, *(f"{OF_PARAMETER}{name}" for name in names_of(group.array)))
+
+
+def _unknown_names(template: str, known: tuple[str, ...]) -> Iterator[str]:
+    """Names of placeholders that are not known. Secrets that the job does not have are its
+    project's, which only the store knows."""
+    return (
+        name for name in unknown_placeholders(template, known) if not name.startswith(OF_SECRET)
+    )
 
 
 def _unknown(path: str, name: str, known: tuple[str, ...]) -> Problem:
-    if name.startswith(OF_SECRET) and not any(one.startswith(OF_SECRET) for one in known):
-        text = f"${{{name}}} is a secret, and the job has none"
-        return Problem(path, text, f"give it: secrets: {{{name[len(OF_SECRET) :]}: ...}}")
     if name.startswith(OF_PARAMETER) and not any(one.startswith(OF_PARAMETER) for one in known):
         text = f"${{{name}}} is a parameter, and the group has no array"
         return Problem(path, text, f"give it one: array: {{{name[len(OF_PARAMETER) :]}: ...}}")

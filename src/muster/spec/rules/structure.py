@@ -8,7 +8,7 @@ from muster.errors import Problem
 from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Probe
 from muster.spec.oci_variables import has_command, image_in
 from muster.spec.override_models import ONLY_GROUP
-from muster.spec.placeholders import as_label
+from muster.spec.placeholders import OF_SECRET, as_label, placeholders
 from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES, MAX_PROCESSES, is_file_path
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
@@ -134,24 +134,26 @@ def duplicate_names(spec: JobSpec) -> Iterator[Problem]:
         labels.setdefault(label, group.name)
 
 
-def secrets_in_env(path: str, env: Mapping[str, str], spec: JobSpec) -> Iterator[Problem]:
+def secrets_in_env(path: str, env: Mapping[str, str]) -> Iterator[Problem]:
     """Secrets in variables that have no placeholders."""
     for name, value in env.items():
-        used = [one for one in spec.secrets if f"${{secret.{one}}}" in value]
+        if "${secret." not in value:
+            continue
+        used = [one for one in placeholders(value) if one.startswith(OF_SECRET)]
         if used:
-            text = f"has no placeholders: ${{secret.{used[0]}}} would stay as it is"
+            text = f"has no placeholders: ${{{used[0]}}} would stay as it is"
             yield Problem(f"{path}.{name}", text, "write the variable in node_env of a group")
 
 
 def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    yield from secrets_in_env("env", spec.env, spec)
+    yield from secrets_in_env("env", spec.env)
     too_long = list(_env("env", spec.env))
     yield from too_long
     yield from mount_problems("mounts", spec.mounts)
     for number, group in enumerate(spec.node_groups):
         path = f"node_groups[{number}]"
         yield from _own(f"{path}.", group)
-        yield from secrets_in_env(f"{path}.env", group.env, spec)
+        yield from secrets_in_env(f"{path}.env", group.env)
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from mount_problems(f"{path}.mounts", group.mounts, spec.mounts)
@@ -162,7 +164,7 @@ def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
         if group.extra_containers:
             from muster.spec.rules.extra_containers import container_problems  # few have any
 
-            yield from container_problems(path, spec, group)
+            yield from container_problems(path, group)
 
 
 def incomplete_mounts(spec: JobSpec) -> Iterator[Problem]:

@@ -13,10 +13,18 @@ from pathlib import Path
 from muster.errors import StoreError
 from muster.file_locks import NoLocks, flock
 from muster.file_system import file_system_of
+from muster.store.sql.database import Dialect
+from muster.store.sqlite.dialect import SQLITE
 from muster.store.sqlite.errors import cannot_write, corrupt
 from muster.store.sqlite.schema import statements
 
 _BUSY_TIMEOUT = 30.0  # seconds that a writer waits for another one
+
+
+class Connection(sqlite3.Connection):
+    """See `sql.database.Connection`."""
+
+    dialect: Dialect = SQLITE
 
 
 def locate(path: Path, *, create: bool) -> tuple[int, int]:
@@ -45,7 +53,7 @@ def _touch(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+def connect(path: Path, migrations: Sequence[str]) -> Connection:
     """A connection to the migrated database. Raises sqlite3.Error, StoreError; NoLocks if nothing
     may be written to its file system.
 
@@ -54,7 +62,11 @@ def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     # the folder's: that of a file in an overlay may not be among the mounts
     where = file_system_of(os.path.dirname(os.path.realpath(path)))
     connection = sqlite3.connect(
-        path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        path,
+        timeout=_BUSY_TIMEOUT,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
     )
     connection.row_factory = sqlite3.Row
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from weakref import WeakSet
 
 from muster.errors import StoreError, StoreFull
 from muster.file_locks import NoLocks
+from muster.store.sql.database import Dialect
 from muster.store.sqlite import connection as connections
+from muster.store.sqlite.dialect import SQLITE
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.store.sqlite.errors import error_class, explain
 from muster.store.sqlite.schema import MIGRATIONS
@@ -26,6 +29,7 @@ from muster.unix_account import as_root
 
 Row = sqlite3.Row
 T = TypeVar("T")
+Done = Callable[[connections.Connection], bool]
 
 
 class Database:
@@ -34,12 +38,16 @@ class Database:
     It is opened when first used; again after `close`, and in a forked child.
     """
 
+    dialect: Dialect = SQLITE
+    #: The lock on a run's folder tells others that the owner of its lease has ended.
+    lease_term: float | None = None
+
     def __init__(self, path: Path, migrations: Sequence[str], *, create: bool = True) -> None:
         self.path = path
         self._migrations = migrations
         self._create = create
         self._lock = RLock()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: connections.Connection | None = None
         self._file = (0, 0)
         #: Reserved space for writes that must succeed on a full disk.
         self.reserve = Reserve(path.with_name("reserve"))
@@ -57,11 +65,23 @@ class Database:
         database._fetch("PRAGMA user_version", ())
         return database
 
+    @property
+    def place(self) -> str:
+        """See `sql.database.Database.place`."""
+        return str(self.path)
+
+    def now(self) -> float:
+        """See `Leases.now`."""
+        return time.time()
+
     @contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, *, durable: bool = False, done: Done | None = None
+    ) -> Iterator[connections.Connection]:
         """A transaction. One writer at a time, others wait. Transactions cannot be nested.
 
-        durable: the data is on the disk when this returns. Raises StoreError.
+        durable: the data is on the disk when this returns. done: not needed, as the connection to a
+        file is never lost. Raises StoreError.
         """
         with self._lock, as_root(), self._explain_errors():
             connection = self._connect()
@@ -83,7 +103,13 @@ class Database:
                     if durable:
                         connection.execute(f"PRAGMA synchronous={synchronous}")
 
-    def write(self, step: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+    def write(
+        self,
+        step: Callable[[connections.Connection], T],
+        *,
+        durable: bool = False,
+        done: Done | None = None,
+    ) -> T:
         """Run `step` in a transaction. If the disk is full, gives up the reserved space and calls
         `step` once more. Raises StoreError."""
         try:
@@ -131,7 +157,7 @@ class Database:
         # is forked before that would inherit it unnoticed
         self.close()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> connections.Connection:
         if self._connection is None:
             _release_inherited()
             self._file = connections.locate(self.path, create=self._create)

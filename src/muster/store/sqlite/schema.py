@@ -5,10 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-#: Condition for runs that have not ended. SQLite uses the index `runs_alive` only for the same
-#: condition, written in the same way.
-LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
-
 
 def _to_micros(column: str) -> str:
     """An expression for a time in a column as microseconds: seconds are floats."""
@@ -431,6 +427,89 @@ MIGRATIONS: tuple[str, ...] = (
             "UPDATE run_specs SET spec = new.spec, origins = new.origins WHERE run_id = new.id",
         )
     }
+    """,
+    # users, projects, members, tokens; secrets; the audit log, whose entries only `Audit` deletes
+    """
+    CREATE TABLE users (
+        name TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        display_name TEXT NOT NULL,
+        issuer TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        admin INTEGER NOT NULL,
+        disabled INTEGER NOT NULL
+    );
+    CREATE UNIQUE INDEX users_by_name ON users (lower(name));
+    CREATE UNIQUE INDEX users_by_subject ON users (issuer, subject) WHERE subject != '';
+    CREATE TABLE projects (
+        name TEXT PRIMARY KEY,
+        created_at INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        description TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX projects_by_name ON projects (lower(name));
+    INSERT INTO projects
+        VALUES ('default', CAST(strftime('%s', 'now') AS INTEGER) * 1000000, '', '');
+    CREATE TABLE members (
+        project TEXT NOT NULL REFERENCES projects (name) ON DELETE CASCADE,
+        user_name TEXT NOT NULL REFERENCES users (name),
+        role TEXT NOT NULL,
+        from_groups INTEGER NOT NULL,
+        PRIMARY KEY (project, user_name)
+    );
+    CREATE INDEX members_by_user ON members (user_name);
+    CREATE TABLE tokens (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        user_name TEXT NOT NULL REFERENCES users (name),
+        project TEXT REFERENCES projects (name) ON DELETE CASCADE,
+        scopes TEXT,
+        digest TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        last_used_at INTEGER,
+        revoked_at INTEGER
+    );
+    CREATE INDEX tokens_by_user ON tokens (user_name);
+    CREATE TABLE secrets (
+        project TEXT NOT NULL REFERENCES projects (name) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        value TEXT NOT NULL,
+        set_by TEXT NOT NULL,
+        set_at INTEGER NOT NULL,
+        PRIMARY KEY (project, name)
+    );
+    CREATE TABLE audit (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        time INTEGER NOT NULL,
+        user_name TEXT NOT NULL,
+        action TEXT NOT NULL,
+        object TEXT NOT NULL,
+        project TEXT NOT NULL,
+        allowed INTEGER NOT NULL,
+        why TEXT NOT NULL,
+        token_id TEXT NOT NULL,
+        address TEXT NOT NULL,
+        request_id TEXT NOT NULL
+    );
+    CREATE INDEX audit_by_time ON audit (time);
+    CREATE INDEX audit_by_user ON audit (user_name, seq);
+    CREATE INDEX audit_by_project ON audit (project, seq);
+    CREATE INDEX audit_by_object ON audit (object, seq);
+    -- one row: entries from before this time may be deleted
+    CREATE TABLE audit_retention (before INTEGER NOT NULL);
+    INSERT INTO audit_retention VALUES (0);
+    CREATE TRIGGER audit_unchanged BEFORE UPDATE ON audit BEGIN
+        SELECT raise(ABORT, 'entries of the audit log are never changed');
+    END;
+    CREATE TRIGGER audit_kept BEFORE DELETE ON audit
+    WHEN old.time >= (SELECT before FROM audit_retention) BEGIN
+        SELECT raise(ABORT, 'entries of the audit log are kept');
+    END;
     """,
 )
 

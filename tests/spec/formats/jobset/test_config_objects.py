@@ -18,7 +18,7 @@ from muster.spec.formats.documents import Manifest
 from muster.spec.formats.jobset.write import write_jobset
 from muster.spec.formats.manifests import read_manifest, read_manifests
 from muster.spec.models import JobSpec, MountFile, NodeGroup
-from muster.spec.reader import read_spec
+from muster.spec.reader import read_spec, spec_from_mapping
 from support.jobset_manifests import MAIN, POD, Make, workers
 
 PASSWORD = "correct-horse"
@@ -472,3 +472,13 @@ def test_secrets_of_a_spec_are_hidden_whatever_their_names() -> None:
         "secrets": {"harmless": "***", "empty": ""},
         "env": {"harmless": "x1"},
     }
+
+
+def test_a_secret_of_the_project_is_a_reference_and_a_note() -> None:
+    group = {"name": "all", "image": "x", "node_env": {"A": "${secret.hf-token}"}}
+    spec = spec_from_mapping({"name": "j", "command": ["true"], "node_groups": [group]})
+    written = write_jobset(spec)
+    assert written.objects == ()
+    (loss,) = (one for one in written.losses if "Secret" in one.why)
+    assert loss.path == "node_groups[all].node_env.A"
+    assert "needs a Secret j-secrets with the key hf-token" in loss.why

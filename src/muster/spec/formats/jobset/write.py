@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.spec.formats.jobset.config_write import WrittenObjects
+from muster.spec.formats.jobset.config_write import WrittenObjects, secret_ref
 from muster.spec.formats.jobset.failures_write import WrittenFailures
 from muster.spec.formats.jobset.group_names import as_kubernetes_names
 from muster.spec.formats.jobset.group_read import hostname_template
@@ -24,6 +24,7 @@ from muster.spec.formats.notes import Loss
 from muster.spec.models import DEFAULT_ENGINE, JobSpec, NodeGroup
 from muster.spec.override_models import RUN_WIDE, RunOverrides
 from muster.spec.resolve import resolve
+from muster.spec.secret_names import stored_secrets
 
 _LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -67,7 +68,11 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     groups = _in_dependency_order(renamed.node_groups)
     spec = replace(renamed, node_groups=groups)
     name = kubernetes_label(spec.name or "job", _max_name_length(groups))
-    losses = [*_losses(job, spec, name), *_order_losses(spec, renamed)]
+    losses = [
+        *_losses(job, spec, name),
+        *_order_losses(spec, renamed),
+        *_secret_losses(spec, name),
+    ]
     failure = WrittenFailures(spec)
     objects = WrittenObjects(spec, name)
     volumes = Volumes(name, groups, objects)
@@ -188,6 +193,18 @@ def _order_losses(spec: JobSpec, before: JobSpec) -> Iterator[Loss]:
         if len(group.depends_on) > _MAX_DEPENDENCIES:
             why = f"has {len(group.depends_on)} groups; JobSet allows {_MAX_DEPENDENCIES}"
             yield Loss(f"node_groups[{group.name}].depends_on", why)
+
+
+def _secret_losses(spec: JobSpec, name: str) -> Iterator[Loss]:
+    for secret, path in stored_secrets(spec).items():
+        ref = secret_ref(name, secret)
+        group = re.match(r"node_groups\[(\d+)\]", path)
+        where = path
+        if group is not None:
+            named = spec.node_groups[int(group[1])].name
+            where = f"node_groups[{named}]{path[group.end() :]}"
+        why = f"needs a Secret {ref['name']} with the key {ref['key']}: Muster's are not written"
+        yield Loss(where, why)
 
 
 def _losses(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:

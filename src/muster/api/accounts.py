@@ -1,0 +1,178 @@
+"""The contract between Muster and those who manage it: users, projects, tokens, secrets, audit.
+
+An `AccountsAPI` works for one caller, as a `MusterAPI` does. Its answers are plain data, so that
+each method can be called over a network; no method returns the value of a secret or, except when it
+is created, of a token. Each change is in the audit log, also if it was refused.
+
+Besides the errors that a method names, each raises Forbidden if the caller may not do it, NotFound
+for a user, project, token or secret that there is not, and StoreError. Names are told apart without
+regard to capitals. Times are epoch seconds in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from msgspec import Struct
+
+from muster.caller import Right, Role
+from muster.store.account_records import (
+    AuditEntry,
+    AuditFilter,
+    MemberRecord,
+    ProjectRecord,
+    SecretRecord,
+    TokenRecord,
+    UserRecord,
+)
+
+
+class Identity(Struct, frozen=True):
+    """Who a caller is, and what it may do."""
+
+    user: str
+    project: str
+    rights: tuple[Right, ...]
+    """In this project, in alphabetical order."""
+    projects: tuple[MemberRecord, ...] = ()
+    """Where the user is a member."""
+    token: TokenRecord | None = None
+    """The one that the caller shows; None for the user of the server's machine."""
+
+
+class NewToken(Struct, frozen=True):
+    """A token that was just created."""
+
+    record: TokenRecord
+    text: str
+    """What a caller shows. It is not stored, and cannot be shown again."""
+
+
+class UserChange(Struct, frozen=True, omit_defaults=True):
+    """What is to become of a user; None: stays as it is."""
+
+    display_name: str | None = None
+    admin: bool | None = None
+    disabled: bool | None = None
+    issuer: str | None = None
+    subject: str | None = None
+
+
+class AccountsAPI(Protocol):
+    """See the module."""
+
+    def close(self) -> None:
+        """Close connections; the next call opens them again."""
+        ...
+
+    def whoami(self) -> Identity:
+        """Who calls."""
+        ...
+
+    # Users
+
+    def users(self) -> list[UserRecord]:
+        """All users, by name. For administrators."""
+        ...
+
+    def user(self, name: str) -> UserRecord:
+        """A user. For administrators, and oneself."""
+        ...
+
+    def create_user(self, user: UserRecord) -> UserRecord:
+        """Add a user; when and by whom is set here. For administrators. Raises InvalidInput if the
+        name is not valid or is taken."""
+        ...
+
+    def change_user(self, name: str, change: UserChange) -> UserRecord:
+        """Change a user. For administrators. Raises InvalidInput if no person would be left who
+        administers the server."""
+        ...
+
+    # Projects
+
+    def projects(self) -> list[ProjectRecord]:
+        """The projects where the caller is a member, by name; for administrators, all."""
+        ...
+
+    def create_project(self, name: str, description: str = "") -> ProjectRecord:
+        """Add a project. For administrators. Raises InvalidInput if the name is not valid or is
+        taken."""
+        ...
+
+    def change_project(self, name: str, description: str) -> ProjectRecord:
+        """Describe a project. For its admins."""
+        ...
+
+    def delete_project(self, name: str) -> None:
+        """Delete a project without jobs and runs. For administrators. Raises InvalidInput."""
+        ...
+
+    def members(self, project: str) -> list[MemberRecord]:
+        """The members of a project, by name. For its members."""
+        ...
+
+    def set_member(self, project: str, user: str, role: Role) -> MemberRecord:
+        """Add a member, or change its role. For the project's admins, who cannot give or take more
+        rights than they have."""
+        ...
+
+    def remove_member(self, project: str, user: str) -> bool:
+        """Remove a member; its runs continue. For the project's admins, and for oneself. False if
+        it is none."""
+        ...
+
+    # Tokens
+
+    def tokens(self, *, user: str | None = None, project: str | None = None) -> list[TokenRecord]:
+        """Tokens, newest first, with expired and revoked ones. user: default: the caller; others
+        for administrators. project: all that can be used in this project only, for its admins."""
+        ...
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        project: str | None = None,
+        scopes: Collection[Right] | None = None,
+        expires_at: float | None = None,
+    ) -> NewToken:
+        """Create a token. user: default: the caller; those of others for administrators, and those
+        of service accounts for admins of the project. project: the only one where it can be used.
+        scopes: what it may be used for; None: everything that its user may do. expires_at: None:
+        never. Raises InvalidInput if it would have expired already, or the user is disabled."""
+        ...
+
+    def revoke_token(self, token_id: str) -> bool:
+        """Revoke a token; a server forgets it within 5 seconds. False if it was revoked already."""
+        ...
+
+    # Secrets of the caller's project
+
+    def secrets(self) -> list[SecretRecord]:
+        """The secrets of the project, by name, without their values."""
+        ...
+
+    def set_secret(self, name: str, value: str) -> SecretRecord:
+        """Add a secret, or replace its value. Runs that have started keep the former one. Raises
+        InvalidInput if the name is not valid, or the value is empty or longer than 64 KiB."""
+        ...
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret. Runs that have started keep it."""
+        ...
+
+    # Audit log
+
+    def audit(self, chosen: AuditFilter) -> list[AuditEntry]:
+        """Entries, newest first (oldest first after `after`); 1,000 unless `limit` says otherwise,
+        and never more than 10,000: for the next page, `before` or `after` is the last one's `seq`.
+        For administrators; for admins of the caller's project, its entries."""
+        ...
+
+    def prune_audit(self, before: float) -> int:
+        """Delete entries that were recorded before a time, and record that. Returns their number.
+        For administrators."""
+        ...

@@ -1,0 +1,53 @@
+"""The messages about a command in a node, between a client and a server (WebSocket).
+
+The client first sends a `Command` as text, and the server answers `Started`, or an `Ended` with an
+error. After that, data are binary: the number of the standard stream as one byte, then the bytes;
+none are the end of the stream. What else is sent is text: `Signal` and `Size` by the client, and at
+last `Ended` by the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from muster.api.problems import ProblemDetails
+
+#: Bytes of data in one message.
+MOST_DATA = 1 << 16
+
+
+class Command(Struct, frozen=True, tag=True):
+    """See `NodeCommand`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    cwd: str = ""
+    #: Rows and columns of a terminal; None: it gets pipes.
+    terminal: tuple[int, int] | None = None
+
+
+class Signal(Struct, frozen=True, tag=True):
+    """A signal for the command."""
+
+    number: int
+
+
+class Size(Struct, frozen=True, tag=True):
+    """The terminal has another size."""
+
+    rows: int
+    columns: int
+
+
+class Started(Struct, frozen=True, tag=True):
+    """The command has started."""
+
+
+class Ended(Struct, frozen=True, tag=True, omit_defaults=True):
+    """The command has ended, or was not started."""
+
+    #: See `NodeProcess.wait`.
+    code: int = 0
+    error: ProblemDetails | None = None

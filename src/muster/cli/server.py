@@ -1,0 +1,94 @@
+"""`muster server`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.terminal import echo
+from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.server.settings import Settings
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    show_default=True,
+    help="Address to listen on. Others than those of this machine need --tls-cert or --plain.",
+)
+@click.option(
+    "--port", default=8431, type=click.IntRange(1, 65535), show_default=True, help="Port."
+)
+@click.option(
+    "--database-url",
+    metavar="URL",
+    help="Keep the records in PostgreSQL: postgresql+psycopg://USER@HOST/NAME. Stored in "
+    "MUSTER_HOME, for all processes that use it. Default: a SQLite file there.",
+)
+@click.option("--tls-cert", metavar="FILE", help="The server's certificate and its chain, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, in PEM.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Listen without TLS on an address that others can reach, such as behind a proxy.",
+)
+@click.pass_context
+def server(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    database_url: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    plain: bool,
+) -> None:
+    """Serve jobs and runs to a team, over HTTP.
+
+    The records and files are those of MUSTER_HOME. At its first start, the server makes a token
+    for you and prints it once. SIGTERM stops the server; runs continue, and another server, or the
+    next start, takes them over.
+
+    \b
+    muster server
+    muster server --port 8431 --database-url postgresql+psycopg://muster@db/muster
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    _check_exposure(host, tls_cert, tls_key, plain=plain)
+    serve, settings = _import_server()
+    listens = settings(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    serve(listens, database_url, partial(echo, err=True), partial(echo, secrets=True))
+
+
+def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool) -> None:
+    """Raises InvalidInput for addresses that tokens would be sent to in plain text."""
+    if (cert is None) != (key is None):
+        flag, other = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
+        raise InvalidInput(Problem(other, f"is needed with {flag}"))
+    local = host in ("localhost", "::1") or host.startswith("127.")
+    if local or plain or cert is not None:
+        return
+    text = f"others can reach {host}, and tokens would be sent there without encryption"
+    hint = "give --tls-cert and --tls-key, or --plain if a proxy before it encrypts"
+    raise InvalidInput(Problem("--host", text, hint))
+
+
+def _import_server() -> tuple[Callable[..., None], type[Settings]]:
+    """The server, which needs packages that other commands do not. Raises InvalidInput."""
+    try:
+        from muster.server.command import serve
+        from muster.server.settings import Settings
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("muster"):
+            raise
+        hint = "pip install 'muster-jobs[server]'"
+        text = f"the server needs the package {error.name}, which is not installed"
+        raise InvalidInput(Problem("", text, hint)) from None
+    return serve, Settings

@@ -1,0 +1,134 @@
+"""Upload the code of a Job: what the server does not have yet, continued where it was cut off."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.api.operations import PREFIX
+from muster.client.http.connection import Connection, json_body
+from muster.errors import Conflict, NotFound, Problem, ServerUnavailable
+from muster.spec.models import JobSpec
+from muster.spec.paths import is_url
+from muster.spec.problem_places import touched
+from muster.spec.reader import ParsedSpec
+from muster.storage.artifacts import ArtifactRef
+from muster.storage.home import default_home
+from muster.storage.sources import check_gathering, store_sources
+from muster.submission import of_this_process
+
+_BLOCK = 1 << 20
+#: Times that an upload is continued after the connection was lost.
+_ATTEMPTS = 5
+
+
+def gather(spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+    """Store the code of a spec in MUSTER_HOME of this machine. Returns the spec with what was
+    found: the commit of a repository, the packages of a requirements file, the entry point. Raises
+    InvalidInput."""
+    home = default_home()
+    if spec.artifact is not None or spec.git is not None:
+        home.prepare()
+    return store_sources(home, spec, of_this_process())
+
+
+def upload(connection: Connection, code: ArtifactRef) -> None:
+    """Send stored code to the server, unless it has the code already."""
+    if _has_code(connection, code.sha256):
+        return
+    stored = default_home().artifact(code.sha256)
+    kind, name = (
+        ("folder", code.file_name.removesuffix(".tar"))
+        if stored.is_dir()
+        else (
+            "file",
+            code.file_name,
+        )
+    )
+    with _payload(stored) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        path = f"{PREFIX}/uploads/{digest}"
+        _send(connection, path, file)
+        connection.request("POST", path, json_body({"file_name": name, "kind": kind}))
+
+
+def _has_code(connection: Connection, sha256: str) -> bool:
+    with suppress(NotFound):
+        connection.request("GET", f"{PREFIX}/code/{sha256}")
+        return True
+    return False
+
+
+def _send(connection: Connection, path: str, file: IO[bytes]) -> None:
+    size = os.fstat(file.fileno()).st_size
+    for attempt in range(_ATTEMPTS):
+        answer = msgspec.json.decode(connection.request("GET", path))
+        offset = answer["size"]
+        if offset >= size:
+            return
+        file.seek(offset)
+        headers = {"Content-Length": str(size - offset), "Content-Type": "application/octet-stream"}
+        try:
+            connection.request("PUT", f"{path}?offset={offset}", _blocks(file), headers)
+        except (ServerUnavailable, Conflict):
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(_BLOCK):
+        yield block
+
+
+@contextmanager
+def _payload(stored: Path) -> Iterator[IO[bytes]]:
+    """Stored code as one file: a folder as an archive that is always the same."""
+    if not stored.is_dir():
+        with open(stored, "rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as packed:
+        _pack(stored / "code", packed)
+        packed.seek(0)
+        yield packed
+
+
+def _pack(code: Path, target: IO[bytes]) -> None:
+    from muster.storage.code_trees import names_below
+
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in names_below(code):
+            info = archive.gettarinfo(str(code / name), name)
+            # a second name of the same file is a file, too
+            if info.islnk():
+                info.type, info.linkname = tarfile.REGTYPE, ""
+                info.size = os.stat(code / name).st_size
+            info.mtime = info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            if info.isreg():
+                with open(code / name, "rb") as file:
+                    archive.addfile(info, file)
+            else:
+                archive.addfile(info, io.BytesIO())
+
+
+def code_problems(written: ParsedSpec) -> list[Problem]:
+    """The problems of a spec's code and of the files that it requires, which are on this
+    machine."""
+    spec = written.spec
+    known = not touched(("artifact", "git", "entrypoint", "command"), written.broken)
+    if touched(("artifact", "git"), written.broken) or is_url(spec.artifact):
+        spec = replace(spec, artifact=None, git=None)
+    return check_gathering(default_home(), spec, Path.cwd(), entrypoint_known=known)

@@ -1,0 +1,125 @@
+"""What the server sends: whole answers, and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from muster.secrets import SEALED, SEALED_MARK
+
+JSON = "application/json"
+#: One JSON value in each line.
+JSON_LINES = "application/x-ndjson"
+EVENTS = "text/event-stream"
+BYTES = "application/octet-stream"
+#: Seconds after which a stream without news sends something, so that both ends notice when the
+#: connection is gone.
+KEEP_ALIVE = 15.0
+
+_SEALED = re.compile(SEALED.encode())
+_MARK = SEALED_MARK.encode()
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Answer(Struct, frozen=True):
+    """A whole answer."""
+
+    body: bytes = b""
+    status: int = 200
+    media_type: str = JSON
+    headers: Mapping[str, str] = {}
+
+
+class Stream(Struct, frozen=True):
+    """An answer in parts, which may go on for days."""
+
+    parts: AsyncGenerator[bytes]
+    media_type: str
+    #: What is sent when there is no news.
+    keep_alive: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON, without the encrypted parts of secrets: what is shown of them remains."""
+    data = msgspec.json.encode(value, enc_hook=_plain)
+    return _SEALED.sub(b"", data) if _MARK in data else data
+
+
+def _plain(value: Any) -> Any:
+    """Other collections than those that JSON knows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value)
+
+
+def etag_of(body: bytes) -> str:
+    """The entity tag of a body (RFC 9110, section 8.8.3)."""
+    return f'"{blake2b(body, digest_size=12).hexdigest()}"'
+
+
+async def send_answer(send: Send, answer: Answer, headers: Mapping[str, str]) -> None:
+    """Send a whole answer. headers: besides its own."""
+    await send(_start(answer, {**headers, "content-length": str(len(answer.body))}))
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+async def send_stream(
+    send: Send, stream: Stream, headers: Mapping[str, str], disconnected: Awaitable[None]
+) -> None:
+    """Send a stream until it ends or the client has closed the connection."""
+    await send(_start(stream, {**headers, "cache-control": "no-store"}))
+    sending = asyncio.ensure_future(_send_parts(send, stream))
+    gone = asyncio.ensure_future(disconnected)
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    finally:
+        for task in (sending, gone):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await stream.parts.aclose()
+
+
+async def _send_parts(send: Send, stream: Stream) -> None:
+    parts = stream.parts.__aiter__()
+    coming: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(parts.__anext__())
+            done, _ = await asyncio.wait((coming,), timeout=KEEP_ALIVE)
+            part = stream.keep_alive
+            if done:
+                try:
+                    part = coming.result()
+                except StopAsyncIteration:
+                    break
+                coming = None
+            if part:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+    finally:
+        if coming is not None:
+            coming.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await coming
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _start(answer: Answer | Stream, headers: Mapping[str, str]) -> dict[str, Any]:
+    given = {"content-type": answer.media_type, **headers, **answer.headers}
+    return {
+        "type": "http.response.start",
+        "status": answer.status,
+        "headers": [(name.encode(), text.encode("latin-1")) for name, text in given.items()],
+    }

@@ -1,0 +1,201 @@
+"""The server as an ASGI application: finds who asks, calls the handler, sends the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.api.operations import PREFIX
+from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
+from muster.errors import MusterError, NotAuthenticated, TooManyRequests
+from muster.identity import new_id
+from muster.server.answers import Answer, Send, Stream, send_answer, send_stream
+from muster.server.call import BodyTooLarge, Call, ClientGone
+from muster.server.handlers import all_routes, open_routes, socket_routes
+from muster.server.limits import RateLimits
+from muster.server.metrics import NO_ROUTE
+from muster.server.routes import WrongVerb
+from muster.server.state import ServerState
+from muster.server.web_socket import GOING_AWAY, WebSocket
+
+_NO_TOKEN = "this server needs a token: `muster login URL` stores one"
+#: Of every answer. Answers are data: no browser is to run or frame them.
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+
+
+class App:
+    """See the module."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._routes = all_routes()
+        self._open_routes = open_routes()
+        self._sockets = socket_routes()
+        self._limits = RateLimits(
+            state.settings.file.requests_per_second, state.settings.file.burst
+        )
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._talk(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _live(self, receive: Any, send: Send) -> None:
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    def _call(self, scope: Mapping[str, Any], receive: Any) -> Call:
+        client = scope.get("client")
+        return Call(
+            *(self._state, scope, receive),
+            request_id=new_id(),
+            headers=dict(scope["headers"]),
+            address=client[0] if client else "",
+        )
+
+    async def _talk(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+        """Serve a WebSocket until one side closes it, or the server stops."""
+        began, call, socket = (
+            time.perf_counter(),
+            self._call(scope, receive),
+            WebSocket(receive, send),
+        )
+        path, status = scope["raw_path"].decode("latin-1"), 101
+        self._state.metrics.open_streams += 1
+        try:
+            call.caller = self._authenticated(call)
+            call.route, handler, call.path = self._sockets.find("GET", path.removeprefix(PREFIX))
+            talk = asyncio.ensure_future(handler(call, socket))
+            stopping = asyncio.ensure_future(self._state.stopping.wait())
+            await asyncio.wait((talk, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not talk.done():
+                talk.cancel()
+                await asyncio.gather(talk, return_exceptions=True)
+                await socket.close(GOING_AWAY)
+            else:
+                talk.result()
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001  every error is answered
+            answer = self._error(call, error)
+            status = answer.status
+            await socket.refuse(answer, {**_HEADERS, "x-request-id": call.request_id})
+        finally:
+            self._state.metrics.open_streams -= 1
+            self._note(call, path, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+        began, call = time.perf_counter(), self._call(scope, receive)
+        sent = {**_HEADERS, "x-request-id": call.request_id}
+        path = scope["raw_path"].decode("latin-1")
+        try:
+            answer = await self._handle(call, path)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001  every error is answered
+            answer = self._error(call, error)
+        status = answer.status
+        self._state.metrics.request(
+            call.verb, call.route or NO_ROUTE, status, time.perf_counter() - began
+        )
+        try:
+            if isinstance(answer, Stream):
+                self._state.metrics.open_streams += 1
+                await send_stream(send, answer, sent, self._until_over(call))
+            else:
+                await send_answer(send, answer, sent)
+        except Exception as error:
+            self._state.log.defect("an answer was cut off", error, call.request_id)
+            raise
+        finally:
+            if isinstance(answer, Stream):
+                self._state.metrics.open_streams -= 1
+            self._note(call, path, status, time.perf_counter() - began)
+
+    async def _until_over(self, call: Call) -> None:
+        """Return when the client has closed the connection, or the server stops."""
+        tasks = [
+            asyncio.ensure_future(waiting)
+            for waiting in (call.disconnected(), self._state.stopping.wait())
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _handle(self, call: Call, path: str) -> Answer | Stream:
+        if not path.startswith(f"{PREFIX}/"):
+            call.route, handler, call.path = self._open_routes.find(call.verb, path)
+            return await handler(call)
+        call.caller = self._authenticated(call)
+        call.route, handler, call.path = self._routes.find(call.verb, path.removeprefix(PREFIX))
+        return await handler(call)
+
+    def _authenticated(self, call: Call) -> Any:
+        """Who asks. Raises NotAuthenticated, TooManyRequests."""
+        token = _token_of(call)
+        self._limits.check_guesses(call.address, token)
+        try:
+            caller = self._state.authenticate(token, call.header("muster-project") or None)
+        except NotAuthenticated:
+            self._limits.note_wrong(call.address)
+            raise
+        self._limits.note_right(token)
+        return caller
+
+    def _error(self, call: Call, error: Exception) -> Answer:
+        if not isinstance(error, (MusterError, TimeoutError)):
+            self._state.log.defect("internal error", error, call.request_id)
+        details, headers = details_of(error, call.request_id), {}
+        if isinstance(error, WrongVerb):
+            details, headers = replace(details, status=405), {"allow": ", ".join(error.allowed)}
+        elif isinstance(error, BodyTooLarge):
+            details = replace(details, status=413)
+        elif isinstance(error, NotAuthenticated):
+            headers = {"www-authenticate": 'Bearer realm="muster"'}
+        elif isinstance(error, TooManyRequests):
+            headers = {"retry-after": "1"}
+        return error_answer(details, headers)
+
+    def _note(self, call: Call, path: str, status: int, seconds: float) -> None:
+        user = "" if call._caller is None else call.caller.user
+        self._state.log.info(
+            "request",
+            request=call.request_id,
+            verb=call.verb,
+            path=path[:500],
+            status=status,
+            seconds=round(seconds, 6),
+            user=user,
+            address=call.address,
+        )
+
+
+def _token_of(call: Call) -> str:
+    """The token of a request (RFC 6750). Raises NotAuthenticated."""
+    scheme, _, token = call.header("authorization").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated(_NO_TOKEN)
+    return token.strip()
+
+
+def error_answer(details: ProblemDetails, headers: Mapping[str, str]) -> Answer:
+    """An error as it is sent."""
+    return Answer(msgspec.json.encode(details), details.status, MEDIA_TYPE, headers)

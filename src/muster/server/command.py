@@ -1,0 +1,80 @@
+"""Start a server as `muster server` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from muster.caller import Caller
+from muster.control.launcher import check_open_files
+from muster.errors import InvalidInput, Problem
+from muster.iam.authenticate import Authenticator
+from muster.node.files import replace_file
+from muster.server.log import ServerLog
+from muster.server.serve import Server, listen
+from muster.server.settings import Settings, read_file
+from muster.service.backend import Backend
+from muster.service.logins import create_first_admin
+from muster.storage.home import Home, default_home
+from muster.store.sqlite.store import SqliteStore
+
+
+def serve(
+    settings: Settings,
+    database_url: str | None,
+    say: Callable[[str], None],
+    show_secret: Callable[[str], None],
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. database_url: None for that of MUSTER_HOME. say: prints a line
+    for who has started the server. show_secret: prints a token. Raises InvalidInput, StoreError,
+    PortInUse."""
+    check_open_files()
+    home = default_home()
+    settings = replace(settings, file=read_file(home.server))
+    listener = listen(settings.host, settings.port)
+    if database_url is not None:
+        use_database(home, database_url)
+    backend = Backend(home)
+    first = create_first_admin(backend.store)
+    authenticator = Authenticator(backend.store.accounts)
+
+    def authenticate(token: str, project: str | None) -> Caller:
+        return authenticator.authenticate(token, time.time(), project)
+
+    server = Server(settings, backend, authenticate, ServerLog())
+    say(f"muster serves {home.root} at {settings.url}")
+    if first is not None:
+        say(f"{first.record.user} administers the server, with this token, shown only now:")
+        show_secret(first.text)
+        say(f"log in with it: muster login {settings.url}")
+    server.run(listener)
+    say("the server has stopped; runs continue")
+
+
+def use_database(home: Home, url: str) -> None:
+    """Have all processes of a MUSTER_HOME use a PostgreSQL database. Raises InvalidInput if the URL
+    is none, or the MUSTER_HOME has records in a file, which would be hidden."""
+    from muster.store.postgres.url import parameters_of
+
+    parameters_of(url)
+    file = home.database_url
+    with suppress(FileNotFoundError):
+        if file.read_text().strip() == url.strip():
+            return
+    home.prepare()
+    if not file.exists() and home.database.exists() and _has_runs(home):
+        text = f"{home.database} has the records of runs, and they are not copied to PostgreSQL"
+        hint = "use another MUSTER_HOME for the server"
+        raise InvalidInput(Problem("--database-url", text, hint))
+    replace_file(file, f"{url.strip()}\n".encode(), 0o600)
+
+
+def _has_runs(home: Home) -> bool:
+    store = SqliteStore.open(home.database, create=False)
+    try:
+        return store.runs.first_owner() is not None
+    finally:
+        store.close()

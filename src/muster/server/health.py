@@ -1,0 +1,29 @@
+"""Whether the server lives, and whether it can work."""
+
+from __future__ import annotations
+
+import time
+
+from muster import __version__
+from muster.errors import MusterError
+from muster.server.answers import Answer, encoded
+from muster.server.call import Call
+from muster.store.records import RunFilter
+
+
+async def healthz(call: Call) -> Answer:
+    """GET /healthz: the process answers."""
+    return Answer(encoded({"status": "ok", "version": __version__}))
+
+
+async def readyz(call: Call) -> Answer:
+    """GET /readyz: the store can be read, and the server does not stop."""
+    if call.state.stopping.is_set():
+        return Answer(encoded({"status": "stopping"}), 503)
+    began = time.perf_counter()
+    try:
+        listing = call.state.backend.store.runs.listing
+        await call.state.in_thread(listing, None, RunFilter(limit=1))
+    except MusterError as error:
+        return Answer(encoded({"status": "store", "detail": str(error)}), 503)
+    return Answer(encoded({"status": "ok", "store_seconds": time.perf_counter() - began}))

@@ -1,0 +1,48 @@
+"""The server's log: a JSON object in each line, for people and for collectors."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from threading import Lock
+from typing import IO, Any
+
+import msgspec
+
+from muster.secrets import redacted
+
+
+class ServerLog:
+    """Writes to a file, from any thread. What clients send is data in it: a value with line breaks
+    stays in its line."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        """file: default: standard error, as it is at each entry."""
+        self._file = file
+        self._lock = Lock()
+
+    def write(self, level: str, message: str, **data: Any) -> None:
+        """Add an entry."""
+        now = time.time()
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:],
+            "level": level,
+            "message": message,
+            **data,
+        }
+        line = redacted(msgspec.json.encode(entry).decode())
+        file = self._file or sys.stderr
+        with self._lock:
+            file.write(f"{line}\n")
+            file.flush()
+
+    def info(self, message: str, **data: Any) -> None:
+        """Add an entry about what has happened."""
+        self.write("info", message, **data)
+
+    def defect(self, message: str, error: BaseException, request_id: str = "") -> None:
+        """Add an entry about a defect of Muster, with its traceback."""
+        text = "".join(traceback.format_exception(error))
+        named = {"request": request_id} if request_id else {}
+        self.write("error", message, **named, traceback=text)

@@ -1,0 +1,244 @@
+"""Run commands in nodes for clients (`api.node_messages`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from muster.api.node_access import NodeCommand, NodeProcess, Stdio
+from muster.api.node_messages import MOST_DATA, Command, Ended, Signal, Size, Started
+from muster.api.problems import details_of
+from muster.errors import EngineError, InvalidInput, MusterError, Problem
+from muster.server.answers import Answer, encoded
+from muster.server.call import Call, ClientGone
+from muster.server.parameters import parse_query, problem_of
+from muster.server.web_socket import WebSocket
+from muster.service.event_loop import wait_for_readable
+from muster.store.records import NodeRecord
+
+if TYPE_CHECKING:
+    from muster.service.embedded import EmbeddedAPI
+
+#: Seconds between the signal to a command whose client has gone and the kill.
+_KILL_AFTER = 2.0
+_COMMAND: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_REQUEST: msgspec.json.Decoder[Signal | Size] = msgspec.json.Decoder(Signal | Size)
+
+
+async def execute(call: Call, socket: WebSocket) -> None:
+    """WebSocket /runs/{run_id}/nodes/{rank}/exec"""
+    api = call.api()
+    run_id, rank = await call.state.in_thread(node_of, api, call.path["run_id"], call.path["rank"])
+    await socket.accept()
+    text = await socket.receive()
+    try:
+        command = _COMMAND.decode(text)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(problem_of(error)) from None
+    streams = _Streams(command.terminal)
+    try:
+        given = NodeCommand(command.argv, command.env, command.cwd, command.terminal is not None)
+        execute = api.node_access.execute
+        try:
+            process = await call.state.in_thread(execute, run_id, rank, given, streams.stdio)
+        except MusterError as error:
+            await socket.send(Ended(error=details_of(error, call.request_id)))
+            await socket.close()
+            return
+        finally:
+            streams.close_theirs()
+        await socket.send(Started())
+        await _connect(socket, streams, process)
+    finally:
+        streams.close()
+
+
+async def in_progress(call: Call) -> Answer:
+    """GET /runs/{run_id}/in-progress: an error if the run has no processes."""
+
+    def check() -> None:
+        api = call.api()
+        api.node_access.check_in_progress(api.find_run(call.path["run_id"]).id)
+
+    await call.state.in_thread(check)
+    return Answer(encoded(None))
+
+
+async def running(call: Call) -> Answer:
+    """GET /runs/{run_id}/nodes/running?rank=N: a node with processes; without a rank, the only
+    one."""
+    (rank,) = parse_query(call.query).get("rank", [""])[-1:]
+    if rank and not rank.isdecimal():
+        raise InvalidInput(Problem("rank", f"{rank[:80]!r} is not a number"))
+
+    def find() -> NodeRecord:
+        api = call.api()
+        run_id = api.find_run(call.path["run_id"]).id
+        return api.node_access.find(run_id, int(rank) if rank else None)
+
+    return Answer(encoded(await call.state.in_thread(find)))
+
+
+def node_of(api: EmbeddedAPI, run: str, rank: str) -> tuple[str, int]:
+    """The id of a run in progress, and the rank of its node. Raises InvalidInput, NotFound."""
+    if not rank.isdecimal():
+        raise InvalidInput(Problem("rank", f"{rank[:80]!r} is not a number"))
+    run_id = api.find_run(run).id
+    return run_id, api.node_access.find(run_id, int(rank)).rank
+
+
+class _Streams:
+    """The standard streams of a command: our ends, and those that it gets.
+
+    terminal: its size; None for pipes.
+    """
+
+    def __init__(self, terminal: tuple[int, int] | None) -> None:
+        self._theirs: list[IO[bytes]] = []
+        if terminal is not None:
+            ours, theirs = os.openpty()
+            termios.tcsetwinsize(ours, terminal)
+            #: What the client sends goes here; None when that has ended.
+            self.input: int | None = ours
+            #: Stream number -> where its output comes from.
+            self.outputs = {1: os.dup(ours)}
+            file = open(theirs, "r+b", buffering=0)  # noqa: SIM115  closed by `close_theirs`
+            self._theirs = [file]
+            self.stdio = Stdio(file, file, file)
+        else:
+            (stdin, self.input), (out, stdout), (err, stderr) = (os.pipe() for _ in range(3))
+            self.outputs = {1: out, 2: err}
+            self._theirs = [open(stdin, "rb"), open(stdout, "wb"), open(stderr, "wb")]  # noqa: SIM115
+            self.stdio = Stdio(*self._theirs)
+        self.terminal = terminal is not None
+        for descriptor in self.outputs.values():
+            os.set_blocking(descriptor, False)
+
+    def close_theirs(self) -> None:
+        """Close what the command has got."""
+        for file in self._theirs:
+            file.close()
+
+    def close_input(self) -> None:
+        """The client sends nothing more. May be repeated."""
+        descriptor, self.input = self.input, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close our ends, which hangs a terminal up."""
+        self.close_theirs()
+        self.close_input()
+        for descriptor in self.outputs.values():
+            os.close(descriptor)
+        self.outputs = {}
+
+
+async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -> None:
+    """Pass data and signals on until the command has ended, or the client has gone."""
+    ended = _in_own_thread(process.wait)
+    sending = [
+        asyncio.ensure_future(_send_output(socket, number, descriptor))
+        for number, descriptor in streams.outputs.items()
+    ]
+    receiving = asyncio.ensure_future(_receive(socket, streams, process))
+    try:
+        await asyncio.wait((ended, receiving), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            receiving.result()  # ClientGone
+        # a child of the command may keep a pipe open: what is there by now is sent
+        await asyncio.wait(sending, timeout=1.0)
+        try:
+            await socket.send(Ended(ended.result()))
+        except EngineError as error:
+            await socket.send(Ended(error=details_of(error)))
+        await socket.close()
+    except ClientGone:
+        await _end(process, streams, ended)
+    finally:
+        for task in (receiving, *sending):
+            task.cancel()
+        await asyncio.gather(receiving, *sending, return_exceptions=True)
+
+
+async def _end(process: NodeProcess, streams: _Streams, ended: asyncio.Future[int]) -> None:
+    """End a command whose client has gone."""
+    streams.close_input()
+    process.send_signal(signal.SIGHUP)
+    done, _ = await asyncio.wait((ended,), timeout=_KILL_AFTER)
+    if not done:
+        process.send_signal(signal.SIGKILL)
+
+
+async def _send_output(socket: WebSocket, number: int, descriptor: int) -> None:
+    prefix = bytes([number])
+    while True:
+        await wait_for_readable([descriptor], None)
+        try:
+            data = os.read(descriptor, MOST_DATA)
+        except BlockingIOError:
+            continue
+        except OSError:  # a terminal without processes
+            data = b""
+        await socket.send(prefix + data)
+        if not data:
+            return
+
+
+async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        message = await socket.receive()
+        if isinstance(message, bytes):
+            if len(message) > 1 and streams.input is not None:
+                await loop.run_in_executor(None, _write, streams.input, message[1:])
+            elif not streams.terminal:
+                streams.close_input()
+            continue
+        request = _REQUEST.decode(message)
+        if isinstance(request, Signal):
+            process.send_signal(request.number)
+        elif streams.terminal and streams.input is not None:
+            termios.tcsetwinsize(streams.input, (request.rows, request.columns))
+            process.resize(request.rows, request.columns)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    with suppress(OSError):  # the command does not read it
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def _in_own_thread(function: Callable[[], int]) -> asyncio.Future[int]:
+    """The result of a function that may take days."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[int] = loop.create_future()
+
+    def finish(result: int | None, error: Exception | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        elif result is not None:
+            future.set_result(result)
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001  raised where it is awaited
+            failed = error
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(finish, result, failed)
+
+    Thread(target=run, daemon=True).start()
+    return future

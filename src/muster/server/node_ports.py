@@ -1,0 +1,136 @@
+"""Connect clients to ports of nodes: each WebSocket is one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket as sockets
+import tempfile
+import time
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from muster.errors import EngineError, InvalidInput, Problem
+from muster.server.call import Call, ClientGone
+from muster.server.node_commands import node_of
+from muster.server.parameters import parse_query
+from muster.server.web_socket import WebSocket
+
+if TYPE_CHECKING:
+    from muster.api.node_access import PortForward
+    from muster.service.embedded import EmbeddedAPI
+
+_BLOCK = 1 << 16
+#: Seconds that a way to a port is kept for the next connection.
+_KEPT = 60.0
+_BACKLOG = 128
+
+
+async def forward(call: Call, socket: WebSocket) -> None:
+    """WebSocket /runs/{run_id}/nodes/{rank}/forward?port=N&host=H"""
+    query = parse_query(call.query)
+    (text,) = query.get("port", [""])[-1:]
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InvalidInput(Problem("port", f"{text!r} is not the number of a port"))
+    hosts = query.get("host") or ["127.0.0.1", "::1"]
+    way = await call.state.in_thread(
+        _way_to, call, call.path["run_id"], call.path["rank"], tuple(hosts), int(text)
+    )
+    try:
+        reader, writer = await asyncio.open_unix_connection(way.path)
+    except OSError as error:
+        raise EngineError(f"port {text} of the node cannot be reached: {error}") from None
+    await socket.accept()
+    sending = asyncio.ensure_future(_send(socket, reader))
+    try:
+        while True:
+            data = await socket.receive()
+            if isinstance(data, str) or not data:
+                writer.write_eof()
+                continue
+            writer.write(data)
+            await writer.drain()
+    except (ClientGone, ConnectionError):
+        pass
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def _send(socket: WebSocket, reader: asyncio.StreamReader) -> None:
+    while data := await reader.read(_BLOCK):
+        await socket.send(data)
+    await socket.close()
+
+
+class Way(Struct):
+    """A socket of this machine whose connections go to a port of a node."""
+
+    path: str
+    forward: PortForward
+    used: float
+
+
+class Ways:
+    """The ways to ports of nodes that were used lately. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ways: dict[tuple[Any, ...], Way] = {}
+        self._folder = tempfile.mkdtemp(prefix="muster-ports-")  # private to this user
+        self._count = 0
+
+    def find(
+        self, api: EmbeddedAPI, run_id: str, rank: int, hosts: tuple[str, ...], port: int
+    ) -> Way:
+        """The way to a port. Raises InvalidInput, EngineError."""
+        key, now = (run_id, rank, hosts, port), time.monotonic()
+        with self._lock:
+            for old, way in [*self._ways.items()]:
+                if now - way.used > _KEPT:
+                    del self._ways[old]
+                    way.forward.close()
+            found = self._ways.get(key)
+            if found is not None:
+                found.used = now
+                return found
+            self._count += 1
+            path = f"{self._folder}/{self._count}"
+        with sockets.socket(sockets.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(_BACKLOG)
+            made = Way(path, api.node_access.forward(run_id, rank, hosts, port, listener), now)
+        with self._lock:
+            self._ways[key] = made
+        Thread(target=self._forget_at_end, args=(key, made), daemon=True).start()
+        return made
+
+    def _forget_at_end(self, key: tuple[Any, ...], way: Way) -> None:
+        with suppress(EngineError):
+            way.forward.wait()
+        with self._lock:
+            if self._ways.get(key) is way:
+                del self._ways[key]
+        with suppress(OSError):
+            os.unlink(way.path)
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            ways, self._ways = [*self._ways.values()], {}
+        for way in ways:
+            way.forward.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _way_to(call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int) -> Way:
+    api = call.api()
+    run_id, number = node_of(api, run, rank)
+    return call.state.ways.find(api, run_id, number, hosts, port)

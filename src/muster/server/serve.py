@@ -1,0 +1,137 @@
+"""Run the server: listen, recover runs beside it, and stop without ending any run."""
+
+from __future__ import annotations
+
+import socket
+import time
+from threading import Event, Thread
+
+import uvicorn
+
+from muster.errors import EngineError, MusterError, Problem
+from muster.server.app import App
+from muster.server.log import ServerLog
+from muster.server.run_observer import RunObserver
+from muster.server.settings import Settings
+from muster.server.state import Authenticate, ServerState
+from muster.service.backend import Backend
+from muster.service.recovery import recover_and_expire
+
+#: Seconds between looks for runs without a supervisor.
+_RECOVERY_INTERVAL = 2.0
+#: Seconds that requests have to end when the server stops; streams are told to end.
+_STOP_TIMEOUT = 5
+#: Connections that wait to be accepted.
+_BACKLOG = 1024
+
+
+class PortInUse(EngineError):  # noqa: N818
+    """The server's address cannot be used."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises PortInUse."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        hint = "choose another one with --port, or end the program that uses it"
+        why = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise PortInUse(str(Problem("", why, hint))) from None
+    return listener
+
+
+class Server:
+    """A server in this process."""
+
+    def __init__(
+        self, settings: Settings, backend: Backend, authenticate: Authenticate, log: ServerLog
+    ) -> None:
+        backend.recovers_apart = True
+        self.state = ServerState(settings, backend, authenticate, log)
+        config = uvicorn.Config(
+            App(self.state),
+            loop="uvloop",
+            http="httptools",
+            ws="websockets-sansio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(settings.file.trusted_proxies),
+            forwarded_allow_ips=[*settings.file.trusted_proxies],
+            timeout_graceful_shutdown=_STOP_TIMEOUT,
+            timeout_keep_alive=75,
+            backlog=_BACKLOG,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        self._server = _Uvicorn(config, self.state)
+        self._recovery = Recovery(backend, RunObserver(backend, self.state.metrics), log)
+        self.state.recovery_age = lambda: time.monotonic() - self._recovery.last
+
+    def run(self, listener: socket.socket) -> None:
+        """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
+        self._recovery.start()
+        try:
+            self._server.run([listener])
+        finally:
+            self._recovery.stop()
+            self.state.close()
+
+    def stop(self) -> None:
+        """Have `run` return. For other threads."""
+        self._server.should_exit = True
+
+
+class _Uvicorn(uvicorn.Server):
+    """Streams end when it stops: they would last for as long as their runs."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
+        super().__init__(config)
+        self._state = state
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.stopping.set()
+        await super().shutdown(sockets)
+
+
+class Recovery:
+    """A thread that recovers runs whose supervisor was killed, and deletes expired ones."""
+
+    def __init__(self, backend: Backend, observer: RunObserver, log: ServerLog) -> None:
+        self._backend, self._observer, self._log = backend, observer, log
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="recovery", daemon=True)
+        #: When the last round ended, on the monotonic clock.
+        self.last = time.monotonic()
+
+    def start(self) -> None:
+        """Begin; the first round is at once. Raises StoreError."""
+        self._observer.begin()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present round."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        failed = ""
+        while not self._stopped.is_set():
+            try:
+                recover_and_expire(self._backend)
+                self._observer.look()
+                failed = ""
+            except MusterError as error:
+                if str(error) != failed:  # once for each reason
+                    failed = str(error)
+                    self._log.write("warning", f"runs cannot be recovered: {failed}")
+            except Exception as error:  # noqa: BLE001  the next round may work
+                self._log.defect("runs cannot be recovered", error)
+            self.last = time.monotonic()
+            self._stopped.wait(_RECOVERY_INTERVAL)

@@ -1,0 +1,92 @@
+"""The settings of a server: the options of `muster server`, and the file MUSTER_HOME/server.toml.
+
+python = "/opt/muster/bin/python"     # runs the programs of nodes on the server's machine
+trusted_proxies = ["10.0.0.7"]        # whose X-Forwarded-For tells the address of the client
+
+[accounts]                            # a server that runs as root: user of Muster = Unix user
+ana = "ana"
+
+[environ]                             # variables of nodes on the server's machine
+PATH = "/opt/tools/bin:/usr/bin:/bin"
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from muster.errors import InvalidInput, Problem
+from muster.spec.decode import decode
+from muster.spec.toml_file import read_toml
+
+#: What the nodes of a server's own machine start from, besides what the submitter sends.
+_ENVIRON = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+}
+
+
+class FileSettings(Struct, frozen=True):
+    """What the file says."""
+
+    #: The Python of nodes on the server's own machine. Default: that of the server.
+    python: str = sys.executable
+    #: The variables that their environment starts from.
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(_ENVIRON))
+    #: Muster user -> the Unix user that nodes of the user's runs belong to, on a server that runs
+    #: as root. Others get an account of their own.
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    #: Addresses of proxies that tell the address of the client.
+    trusted_proxies: tuple[str, ...] = ()
+    #: Requests that one token may make per second on average, and at once.
+    requests_per_second: float = 2000.0
+    burst: int = 4000
+
+
+class Settings(Struct, frozen=True):
+    """See the module."""
+
+    host: str = "127.0.0.1"
+    port: int = 8431
+    #: The files of the server's certificate and its key, in PEM; None: it listens without TLS.
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    file: FileSettings = FileSettings()
+
+    @property
+    def url(self) -> str:
+        """Where the server is, for clients on this machine."""
+        scheme = "http" if self.tls_cert is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+
+def read_file(path: Path) -> FileSettings:
+    """The settings in the file; the defaults if there is none. Raises InvalidInput with every
+    problem."""
+    found = read_toml(path)
+    if found is None:
+        return FileSettings()
+    problems: list[Problem] = []
+    settings = decode(FileSettings, found.data, problems)
+    if settings is not None:
+        problems += _problems(settings)
+    if problems or settings is None:
+        raise InvalidInput(*map(found.placed, problems))
+    return settings
+
+
+def _problems(settings: FileSettings) -> list[Problem]:
+    problems = []
+    if not os.access(settings.python, os.X_OK):
+        text = f"{settings.python} cannot be executed"
+        problems.append(Problem("python", text, "give the full path of a Python interpreter"))
+    for name in ("requests_per_second", "burst"):
+        value = getattr(settings, name)
+        if value <= 0:
+            problems.append(Problem(name, f"must be more than 0, not {value:g}"))
+    return problems

@@ -1,0 +1,94 @@
+"""What all requests to a server share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from muster.caller import Caller
+from muster.identity import user_name
+from muster.server.log import ServerLog
+from muster.server.metrics import Metrics
+from muster.server.node_ports import Ways
+from muster.server.settings import Settings
+from muster.service.audit import Origin
+from muster.service.backend import Backend
+from muster.service.embedded import EmbeddedAPI
+from muster.storage.owners import account_of
+from muster.submission import Submission
+from muster.unix_account import UnixAccount
+
+T = TypeVar("T")
+#: Finds the caller of a token, in a project (None: the default one).
+Authenticate = Callable[[str, str | None], Caller]
+#: Threads for requests: each reads or writes the store, or files.
+_THREADS = 32
+
+
+class ServerState:
+    """See the module."""
+
+    def __init__(
+        self, settings: Settings, backend: Backend, authenticate: Authenticate, log: ServerLog
+    ) -> None:
+        self.authenticate = authenticate
+        self.settings = settings
+        self.backend = backend
+        self.log = log
+        self.ways = Ways()
+        self.metrics = Metrics()
+        #: Seconds since the last look for runs without a supervisor.
+        self.recovery_age: Callable[[], float] = lambda: 0.0
+        self._own_user = user_name()
+        self._accounts: dict[str, UnixAccount] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, "request")
+        #: Set when the server stops: streams end then.
+        self.stopping = asyncio.Event()
+
+    def api(
+        self,
+        caller: Caller,
+        origin: Origin,
+        environ: Mapping[str, str],
+        run_id: str | None = None,
+        *,
+        may_start: bool,
+    ) -> EmbeddedAPI:
+        """Muster for a caller. environ: the variables that the caller has sent. run_id: see
+        `Submission`. may_start: whether a run may be started or planned, which needs the Unix
+        account of the caller. Raises InvalidInput if there can be none."""
+        submission = Submission(
+            environ={**self.settings.file.environ, **environ},
+            python=self.settings.file.python,
+            folder=Path("/"),
+            has_files=False,
+            run_id=run_id,
+            account=self._account_of(caller.user) if may_start else None,
+        )
+        return EmbeddedAPI(
+            caller=caller, backend=self.backend, submission=submission, origin=origin
+        )
+
+    def _account_of(self, user: str) -> UnixAccount | None:
+        """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
+        if os.geteuid() != 0 or user == self._own_user:
+            return None
+        known = self._accounts.get(user)
+        if known is None:
+            known = account_of(self.backend.home, user, self.settings.file.accounts.get(user))
+            self._accounts[user] = known
+        return known
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that may block."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    def close(self) -> None:
+        """Close what is open. Runs continue."""
+        self.ways.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.backend.close()

@@ -1,0 +1,178 @@
+"""Prepare and start runs from what was sent by a client on another machine.
+
+Everything is planned from the request, here and now: nothing that a client says of a plan, of a
+record or of a path counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from muster.api.prepared import PreparedJob, PreparedRun
+from muster.api.submissions import (
+    JobSource,
+    Preview,
+    PreviewRequest,
+    RerunSource,
+    RetrySource,
+    RunRequest,
+    SpecSource,
+    StartRequest,
+)
+from muster.errors import Conflict, InvalidInput, NotFound, Problem
+from muster.service import jobs
+from muster.service.backend import Backend
+from muster.service.context import Context
+from muster.service.stored_spec import spec_of
+from muster.spec.overrides import Changes, combined, received_overrides
+from muster.spec.reader import parse_received
+from muster.storage import uploads
+
+if TYPE_CHECKING:
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
+    from muster.store.records import JobRecord, RunRecord
+
+
+def preview(context: Context, request: PreviewRequest) -> Preview:
+    """A run as it would start now, and what else is asked of it. Nothing is recorded. Raises
+    InvalidInput."""
+    from muster.api.prepared import FrameworkCheck
+    from muster.service import planning
+    from muster.service.framework_check import check_framework
+    from muster.service.prepare import packed_files
+
+    home = context.home
+    prepared = _prepared(context, request.run)
+    try:
+        plan, framework = prepared.plan, None
+        if request.framework:
+            known = planning.has_our_files(home, plan)
+            framework = check_framework(plan, context.submission) if known else FrameworkCheck()
+        return Preview(
+            prepared,
+            planning.limits_of(home, plan) if request.limits else None,
+            framework,
+            tuple(planning.dry_run(home, plan)) if request.dry_run else (),
+            tuple(packed_files(home, prepared)) if request.files else (),
+        )
+    finally:
+        context.artifact_lock.release(prepared.job.id)
+
+
+def start(context: Context, request: StartRequest) -> RunRecord:
+    """Start a run; nothing new if the same request has started it before (`Submission.run_id`).
+    Raises InvalidInput, EngineError; Conflict if that was another request."""
+    from muster.service.start import start, start_function
+
+    if (known := _started(context)) is not None:
+        return known
+    prepared = _prepared(context, request.run)
+    try:
+        if request.arguments is not None:
+            return start_function(context, prepared, request.arguments)
+        return start(context, prepared, queue=request.queue)
+    finally:
+        context.artifact_lock.release(prepared.job.id)
+
+
+def create_job(context: Context, source: SpecSource | JobSource) -> JobRecord:
+    """Record a Job, if there is none with this content. Raises InvalidInput."""
+    prepared = prepare_job(context, source)
+    try:
+        return jobs.create(context, prepared.record) if prepared.new else prepared.record
+    finally:
+        context.artifact_lock.release(prepared.record.id)
+
+
+def prepare_job(context: Context, source: SpecSource | JobSource) -> PreparedJob:
+    """The Job of a source. The claim on its code is to be released. Raises InvalidInput."""
+    if isinstance(source, SpecSource):
+        spec = parse_received(source.spec).require_valid()
+        _check_sent(context, spec, source)
+        return jobs.prepare(context, spec, always_new=source.new, code=source.code)
+    job = context.store.jobs.find(context.project, source.job)
+    job.check_active()
+    spec = spec_of(context.home, job)
+    return PreparedJob(jobs.copy(context, job) if source.copy else job, spec, new=source.copy)
+
+
+def _started(context: Context) -> RunRecord | None:
+    """The run that an earlier request has started; None if there was none."""
+    run_id = context.submission.run_id
+    if run_id is None:
+        return None
+    try:
+        found = context.store.runs.get(run_id)
+    except NotFound:
+        return None
+    if found.project != context.project or found.created_by != context.caller.user:
+        raise Conflict("another request has this idempotency key")
+    return found
+
+
+def _prepared(context: Context, request: RunRequest) -> PreparedRun:
+    overrides = received_overrides(request.overrides)
+    source = request.source
+    if isinstance(source, (RetrySource, RerunSource)):
+        return _again(context, source, overrides)
+    prepared = prepare_job(context, source)
+    try:
+        return _of_job(context, prepared, overrides, request)
+    except BaseException:
+        context.artifact_lock.release(prepared.record.id)
+        raise
+
+
+def _of_job(
+    context: Context, prepared: PreparedJob, overrides: RunOverrides, request: RunRequest
+) -> PreparedRun:
+    from muster.service.prepare import prepare_run
+
+    return prepare_run(
+        *(context, prepared.record, overrides),
+        spec=prepared.spec,
+        new_job=prepared.new,
+        notes=request.notes,
+    )
+
+
+def _again(
+    context: Context, source: RetrySource | RerunSource, overrides: RunOverrides
+) -> PreparedRun:
+    from muster.service.rerun import prepare_rerun
+    from muster.service.retry import prepare_retry
+
+    run_id = context.store.runs.find_id(context.project, source.run)
+    run = context.store.runs.get(run_id)
+    given = source.retry if isinstance(source, RetrySource) else source
+    if getattr(given, "update_code", False):
+        text = "the code is on another machine"
+        raise InvalidInput(Problem("update_code", text, "run the job's file again"))
+    if isinstance(source, RetrySource):
+        return prepare_retry(context, run, source.retry)
+    changes: Changes = source.changes
+    changes = replace(changes, overrides=combined(changes.overrides, overrides))
+    return prepare_rerun(context, run, changes)
+
+
+def has_code(backend: Backend, project: str, sha256: str) -> bool:
+    """Whether a project can use stored code: it has uploaded it, or has a Job with it."""
+    if uploads.has(backend.home, project, sha256):
+        return True
+    return backend.store.jobs.has_artifact(project, sha256)
+
+
+def _check_sent(context: Context, spec: JobSpec, source: SpecSource) -> None:
+    """Raises InvalidInput for code that is not here, or not the project's."""
+    if source.code is None and (spec.artifact is not None or spec.git is not None):
+        path = "git" if spec.artifact is None else "artifact"
+        hint = "upload it first, and name it in `code`; `muster run` does both"
+        raise InvalidInput(Problem(path, "the code is not on the server", hint))
+    if source.code is not None and not has_code(
+        context.backend, context.project, source.code.sha256
+    ):
+        text = f"no code with the digest {source.code.sha256} was uploaded to this project"
+        raise InvalidInput(Problem("code.sha256", text, "upload it first"))

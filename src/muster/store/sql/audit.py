@@ -1,0 +1,110 @@
+"""The audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.store.account_records import AuditEntry, AuditFilter
+from muster.store.records import read_record
+from muster.store.sql.database import Connection, Database
+from muster.store.times import micros, seconds
+
+#: Columns that are not called like the field of `AuditEntry`, since `user` is a word of SQL.
+_RENAMED = {"user": "user_name"}
+#: The fields that are recorded: the database numbers entries.
+_FIELDS = tuple(name for name in AuditEntry.__struct_fields__ if name != "seq")
+_COLUMNS = ", ".join(_RENAMED.get(name, name) for name in _FIELDS)
+_NAMED = ", ".join(f'{_RENAMED.get(name, name)} AS "{name}"' for name in (*_FIELDS, "seq"))
+_INSERT = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS))})"
+_FIND = "SELECT 1 FROM audit WHERE " + " AND ".join(
+    f"{_RENAMED.get(name, name)} = ?" for name in _FIELDS
+)
+
+
+class SqlAudit:
+    """See `store.base.Audit`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def append(self, *entries: AuditEntry) -> None:
+        """See `Audit.append`."""
+        rows = [[_column_value(entry, name) for name in _FIELDS] for entry in entries]
+
+        def done(connection: Connection) -> bool:
+            return not rows or connection.execute(_FIND, rows[-1]).fetchone() is not None
+
+        # a durable transaction after it makes it durable as well
+        self._db.write(lambda connection: connection.executemany(_INSERT, rows), done=done)
+
+    def listing(self, chosen: AuditFilter) -> list[AuditEntry]:
+        """See `Audit.listing`."""
+        tests, values = _conditions(chosen)
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        order = "seq DESC" if chosen.after is None else "seq"
+        sql = f"SELECT {_NAMED} FROM audit{where} ORDER BY {order}"
+        if chosen.limit is not None:
+            sql, values = f"{sql} LIMIT ?", [*values, chosen.limit]
+        return [
+            read_record(
+                AuditEntry,
+                {**dict(row), "time": seconds(row["time"]), "allowed": bool(row["allowed"])},
+                f"entry {row['seq']} of the audit log",
+                f"`muster audit list --before {row['seq']}` shows those before it",
+            )
+            for row in self._db.read(sql, values)
+        ]
+
+    def delete_before(self, time: float) -> int:
+        """See `Audit.delete_before`."""
+
+        def step(connection: Connection) -> int:
+            # what the trigger that refuses deletions lets through, until the transaction ends
+            connection.execute("UPDATE audit_retention SET before = ?", (micros(time),))
+            sql = "DELETE FROM audit WHERE time < ? RETURNING 1"
+            deleted = len(connection.execute(sql, (micros(time),)).fetchall())
+            connection.execute("UPDATE audit_retention SET before = 0")
+            return deleted
+
+        return self._db.write(step, durable=True)
+
+
+def _column_value(entry: AuditEntry, name: str) -> Any:
+    value = getattr(entry, name)
+    if name == "time":
+        return micros(value)
+    return int(value) if name == "allowed" else value
+
+
+def _conditions(chosen: AuditFilter) -> tuple[list[str], list[Any]]:
+    """Conditions, and their values."""
+    tests: list[str] = []
+    values: list[Any] = []
+
+    def add(test: str, *given: Any) -> None:
+        tests.append(test)
+        values.extend(given)
+
+    for column, text in (
+        ("user_name", chosen.user),
+        ("object", chosen.object),
+        ("project", chosen.project),
+    ):
+        if text is not None:
+            add(f"{column} = ?", text)
+    if chosen.action is not None and "." in chosen.action:
+        add("action = ?", chosen.action)
+    elif chosen.action is not None:
+        prefix = f"{chosen.action}."  # all actions on a kind of object
+        add("substr(action, 1, ?) = ?", len(prefix), prefix)
+    if chosen.allowed is not None:
+        add("allowed = ?", int(chosen.allowed))
+    if chosen.since is not None:
+        add("time >= ?", micros(chosen.since))
+    if chosen.until is not None:
+        add("time < ?", micros(chosen.until))
+    if chosen.before is not None:
+        add("seq < ?", chosen.before)
+    if chosen.after is not None:
+        add("seq > ?", chosen.after)
+    return tests, values

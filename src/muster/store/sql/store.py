@@ -1,0 +1,60 @@
+"""The store in a database that speaks SQL."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from muster.store.sql.database import Database
+from muster.store.sql.events import SqlEvents
+from muster.store.sql.jobs import SqlJobs
+from muster.store.sql.leases import SqlLeases
+from muster.store.sql.runs import SqlRuns
+
+if TYPE_CHECKING:  # imported when used, which most commands do not
+    from muster.store.sql.accounts import SqlAccounts
+    from muster.store.sql.audit import SqlAudit
+    from muster.store.sql.secrets import SqlSecrets
+
+D = TypeVar("D", bound=Database)
+
+
+class SqlStore(Generic[D]):
+    """See `store.base.Store`."""
+
+    def __init__(self, database: D) -> None:
+        self.database = database
+        self.jobs = SqlJobs(database)
+        self.runs = SqlRuns(database)
+        self.events = SqlEvents(database)
+        self.leases = SqlLeases(database)
+
+    @cached_property
+    def accounts(self) -> SqlAccounts:
+        """See `Store.accounts`."""
+        from muster.store.sql.accounts import SqlAccounts
+
+        return SqlAccounts(self.database)
+
+    @cached_property
+    def secrets(self) -> SqlSecrets:
+        """See `Store.secrets`."""
+        from muster.store.sql.secrets import SqlSecrets
+
+        return SqlSecrets(self.database)
+
+    @cached_property
+    def audit(self) -> SqlAudit:
+        """See `Store.audit`."""
+        from muster.store.sql.audit import SqlAudit
+
+        return SqlAudit(self.database)
+
+    @property
+    def replaced(self) -> bool:
+        """See `Store.replaced`."""
+        return self.database.replaced
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self.database.close()

@@ -1,0 +1,141 @@
+"""Log in at a server by a real issuer."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from muster.caller import Caller, Role
+from muster.client.contexts import Address
+from muster.client.http.connection import Connection
+from muster.client.http.logins import log_in_by_device
+from muster.errors import Forbidden, InvalidInput, NotAuthenticated, NotFound
+from muster.iam.authenticate import Authenticator
+from muster.iam.oidc.device_login import DeviceLogin
+from muster.server.log import ServerLog
+from muster.server.serve import Server, listen
+from muster.server.settings import Settings
+from muster.service.backend import Backend
+from muster.storage.home import Home
+from muster.store.account_records import AuditFilter, MemberRecord, ProjectRecord
+from support.oidc_issuer import RealIssuer, running_issuer
+
+SETTINGS = """
+issuer = "{url}"
+client_id = "muster"
+create_users = {create}
+[[roles]]
+group = "vision"
+project = "vision"
+role = "submitter"
+"""
+
+
+@contextmanager
+def served(backend: Backend) -> Iterator[Address]:
+    """A server of this process."""
+    authenticator = Authenticator(backend.store.accounts)
+
+    def authenticate(token: str, project: str | None) -> Caller:
+        return authenticator.authenticate(token, time.time(), project)
+
+    listener = listen("127.0.0.1", 0)
+    with open(os.devnull, "w") as file:
+        server = Server(Settings(), backend, authenticate, ServerLog(file))
+        thread = Thread(target=server.run, args=[listener])
+        thread.start()
+        try:
+            yield Address(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            server.stop()
+            thread.join()
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    made = Backend(Home(tmp_path / "home"))
+    made.store.accounts.create_project(ProjectRecord("vision", 1.0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def real() -> Iterator[RealIssuer]:
+    with running_issuer() as issuer:
+        issuer.interval = 0.0
+        yield issuer
+
+
+def configure(backend: Backend, real: RealIssuer, *, create: bool = True) -> None:
+    text = SETTINGS.format(url=real.url, create=str(create).lower())
+    backend.home.oidc.write_text(text)
+
+
+def test_a_person_logs_in_from_the_command_line(backend: Backend, real: RealIssuer) -> None:
+    configure(backend, real)
+    shown: list[DeviceLogin] = []
+
+    def show(login: DeviceLogin) -> None:
+        shown.append(login)
+        real.decide(True)
+
+    with served(backend) as address:
+        made = log_in_by_device(address, "laptop", show)
+    assert made is not None
+    assert shown[0].verification_uri == f"{real.url}/activate"
+    accounts = backend.store.accounts
+    caller = Authenticator(accounts).authenticate(made.text, time.time())
+    assert (caller.user, caller.project, made.record.name) == ("ana", "vision", "laptop")
+    (member,) = accounts.members(user="ana")
+    assert member == MemberRecord("vision", "ana", Role.SUBMITTER, from_groups=True)
+    (entry,) = backend.store.audit.listing(AuditFilter(action="users.login"))
+    assert (entry.user, entry.address, entry.allowed) == ("ana", "127.0.0.1", True)
+
+
+def test_who_is_no_user(backend: Backend, real: RealIssuer) -> None:
+    configure(backend, real, create=False)
+    with served(backend) as address:
+        with pytest.raises(Forbidden, match="ana is no user of this server"):
+            log_in_by_device(address, "laptop", lambda _: real.decide(True))
+        with pytest.raises(NotAuthenticated, match="the login was declined"):
+            log_in_by_device(address, "laptop", lambda _: real.decide(False))
+
+
+def test_a_server_without_an_issuer(backend: Backend) -> None:
+    with served(backend) as address:
+        assert log_in_by_device(address, "laptop", lambda _: None) is None
+        connection = Connection(address)
+        body = json.dumps({"id_token": "x"}).encode()
+        with pytest.raises(NotFound, match="knows no issuer"):
+            connection.request("POST", "/login", body)
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"id_token": 5}', b'{"id_token": "x", "user": "root"}', b"\xff"]
+)
+def test_what_is_no_login(backend: Backend, real: RealIssuer, body: bytes) -> None:
+    configure(backend, real)
+    with served(backend) as address:
+        connection = Connection(address)
+        with pytest.raises(InvalidInput, match="not a login"):
+            connection.request("POST", "/login", body)
+        connection.close()
+
+
+def test_a_token_of_nobody(backend: Backend, real: RealIssuer) -> None:
+    configure(backend, real)
+    with served(backend) as address:
+        connection = Connection(address)
+        for text in ("x", real.id_token(aud="other"), real.id_token(exp=5)):
+            with pytest.raises(NotAuthenticated):
+                connection.request("POST", "/login", json.dumps({"id_token": text}).encode())
+        connection.close()
+    assert backend.store.accounts.users() == []
