@@ -19,7 +19,7 @@ from muster.errors import InvalidInput
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.owners import account_of, account_of_run
 from muster.store.records import RunRecord
-from support.api_runs import start, wait
+from support.api_runs import prepare, start, wait
 from support.faults import until
 from support.owners import Server, execute, needs_root, server, wait_until_ready
 
@@ -264,3 +264,10 @@ def test_nobody_with_an_account_resumes_a_run_of_root(two: Server) -> None:
     until(lambda: root.run(run.id).state == "SUSPENDED", "it is suspended", 60)
     with pytest.raises(InvalidInput, match="runs as the server's own user"):
         two.api("ben").resume(run.id)
+
+
+def test_a_function_finds_its_arguments(two: Server) -> None:
+    api = two.api("ana")
+    run = api.start_function(prepare(api, "cat ../../../arguments.pickle"), b"arguments")
+    assert wait(api, run.id) == "SUCCEEDED"
+    assert "arguments" in text_of(api, run.id)
