@@ -114,7 +114,7 @@ def prepare_run_folder(folder: RunDir, account: UnixAccount | None) -> None:
     os.chmod(folder.path, 0o1770)
 
 
-def open_to_accounts(home: Home) -> None:
+def _open_to_accounts(home: Home) -> None:
     """Let accounts pass through MUSTER_HOME to what is theirs; they can list nothing."""
     for folder in (home.root, home.runs, home.owners):
         folder.mkdir(mode=0o711, exist_ok=True)
@@ -147,7 +147,7 @@ def _check_new(owner: Owner, table: _Table) -> None:
 
 
 def _make_folders(home: Home, owner: Owner) -> None:
-    open_to_accounts(home)
+    _open_to_accounts(home)
     account = _account(home, owner)
     folder = _folder(home, owner.number)
     for path in (folder, folder / "home"):
@@ -238,7 +238,7 @@ def _read(home: Home) -> _Table:
 @contextmanager
 def _locked(home: Home) -> Iterator[None]:
     with as_root():
-        open_to_accounts(home)
+        _open_to_accounts(home)
         path = home.owners / "lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
