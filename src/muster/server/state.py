@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from muster.caller import Caller
-from muster.identity import user_name
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import Ways
@@ -45,7 +44,6 @@ class ServerState:
         self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
         self.recovery_age: Callable[[], float] = lambda: 0.0
-        self._own_user = user_name()
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
         #: Set when the server stops: streams end then.
@@ -77,7 +75,7 @@ class ServerState:
 
     def _account_of(self, user: str) -> UnixAccount | None:
         """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
-        if os.geteuid() != 0 or user == self._own_user:
+        if os.geteuid() != 0 or not self.settings.file.separate_owners:
             return None
         known = self._accounts.get(user)
         if known is None:
