@@ -17,7 +17,16 @@ from muster.api.submissions import (
     SpecSource,
     StartRequest,
 )
-from muster.server import health, logins, node_commands, node_ports, openapi, submissions, uploads
+from muster.server import (
+    health,
+    logins,
+    node_commands,
+    node_copies,
+    node_ports,
+    openapi,
+    submissions,
+    uploads,
+)
 from muster.server.accounts import account_handlers
 from muster.server.answers import BYTES
 from muster.server.call import Call
@@ -142,4 +151,5 @@ def socket_routes() -> Routes[SocketHandler]:
     routes: Routes[SocketHandler] = Routes()
     routes.add("GET", "/runs/{run_id}/nodes/{rank}/exec", node_commands.execute)
     routes.add("GET", "/runs/{run_id}/nodes/{rank}/forward", node_ports.forward)
+    routes.add("GET", "/copy", node_copies.copy)
     return routes
