@@ -22,6 +22,7 @@ from muster.server import (
     logins,
     metrics,
     node_commands,
+    node_copies,
     node_ports,
     openapi,
     submissions,
@@ -156,4 +157,5 @@ def socket_routes() -> Routes[SocketHandler]:
     routes: Routes[SocketHandler] = Routes()
     routes.add("GET", "/runs/{run_id}/nodes/{rank}/exec", node_commands.execute)
     routes.add("GET", "/runs/{run_id}/nodes/{rank}/forward", node_ports.forward)
+    routes.add("GET", "/copy", node_copies.copy)
     return routes
