@@ -22,13 +22,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
-from cli import fill
 from common import MUSTER, fresh_home, timed
+
+from cli import fill
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
@@ -153,8 +155,8 @@ def floor(code: str, *words: str) -> Iterator[Served]:
 def wrk(
     served: Served, path: str, body: Any = None, connections: int = 16, seconds: float = SECONDS
 ) -> tuple[float, float, float]:
-    """Requests per second, the 99th percentile of their milliseconds, and the CPU time of the server
-    for each (microseconds), which depends less on the load of the machine."""
+    """Requests per second, the 99th percentile of their milliseconds, and the microseconds of CPU
+    that each takes in the server, which depend less on the load of the machine."""
     script = Path(served.folder.name) / "wrk.lua"
     lines = [f'wrk.headers["{name}"] = "{text}"' for name, text in served.headers.items()]
     if body is not None:
@@ -275,7 +277,7 @@ def _of(served: Served, path: str, body: Any = None) -> Callable[[], tuple[float
 
 
 def _request(**overrides: Any) -> dict[str, Any]:
-    spec = {"name": "bench", "entrypoint": ["true"], "node_groups": [{"name": "workers"}]}
+    spec = {"name": "bench", "command": ["true"], "node_groups": [{"name": "workers"}]}
     source = {"type": "spec", "spec": spec}
     return {"run": {"source": source, "overrides": overrides}}
 
@@ -291,32 +293,29 @@ def accepted() -> None:
             floor(FASTAPI, f"{folder}/floor.db") as bare,
             fresh_home() as home,
             muster_server(home) as sqlite,
+            fresh_home() as other,
+            postgres.database() as url,
+            muster_server(other, "--database-url", url) as in_postgres,
         ):
-            with fresh_home() as other, postgres.database() as url:
-                with muster_server(other, "--database-url", url) as in_postgres:
-                    body = _request(suspend=True)
-                    rates(
-                        "runs accepted (suspended), 16 at once",
-                        {
-                            "floor: FastAPI, one INSERT": _of(bare, "/", {"name": "x"}),
-                            "POST /v1/runs, SQLite": _of(sqlite, "/v1/runs", body),
-                            "POST /v1/runs, PostgreSQL": _of(in_postgres, "/v1/runs", body),
-                        },
-                    )
+            body = _request(suspend=True)
+            rates(
+                "runs accepted (suspended), 16 at once",
+                {
+                    "floor: FastAPI, one INSERT": _of(bare, "/", {"name": "x"}),
+                    "POST /v1/runs, SQLite": _of(sqlite, "/v1/runs", body),
+                    "POST /v1/runs, PostgreSQL": _of(in_postgres, "/v1/runs", body),
+                },
+            )
     finally:
         postgres.remove()
 
 
 def runs() -> None:
-    """200 runs of `true` through the server's local engine, from 8 clients, until all have ended."""
+    """200 runs of `true` through the server's local engine, from 8 clients, until all ended."""
     with fresh_home() as home, muster_server(home) as served:
         for number in range(ROUNDS + 1):
             began = time.perf_counter()
-            threads = [threading.Thread(target=_start_runs, args=(served, 25)) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            _start_many(served, 200)
             accepted = time.perf_counter() - began
             while _live(served):
                 time.sleep(0.01)
@@ -327,6 +326,13 @@ def runs() -> None:
                     f" (load {os.getloadavg()[0]:.1f})",
                     flush=True,
                 )
+
+
+def _start_many(served: Served, count: int, **spec: Any) -> None:
+    """From 8 clients at once."""
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(_start_runs, served, count // 8, **spec) for _ in range(8)]:
+            each.result()
 
 
 def _start_runs(served: Served, count: int, **spec: Any) -> None:
@@ -354,16 +360,7 @@ def live() -> None:
     with fresh_home() as home, muster_server(home) as served:
         before = memory(served.ps)
         began = time.perf_counter()
-        threads = [
-            threading.Thread(
-                target=_start_runs, args=(served, 125), kwargs={"entrypoint": ["sleep", "600"]}
-            )
-            for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        _start_many(served, 1000, command=["sleep", "600"])
         took = time.perf_counter() - began
         running = _live(served)
         time.sleep(2)
@@ -393,7 +390,7 @@ def followers() -> None:
     for count, interval in ((1, 1.0), (100, 5.0)):
         with fresh_home() as home, muster_server(home) as served:
             argv = [sys.executable, "-c", WRITER, str(interval)]
-            _start_runs(served, count, entrypoint=argv)
+            _start_runs(served, count, command=argv)
             while len(names := [r["id"] for r in _live(served) if r["started_at"]]) < count:
                 time.sleep(0.1)
             before = served.ps.memory_full_info().pss / 1e6
@@ -476,7 +473,7 @@ def loaded() -> None:
         fill(home, 100_000)
         with muster_server(home) as served:
             code = "for i in range(1_000_000): print('step', i, 'loss', 0.123456)"
-            _start_runs(served, 10, entrypoint=[sys.executable, "-c", code])
+            _start_runs(served, 10, command=[sys.executable, "-c", code])
             while _live(served):
                 time.sleep(0.5)
             _, data = served.get("/v1/runs?limit=10")
