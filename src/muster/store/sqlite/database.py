@@ -130,8 +130,7 @@ class Database:
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query. Works on a read-only or full disk, too. Raises StoreError."""
-        connection = self._connection
-        if connection is None or not connection.has_wal:
+        if not self.reads_at_once:
             return self._fetch(sql, parameters)
         if not self._lock.acquire(blocking=False):
             return self._fetch_beside(sql, parameters)
@@ -206,6 +205,11 @@ class Database:
             raise StoreError(
                 f"{self.path} was deleted or replaced while it was in use; start this program again"
             )
+
+    @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        return self._connection is not None and self._connection.has_wal
 
     @property
     def replaced(self) -> bool:
