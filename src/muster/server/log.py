@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 import traceback
+from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
 
@@ -24,14 +24,18 @@ class ServerLog:
 
     def write(self, level: str, message: str, **data: Any) -> None:
         """Add an entry."""
-        now = time.time()
+        now = datetime.now(UTC)
         entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:],
+            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": level,
-            "message": message,
-            **data,
+            "message": redacted(message),
         }
-        line = redacted(msgspec.json.encode(entry).decode())
+        # each text by itself, as what is around it in the line is never secret
+        entry |= {
+            name: redacted(value) if isinstance(value, str) and value else value
+            for name, value in data.items()
+        }
+        line = msgspec.json.encode(entry).decode()
         file = self._file or sys.stderr
         with self._lock:
             file.write(f"{line}\n")

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from muster.caller import Caller
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
@@ -44,6 +46,13 @@ class ServerState:
         self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
         self.recovery_age: Callable[[], float] = lambda: 0.0
+        #: That of a request which starts nothing.
+        self._submission = Submission(
+            environ=settings.file.environ,
+            python=settings.file.python,
+            folder=Path("/"),
+            has_files=False,
+        )
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
         #: Set when the server stops: streams end then.
@@ -61,14 +70,14 @@ class ServerState:
         """Muster for a caller. environ: the variables that the caller has sent. run_id: see
         `Submission`. may_start: whether a run may be started or planned, which needs the Unix
         account of the caller. Raises InvalidInput if there can be none."""
-        submission = Submission(
-            environ={**self.settings.file.environ, **environ},
-            python=self.settings.file.python,
-            folder=Path("/"),
-            has_files=False,
-            run_id=run_id,
-            account=self._account_of(caller.user) if may_start else None,
-        )
+        submission = self._submission
+        if environ or run_id is not None or may_start:
+            submission = replace(
+                submission,
+                environ={**submission.environ, **environ},
+                run_id=run_id,
+                account=self._account_of(caller.user) if may_start else None,
+            )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
         )

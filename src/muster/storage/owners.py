@@ -73,11 +73,13 @@ def account_of(home: Home, name: str, login: str | None = None) -> UnixAccount:
 def account_of_run(folder: RunDir) -> UnixAccount | None:
     """The account of a run, by its folder; None if it has none. Raises InvalidInput if the account
     is one of another MUSTER_HOME, or its Unix user has been deleted."""
+    if os.geteuid() != 0:
+        return None
     try:
         number = os.lstat(folder.path).st_gid
     except FileNotFoundError:
         return None
-    if not FIRST <= number < FIRST + COUNT or os.geteuid() != 0:
+    if not FIRST <= number < FIRST + COUNT:
         return None
     with as_root():
         found = next((one for one in _read(folder.home).owners if one.number == number), None)

@@ -137,6 +137,11 @@ class Database:
         """See `Store.replaced`."""
         return False
 
+    @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        return False
+
     def now(self) -> float:
         """See `Leases.now`."""
         (row,) = self.read("SELECT extract(epoch FROM clock_timestamp())::float8")
