@@ -47,6 +47,16 @@ async def wait_for_readable(descriptors: Iterable[int], timeout: float | None) -
     return ready
 
 
+async def wait_for_writable(descriptor: int) -> None:
+    """Wait until a descriptor can be written, or its other end is closed."""
+    loop, found = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(descriptor, found.set)
+    try:
+        await found.wait()
+    finally:
+        loop.remove_writer(descriptor)
+
+
 async def in_thread(function: Callable[..., T], *args: object) -> T:
     """Call a function that may block for a moment. A cancellation waits for it, so that nothing
     that it uses is closed meanwhile."""
