@@ -184,6 +184,7 @@ def test_projects_are_separate(store: Store) -> None:
     assert [each.id for each in store.runs.records("a", RunFilter())] == [mine.id]
     assert len(store.runs.listing(None, RunFilter())) == 3
     assert len(store.runs.live()) == len(store.runs.needing_supervisor()) == 3
+    assert store.runs.state_counts() == {"ACCEPTED": 3}
     with pytest.raises(NotFound, match="no runs yet"):
         store.runs.find("c", "last")
     assert store.jobs.by_content("c", "same") is None
@@ -200,6 +201,13 @@ def test_the_id_of_another_projects_job_is_not_found(store: Store) -> None:
     assert store.jobs.listing("b") == [theirs]
 
 
+def test_the_first_owner_is_that_of_the_oldest_run(store: Store) -> None:
+    assert store.runs.first_owner() is None
+    for user in ("ann", "bob"):
+        accept(store, job(), created_by=user)
+    assert store.runs.first_owner() == "ann"
+
+
 def test_artifacts_of_all_projects_are_in_use(store: Store) -> None:
     for project, artifact in (("a", "1"), ("b", "2"), ("b", None)):
         store.jobs.insert(
@@ -207,8 +215,11 @@ def test_artifacts_of_all_projects_are_in_use(store: Store) -> None:
         )
     assert store.jobs.artifacts_in_use() == {"1", "2"}
     assert store.jobs.artifact_in_use("2")
+    assert store.jobs.has_artifact("b", "2")
+    assert not store.jobs.has_artifact("a", "2")
     assert store.jobs.delete("jobb2", by="ann", now=2.0)
     assert not store.jobs.artifact_in_use("2")
+    assert not store.jobs.has_artifact("b", "2")
     assert store.jobs.artifacts_in_use() == {"1"}
 
 

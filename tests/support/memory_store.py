@@ -306,6 +306,12 @@ class MemoryJobs:
         """See `Jobs.artifact_in_use`."""
         return sha256 in self.artifacts_in_use()
 
+    def has_artifact(self, project: str, sha256: str) -> bool:
+        """See `Jobs.has_artifact`."""
+        rows = self._store.read().jobs.values()
+        active = [row for row in rows if row["state"] == JobState.ACTIVE]
+        return (project, sha256) in {(row["project"], row["artifact_sha256"]) for row in active}
+
     def artifacts_in_use(self) -> set[str]:
         """See `Jobs.artifacts_in_use`."""
         rows = self._store.read().jobs.values()
@@ -525,6 +531,15 @@ class MemoryRuns:
             and _has_tags(row, chosen.tags)
         ]
         return rows[: chosen.limit]
+
+    def state_counts(self) -> dict[str, int]:
+        """See `Runs.state_counts`."""
+        return dict(Counter(row["state"] for row in self._store.read().runs.values()))
+
+    def first_owner(self) -> str | None:
+        """See `Runs.first_owner`."""
+        rows = sorted(self._store.read().runs.values(), key=lambda row: row["position"])
+        return rows[0]["created_by"] if rows else None
 
     def live(self) -> list[RunSummary]:
         """See `Runs.live`."""

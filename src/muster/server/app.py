@@ -18,6 +18,7 @@ from muster.server.answers import Answer, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, ClientGone
 from muster.server.handlers import all_routes, open_routes, socket_routes
 from muster.server.limits import RateLimits
+from muster.server.metrics import NO_ROUTE
 from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
@@ -75,9 +76,10 @@ class App:
             WebSocket(receive, send),
         )
         path, status = scope["raw_path"].decode("latin-1"), 101
+        self._state.metrics.open_streams += 1
         try:
             call.caller = self._authenticated(call)
-            handler, call.path = self._sockets.find("GET", path)
+            call.route, handler, call.path = self._sockets.find("GET", path)
             talk = asyncio.ensure_future(handler(call, socket))
             stopping = asyncio.ensure_future(self._state.stopping.wait())
             await asyncio.wait((talk, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -95,6 +97,7 @@ class App:
             status = answer.status
             await socket.refuse(answer, {**_HEADERS, "x-request-id": call.request_id})
         finally:
+            self._state.metrics.open_streams -= 1
             self._note(call, path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
@@ -108,8 +111,12 @@ class App:
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
         status = answer.status
+        self._state.metrics.request(
+            call.verb, call.route or NO_ROUTE, status, time.perf_counter() - began
+        )
         try:
             if isinstance(answer, Stream):
+                self._state.metrics.open_streams += 1
                 await send_stream(send, answer, sent, self._until_over(call))
             else:
                 await send_answer(send, answer, sent)
@@ -117,6 +124,8 @@ class App:
             self._state.log.defect("an answer was cut off", error, call.request_id)
             raise
         finally:
+            if isinstance(answer, Stream):
+                self._state.metrics.open_streams -= 1
             self._note(call, path, status, time.perf_counter() - began)
 
     async def _until_over(self, call: Call) -> None:
@@ -133,10 +142,10 @@ class App:
 
     async def _handle(self, call: Call, path: str) -> Answer | Stream:
         if not path.startswith(f"{PREFIX}/"):
-            handler, call.path = self._open_routes.find(call.verb, path)
+            call.route, handler, call.path = self._open_routes.find(call.verb, path)
             return await handler(call)
         call.caller = self._authenticated(call)
-        handler, call.path = self._routes.find(call.verb, path.removeprefix(PREFIX))
+        call.route, handler, call.path = self._routes.find(call.verb, path.removeprefix(PREFIX))
         return await handler(call)
 
     def _authenticated(self, call: Call) -> Any:

@@ -18,7 +18,16 @@ from muster.api.submissions import (
     SpecSource,
     StartRequest,
 )
-from muster.server import health, logins, node_commands, node_ports, openapi, submissions, uploads
+from muster.server import (
+    health,
+    logins,
+    metrics,
+    node_commands,
+    node_ports,
+    openapi,
+    submissions,
+    uploads,
+)
 from muster.server.accounts import account_handlers
 from muster.server.answers import BYTES
 from muster.server.call import Call
@@ -110,6 +119,11 @@ ROUTES = (
         body=uploads.Upload,
         answer=ArtifactRef,
         status=201,
+    ),
+    Route(
+        *("GET", "/metrics", metrics.metrics),
+        "What the server counts, as Prometheus reads it.",
+        answer=str,
     ),
     Route(*("GET", "/openapi.json", openapi.openapi), "This description.", answer=dict[str, Any]),
 )

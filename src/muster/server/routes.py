@@ -23,8 +23,8 @@ class _Node(Generic[T]):
     def __init__(self) -> None:
         self.words: dict[str, _Node[T]] = {}
         self.parameter: tuple[str, _Node[T]] | None = None
-        #: Verb -> target.
-        self.targets: dict[str, tuple[T, tuple[str, ...]]] = {}
+        #: Verb -> template, target, names of the parameters.
+        self.targets: dict[str, tuple[str, T, tuple[str, ...]]] = {}
 
 
 class Routes(Generic[T]):
@@ -49,11 +49,11 @@ class Routes(Generic[T]):
             node = node.parameter[1]
         if verb in node.targets:
             raise ValueError(f"two routes for {verb} {template}")
-        node.targets[verb] = (target, tuple(names))
+        node.targets[verb] = (template, target, tuple(names))
         self.all.append((verb, template, target))
 
-    def find(self, verb: str, path: str) -> tuple[T, Mapping[str, str]]:
-        """The target of a request, and the values of the parameters in its path. path: as in the
+    def find(self, verb: str, path: str) -> tuple[str, T, Mapping[str, str]]:
+        """The template and the target of a request, and the parameters in its path. path: as in the
         URL, still encoded: a value may contain an encoded slash. Raises NotFound, WrongVerb."""
         words = path.strip("/").split("/")
         node = _walk(self._root, words, 0)
@@ -63,8 +63,8 @@ class Routes(Generic[T]):
         found, values = node
         if verb not in found.targets:
             raise WrongVerb(verb, found.targets)
-        target, names = found.targets[verb]
-        return target, dict(zip(names, values, strict=True))
+        template, target, names = found.targets[verb]
+        return template, target, dict(zip(names, values, strict=True))
 
 
 def _walk(node: _Node[T], words: list[str], at: int) -> tuple[_Node[T], tuple[str, ...]] | None:

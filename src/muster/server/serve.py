@@ -10,7 +10,9 @@ import uvicorn
 
 from muster.errors import EngineError, MusterError, Problem
 from muster.server.app import App
-from muster.server.log import ServerLog
+from muster.server.http_protocol import HttpProtocol
+from muster.server.log import ServerLog, logging_to
+from muster.server.run_observer import RunObserver
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
@@ -55,7 +57,7 @@ class Server:
         config = uvicorn.Config(
             App(self.state),
             loop="uvloop",
-            http="httptools",
+            http=HttpProtocol,
             ws="websockets-sansio",
             log_config=None,
             access_log=False,
@@ -69,13 +71,15 @@ class Server:
             ssl_keyfile=settings.tls_key,
         )
         self._server = _Uvicorn(config, self.state)
-        self._recovery = Recovery(backend, log)
+        self._recovery = Recovery(backend, RunObserver(backend, self.state.metrics), log)
+        self.state.recovery_age = lambda: time.monotonic() - self._recovery.last
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
         self._recovery.start()
         try:
-            self._server.run([listener])
+            with logging_to(self.state.log, "uvicorn", "asyncio"):
+                self._server.run([listener])
         finally:
             self._recovery.stop()
             self.state.close()
@@ -100,15 +104,16 @@ class _Uvicorn(uvicorn.Server):
 class Recovery:
     """A thread that recovers runs whose supervisor was killed, and deletes expired ones."""
 
-    def __init__(self, backend: Backend, log: ServerLog) -> None:
-        self._backend, self._log = backend, log
+    def __init__(self, backend: Backend, observer: RunObserver, log: ServerLog) -> None:
+        self._backend, self._observer, self._log = backend, observer, log
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="recovery", daemon=True)
         #: When the last round ended, on the monotonic clock.
         self.last = time.monotonic()
 
     def start(self) -> None:
-        """Begin; the first round is at once."""
+        """Begin; the first round is at once. Raises StoreError."""
+        self._observer.begin()
         self._thread.start()
 
     def stop(self) -> None:
@@ -122,6 +127,7 @@ class Recovery:
         while not self._stopped.is_set():
             try:
                 recover_and_expire(self._backend)
+                self._observer.look()
                 failed = ""
             except MusterError as error:
                 if str(error) != failed:  # once for each reason

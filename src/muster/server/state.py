@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from muster.caller import Caller
 from muster.identity import user_name
 from muster.server.log import ServerLog
+from muster.server.metrics import Metrics
 from muster.server.node_ports import Ways
 from muster.server.settings import Settings
 from muster.service.audit import Origin
@@ -39,6 +40,9 @@ class ServerState:
         self.backend = backend
         self.log = log
         self.ways = Ways()
+        self.metrics = Metrics()
+        #: Seconds since the last look for runs without a supervisor.
+        self.recovery_age: Callable[[], float] = lambda: 0.0
         self._own_user = user_name()
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")

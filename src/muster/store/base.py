@@ -183,6 +183,10 @@ class Runs(Protocol):
         """Records of runs, newest first. project: None for all. Raises CorruptRecord."""
         ...
 
+    def state_counts(self) -> dict[str, int]:
+        """The number of runs in each state, of all projects."""
+        ...
+
     def first_owner(self) -> str | None:
         """Who has started the oldest run, of all projects; None if there is none."""
         ...

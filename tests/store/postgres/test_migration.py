@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from muster.errors import StoreError
+from muster.store.account_records import AuditFilter
 from muster.store.postgres import schema
 from muster.store.postgres.migration import known_revisions
 from muster.store.postgres.store import PostgresStore
@@ -80,12 +81,24 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
         assert lease is not None and (lease.owner, lease.token) == (OWNER.id, 3)
         store.runs.save(RunStep(lease, {"state": "FAILED"}, [], [("x", {})], 9.0))
         assert accept(store, job()).name == "train-3"
+        if revision >= "0002":
+            check_accounts(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
         assert shape(name) == shape(fresh)
     finally:
         server.drop(fresh)
+
+
+def check_accounts(store: PostgresStore) -> None:
+    (user,) = store.accounts.users()
+    assert (user.name, user.admin, user.disabled) == ("ana", True, False)
+    (member,) = store.accounts.members(project="vision")
+    assert (member.user, member.role) == ("ana", "admin")
+    assert [token.name for token in store.accounts.tokens(user="ana")] == ["laptop"]
+    assert [secret.version for secret in store.secrets.listing("vision")] == [2]
+    assert [one.action for one in store.audit.listing(AuditFilter())] == ["runs.cancel"]
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

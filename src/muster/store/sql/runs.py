@@ -308,6 +308,11 @@ class SqlRuns:
         rows = self._db.read(f"{RUN_QUERY}{clauses}", values)
         return [run_record(self._db, row) for row in rows]
 
+    def state_counts(self) -> dict[str, int]:
+        """See `Runs.state_counts`."""
+        rows = self._db.read("SELECT state, count(*) AS number FROM runs GROUP BY state")
+        return {str(row["state"]): row["number"] for row in rows}
+
     def first_owner(self) -> str | None:
         """See `Runs.first_owner`."""
         rows = self._db.read("SELECT created_by FROM runs ORDER BY position LIMIT 1")
