@@ -9,7 +9,7 @@ import asyncio
 from asyncio import TimerHandle
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 #: Seconds that a client has to send the line and the headers of a request, from the first byte on,
 #: and the first byte of a new connection.
@@ -31,6 +31,8 @@ class HttpProtocol(HttpToolsProtocol):
         #: are there.
         self._in_head, self._head = True, 0
         self._body_complete = True
+        #: The request that is being answered.
+        self._running: RequestResponseCycle | None = None
         #: Ends the connection: while the client has to send something, or to read something.
         self._to_send: TimerHandle | None = None
         self._to_read: TimerHandle | None = None
@@ -41,8 +43,17 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
+        # uvicorn only tells the last one of several requests that were sent at once
+        self.pipeline.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         self.resume_writing()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
