@@ -13,36 +13,39 @@ interrupts the copy.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from muster.api.problems import ProblemDetails
 
 #: Bytes of data in one message.
 MOST_DATA = 1 << 16
+#: Rows or columns of a terminal.
+Extent = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 
 
 class Command(Struct, frozen=True, tag=True):
     """See `NodeCommand`."""
 
-    argv: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)]
     env: Mapping[str, str] = {}
     cwd: str = ""
     #: Rows and columns of a terminal; None: it gets pipes.
-    terminal: tuple[int, int] | None = None
+    terminal: tuple[Extent, Extent] | None = None
 
 
 class Signal(Struct, frozen=True, tag=True):
     """A signal for the command."""
 
-    number: int
+    number: Annotated[int, Meta(ge=1, le=64)]
 
 
 class Size(Struct, frozen=True, tag=True):
     """The terminal has another size."""
 
-    rows: int
-    columns: int
+    rows: Extent
+    columns: Extent
 
 
 class Started(Struct, frozen=True, tag=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from muster.api.operations import PREFIX
 from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
-from muster.errors import MusterError, NotAuthenticated, TooManyRequests
+from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shortage_from
 from muster.identity import new_id
 from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, ClientGone
@@ -81,7 +81,7 @@ class App:
         self._state.metrics.open_streams += 1
         try:
             call.caller = self._authenticated(call)
-            call.route, handler, call.path = self._sockets.find("GET", path.removeprefix(PREFIX))
+            call.route, handler, call.path = self._sockets.find("GET", path)
             talk = asyncio.ensure_future(handler(call, socket))
             stopping = asyncio.ensure_future(self._state.stopping.wait())
             await asyncio.wait((talk, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -163,6 +163,8 @@ class App:
         return caller
 
     def _error(self, call: Call, error: Exception) -> Answer:
+        if isinstance(error, OSError):
+            error = shortage_from(error) or error
         if not isinstance(error, (MusterError, TimeoutError)):
             self._state.log.defect("internal error", error, call.request_id)
         details, headers = details_of(error, call.request_id), {}

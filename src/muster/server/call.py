@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 #: Bytes of a JSON body.
 MOST_BODY = 64 << 20
-#: Seconds between two parts of a body.
+#: Seconds between two parts of a body, and for a whole JSON body.
 BODY_TIMEOUT = 30.0
+_WHOLE_TIMEOUT = 300.0
 
 
 class BodyTooLarge(MusterError):  # noqa: N818
@@ -84,7 +85,12 @@ class Call:
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""
-        parts = [part async for part in self.parts(most)]
+        try:
+            async with asyncio.timeout(_WHOLE_TIMEOUT):
+                parts = [part async for part in self.parts(most)]
+        except TimeoutError:
+            text = f"the body has not arrived within {_WHOLE_TIMEOUT:.0f} s"
+            raise InvalidInput(Problem("", text, "send it again")) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def parts(self, most: int) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.logins import LOGIN
+from muster.api.operations import PREFIX
 from muster.api.prepared import PreparedJob
 from muster.api.submissions import (
     JobSource,
@@ -153,9 +154,9 @@ def open_routes() -> Routes[Handler]:
 
 
 def socket_routes() -> Routes[SocketHandler]:
-    """The routes of WebSockets, below `/v1`."""
+    """The routes of WebSockets, which need a token."""
     routes: Routes[SocketHandler] = Routes()
-    routes.add("GET", "/runs/{run_id}/nodes/{rank}/exec", node_commands.execute)
-    routes.add("GET", "/runs/{run_id}/nodes/{rank}/forward", node_ports.forward)
-    routes.add("GET", "/copy", node_copies.copy)
+    routes.add("GET", f"{PREFIX}/runs/{{run_id}}/nodes/{{rank}}/exec", node_commands.execute)
+    routes.add("GET", f"{PREFIX}/runs/{{run_id}}/nodes/{{rank}}/forward", node_ports.forward)
+    routes.add("GET", f"{PREFIX}/copy", node_copies.copy)
     return routes

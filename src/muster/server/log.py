@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
@@ -50,3 +53,30 @@ class ServerLog:
         text = "".join(traceback.format_exception(error))
         named = {"request": request_id} if request_id else {}
         self.write("error", message, **named, traceback=text)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, log: ServerLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = f"{record.name}: {record.getMessage()}".strip()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self._log.defect(message, error)
+        else:
+            self._log.write(record.levelname.lower(), message)
+
+
+@contextmanager
+def logging_to(log: ServerLog, *names: str) -> Iterator[None]:
+    """Write warnings of libraries to the log. names: of their loggers."""
+    loggers, handler = [logging.getLogger(name) for name in names], _Handler(log)
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)

@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import termios
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,10 +15,10 @@ from muster.api.node_messages import MOST_DATA, Command, Ended, Signal, Size, St
 from muster.api.problems import details_of
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.server.answers import Answer, encoded
-from muster.server.call import Call, ClientGone
-from muster.server.parameters import parse_query, problem_of
+from muster.server.call import Call
+from muster.server.parameters import number_of, problem_of, read_number
 from muster.server.web_socket import WebSocket
-from muster.service.event_loop import in_own_thread, wait_for_readable
+from muster.service.event_loop import in_own_thread, wait_for_readable, wait_for_writable
 from muster.store.records import NodeRecord
 
 if TYPE_CHECKING:
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Seconds between the signal to a command whose client has gone and the kill.
 _KILL_AFTER = 2.0
+#: Seconds that a client has to say what it runs.
+_COMMAND_TIMEOUT = 30.0
+_HIGHEST_RANK = (1 << 31) - 1
+T = TypeVar("T")
 _COMMAND: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _REQUEST: msgspec.json.Decoder[Signal | Size] = msgspec.json.Decoder(Signal | Size)
 
@@ -36,27 +39,43 @@ async def execute(call: Call, socket: WebSocket) -> None:
     api = call.api()
     run_id, rank = await call.state.in_thread(node_of, api, call.path["run_id"], call.path["rank"])
     await socket.accept()
-    text = await socket.receive()
+    streams: _Streams | None = None
     try:
-        command = _COMMAND.decode(text)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(problem_of(error)) from None
-    streams = _Streams(command.terminal)
-    try:
+        async with asyncio.timeout(_COMMAND_TIMEOUT):
+            command = _command_of(await socket.receive())
+        streams = _Streams(command.terminal)
         given = NodeCommand(command.argv, command.env, command.cwd, command.terminal is not None)
-        execute = api.node_access.execute
-        try:
-            process = await call.state.in_thread(execute, run_id, rank, given, streams.stdio)
-        except MusterError as error:
-            await socket.send(Ended(error=details_of(error, call.request_id)))
-            await socket.close()
-            return
-        finally:
-            streams.close_theirs()
+        start = api.node_access.execute
+        process = await call.state.in_thread(start, run_id, rank, given, streams.stdio)
+        streams.close_theirs()
         await socket.send(Started())
         await _connect(socket, streams, process)
+    except (MusterError, TimeoutError) as error:
+        await socket.send(Ended(error=details_of(error, call.request_id)))
+        await socket.close()
     finally:
-        streams.close()
+        if streams is not None:
+            streams.close()
+
+
+def _command_of(message: bytes | str) -> Command:
+    """Raises InvalidInput."""
+    command = _decoded(_COMMAND, message)
+    texts = (*command.argv, *command.env, *command.env.values(), command.cwd)
+    if any("\0" in text for text in texts) or any("=" in name for name in command.env):
+        text = "a command, its variables and its directory contain no NUL, and no name contains ="
+        raise InvalidInput(Problem("", text))
+    return command
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], message: bytes | str) -> T:
+    """Raises InvalidInput."""
+    try:
+        return decoder.decode(message)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(problem_of(error)) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidInput(f"the message is not JSON: {error}") from None
 
 
 async def in_progress(call: Call) -> Answer:
@@ -73,24 +92,21 @@ async def in_progress(call: Call) -> Answer:
 async def running(call: Call) -> Answer:
     """GET /runs/{run_id}/nodes/running?rank=N: a node with processes; without a rank, the only
     one."""
-    (rank,) = parse_query(call.query).get("rank", [""])[-1:]
-    if rank and not rank.isdecimal():
-        raise InvalidInput(Problem("rank", f"{rank[:80]!r} is not a number"))
+    rank = read_number(call.query, "rank", _HIGHEST_RANK)
 
     def find() -> NodeRecord:
         api = call.api()
         run_id = api.find_run(call.path["run_id"]).id
-        return api.node_access.find(run_id, int(rank) if rank else None)
+        return api.node_access.find(run_id, rank)
 
     return Answer(encoded(await call.state.in_thread(find)))
 
 
 def node_of(api: EmbeddedAPI, run: str, rank: str) -> tuple[str, int]:
     """The id of a run in progress, and the rank of its node. Raises InvalidInput, NotFound."""
-    if not rank.isdecimal():
-        raise InvalidInput(Problem("rank", f"{rank[:80]!r} is not a number"))
+    number = number_of(rank, "rank", _HIGHEST_RANK)
     run_id = api.find_run(run).id
-    return run_id, api.node_access.find(run_id, int(rank)).rank
+    return run_id, api.node_access.find(run_id, number).rank
 
 
 class _Streams:
@@ -119,6 +135,7 @@ class _Streams:
         self.terminal = terminal is not None
         for descriptor in self.outputs.values():
             os.set_blocking(descriptor, False)
+        os.set_blocking(self.input, False)
 
     def close_theirs(self) -> None:
         """Close what the command has got."""
@@ -151,7 +168,7 @@ async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -
     try:
         await asyncio.wait((ended, receiving), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            receiving.result()  # ClientGone
+            receiving.result()  # raises ClientGone, or InvalidInput for what is no message
         # a child of the command may keep a pipe open: what is there by now is sent
         await asyncio.wait(sending, timeout=1.0)
         try:
@@ -159,8 +176,9 @@ async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -
         except EngineError as error:
             await socket.send(Ended(error=details_of(error)))
         await socket.close()
-    except ClientGone:
+    except BaseException:  # also if the server stops
         await _end(process, streams, ended)
+        raise
     finally:
         for task in (receiving, *sending):
             task.cancel()
@@ -192,16 +210,15 @@ async def _send_output(socket: WebSocket, number: int, descriptor: int) -> None:
 
 
 async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -> None:
-    loop = asyncio.get_running_loop()
     while True:
         message = await socket.receive()
         if isinstance(message, bytes):
             if len(message) > 1 and streams.input is not None:
-                await loop.run_in_executor(None, _write, streams.input, message[1:])
+                await _write(streams.input, message[1:])
             elif not streams.terminal:
                 streams.close_input()
             continue
-        request = _REQUEST.decode(message)
+        request = _decoded(_REQUEST, message)
         if isinstance(request, Signal):
             process.send_signal(request.number)
         elif streams.terminal and streams.input is not None:
@@ -209,8 +226,13 @@ async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -
             process.resize(request.rows, request.columns)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+async def _write(descriptor: int, data: bytes) -> None:
+    """Write all data, as fast as the command reads them."""
     view = memoryview(data)
-    with suppress(OSError):  # the command does not read it
-        while view:
+    while view:
+        try:
             view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            await wait_for_writable(descriptor)
+        except OSError:  # the command does not read it
+            return

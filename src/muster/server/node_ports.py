@@ -17,7 +17,7 @@ from msgspec import Struct
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.server.call import Call, ClientGone
 from muster.server.node_commands import node_of
-from muster.server.parameters import parse_query
+from muster.server.parameters import parse_query, read_number
 from muster.server.web_socket import WebSocket
 
 if TYPE_CHECKING:
@@ -32,18 +32,17 @@ _BACKLOG = 128
 
 async def forward(call: Call, socket: WebSocket) -> None:
     """WebSocket /runs/{run_id}/nodes/{rank}/forward?port=N&host=H"""
-    query = parse_query(call.query)
-    (text,) = query.get("port", [""])[-1:]
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InvalidInput(Problem("port", f"{text!r} is not the number of a port"))
-    hosts = query.get("host") or ["127.0.0.1", "::1"]
+    port = read_number(call.query, "port", 65535)
+    if not port:
+        raise InvalidInput(Problem("port", "is missing"))
+    hosts = parse_query(call.query).get("host") or ["127.0.0.1", "::1"]
     way = await call.state.in_thread(
-        _way_to, call, call.path["run_id"], call.path["rank"], tuple(hosts), int(text)
+        _way_to, call, call.path["run_id"], call.path["rank"], tuple(hosts), port
     )
     try:
         reader, writer = await asyncio.open_unix_connection(way.path)
     except OSError as error:
-        raise EngineError(f"port {text} of the node cannot be reached: {error}") from None
+        raise EngineError(f"port {port} of the node cannot be reached: {error}") from None
     await socket.accept()
     sending = asyncio.ensure_future(_send(socket, reader))
     try:

@@ -26,7 +26,7 @@ from muster.server.answers import (
     etag_of,
 )
 from muster.server.call import Call
-from muster.server.parameters import Parameters
+from muster.server.parameters import Parameters, number_of
 from muster.service.embedded import EmbeddedAPI
 
 #: Ends a stream of lines that is complete. One that was cut off has no such line.
@@ -64,8 +64,8 @@ class OperationHandler:
             blocks = await in_thread(self._call, api, given)
             return Stream(_in_threads(call, blocks), BYTES)
         resumed = call.header("last-event-id")
-        if self.operation.form == "events" and resumed.isdigit():
-            given["after"] = int(resumed)
+        if self.operation.form == "events" and resumed:
+            given["after"] = number_of(resumed, "Last-Event-ID", (1 << 63) - 1)
         if self.name == "log" and not given.get("follow"):
             chunks = await in_thread(self._call, api, given)
             return Stream(_lines_in_threads(call, chunks), JSON_LINES)

@@ -18,6 +18,10 @@ from muster.spec.wording import suggestion
 
 #: Parameters that a query has at most.
 _MOST_PARAMETERS = 10_000
+#: Seconds until the year 10000.
+LARGEST = 253_402_300_799.0
+#: What every database stores.
+_LARGEST_WHOLE = (1 << 63) - 1
 
 
 class Field(Struct, frozen=True):
@@ -92,6 +96,8 @@ class Parameters:
         given |= self._read_query(query, problems)
         if self.body is not None:
             given |= read_body(self.body, body, problems)
+        for name, value in given.items():
+            _check_numbers(value, name, problems)
         if problems:
             raise InvalidInput(*problems)
         return given
@@ -136,6 +142,26 @@ def parse_query(query: str) -> dict[str, list[str]]:
         if name:
             found.setdefault(unquote_plus(name), []).append(unquote_plus(text))
     return found
+
+
+def read_number(query: str, name: str, most: int) -> int | None:
+    """A parameter that is a number from 0 to `most`; None if it is not given. Raises
+    InvalidInput."""
+    texts = parse_query(query).get(name, [])
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise InvalidInput(Problem(name, "is given more than once"))
+    return number_of(texts[0], name, most)
+
+
+def number_of(text: str, name: str, most: int) -> int:
+    """A text as a number from 0 to `most`. name: of what it is, for the error. Raises
+    InvalidInput."""
+    # digits of other scripts, and thousands of digits, are none either
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most:
+        return int(text)
+    raise InvalidInput(Problem(name, f"{text[:80]!r} is not a number from 0 to {most}"))
 
 
 def read_body(kind: type[Struct], body: bytes, problems: list[Problem]) -> dict[str, Any]:
@@ -184,6 +210,21 @@ def _converted(value: Any, kind: Any, name: str, problems: list[Problem]) -> Any
         found = problem_of(error)
         problems.append(found._replace(path=f"{name}{found.path}"))
         return None
+
+
+def _check_numbers(value: Any, name: str, problems: list[Problem]) -> None:
+    """Refuse numbers that no time, duration or count is: the store cannot compare them."""
+    if isinstance(value, float) and not -LARGEST <= value <= LARGEST:  # or not a number
+        problems.append(Problem(name, f"{value} is not between {-LARGEST:.0f} and {LARGEST:.0f}"))
+    elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
+        problems.append(Problem(name, f"{str(value)[:30]} is too large"))
+    elif isinstance(value, Struct):
+        for field in value.__struct_fields__:
+            _check_numbers(getattr(value, field), field, problems)
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        for item in value:
+            if isinstance(item, (int, float)):
+                _check_numbers(item, name, problems)
 
 
 def _field(name: str, hint: Any, *, required: bool) -> Field:

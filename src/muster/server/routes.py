@@ -59,7 +59,7 @@ class Routes(Generic[T]):
         node = _walk(self._root, words, 0)
         if node is None or not node[0].targets:
             hint = "GET /v1/openapi.json lists all paths"
-            raise NotFound(Problem("", f"there is no path {path}", hint))
+            raise NotFound(Problem("", f"there is no path {path[:500]}", hint))
         found, values = node
         if verb not in found.targets:
             raise WrongVerb(verb, found.targets)

@@ -10,7 +10,8 @@ import uvicorn
 
 from muster.errors import EngineError, MusterError, Problem
 from muster.server.app import App
-from muster.server.log import ServerLog
+from muster.server.http_protocol import HttpProtocol
+from muster.server.log import ServerLog, logging_to
 from muster.server.run_observer import RunObserver
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
@@ -56,7 +57,7 @@ class Server:
         config = uvicorn.Config(
             App(self.state),
             loop="uvloop",
-            http="httptools",
+            http=HttpProtocol,
             ws="websockets-sansio",
             log_config=None,
             access_log=False,
@@ -77,7 +78,8 @@ class Server:
         """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
         self._recovery.start()
         try:
-            self._server.run([listener])
+            with logging_to(self.state.log, "uvicorn", "asyncio"):
+                self._server.run([listener])
         finally:
             self._recovery.stop()
             self.state.close()

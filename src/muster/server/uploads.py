@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from muster.caller import Right
-from muster.errors import Conflict, InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
-from muster.server.parameters import decode_body, parse_query
+from muster.server.parameters import decode_body, read_number
 from muster.service.submissions import has_code
 from muster.storage import uploads
 
@@ -62,16 +62,10 @@ async def received(call: Call) -> Answer:
 async def receive(call: Call) -> Answer:
     """PUT /uploads/{digest}?offset=N"""
     call.caller.require(Right.SUBMIT, "create jobs")
-    (text,) = parse_query(call.query).get("offset", ["0"])[-1:]
-    if not text.isdecimal():
-        raise InvalidInput(Problem("offset", f"{text!r} is not a number of bytes"))
-    offset, in_thread = int(text), call.state.in_thread
-    file = await _in_project(call, uploads.open_part)
+    offset, in_thread = read_number(call.query, "offset", MOST) or 0, call.state.in_thread
+    file = await _in_project(call, uploads.open_part, offset)
     try:
-        size = await in_thread(file.tell)
-        if offset != size:
-            raise Conflict(f"{size} bytes have arrived: continue there, not at {offset}")
-        async for part in call.parts(MOST - size):
+        async for part in call.parts(MOST - offset):
             await in_thread(file.write, part)
         await in_thread(file.flush)
         size = file.tell()

@@ -274,11 +274,15 @@ class EmbeddedAccounts:
         def check() -> None:
             try:
                 token = self._accounts.token(token_id)
-            except NotFound:
-                return  # an id tells nobody anything
-            if token.user != self._caller.user:
                 account = self._accounts.user(token.user)
-                check_others_token(self._caller, account, token.project, "revoke")
+                if token.user != self._caller.user:
+                    check_others_token(self._caller, account, token.project, "revoke")
+            except (NotFound, Forbidden):
+                if Right.ADMINISTER not in self._caller.rights:  # the same words in both cases
+                    raise Forbidden(
+                        f"{self._caller.user} may not revoke a token {token_id}: there is none, or "
+                        "it is of another user"
+                    ) from None
 
         return self._act(
             "tokens.revoke",

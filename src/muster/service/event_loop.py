@@ -51,7 +51,7 @@ async def wait_for_readable(descriptors: Iterable[int], timeout: float | None) -
 
 
 async def wait_for_writable(descriptor: int) -> None:
-    """Wait until a descriptor accepts data, or nobody reads it any more."""
+    """Wait until a descriptor can be written, or its other end is closed."""
     loop, found = asyncio.get_running_loop(), asyncio.Event()
     loop.add_writer(descriptor, found.set)
     try:

@@ -163,7 +163,7 @@ def replica_table(context: Context, runs: Sequence[RunRecord], query: TableQuery
         raise InvalidInput(*problems)
     store = context.store
     tables = [table for run in runs for table in _tables(context, run)]
-    if query.replicas is not None:
+    if query.replicas is not None and tables:
         _check_numbers(tables, query.replicas)
     if len(tables) == 1 and (page := _page(store, tables[0], query)) is not None:
         return page

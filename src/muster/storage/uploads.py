@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
-from muster.errors import InvalidInput, Problem
+from muster.errors import Conflict, InvalidInput, Problem
 from muster.node.files import remove_tree
 from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
 from muster.storage.disk_use import entries_of
@@ -26,6 +26,8 @@ from muster.storage.home import Home
 
 #: Seconds that uploaded code is kept without a Job, and that a partial upload is kept.
 KEPT = 86400.0
+#: Bytes of a file name.
+_LONGEST_NAME = 255
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 20
 
@@ -55,11 +57,19 @@ def size(home: Home, project: str, digest: str) -> int:
         return 0
 
 
-def open_part(home: Home, project: str, digest: str) -> IO[bytes]:
-    """The payload so far, to be continued at its end. Raises InvalidInput for what is no digest."""
+def open_part(home: Home, project: str, digest: str, offset: int) -> IO[bytes]:
+    """The payload so far, to be continued at an offset. Several requests may do so at once: they
+    write the same bytes at the same places. Raises InvalidInput for what is no digest, Conflict if
+    less has arrived."""
     path = _part(home, project, digest)
+    arrived = size(home, project, digest)
+    if offset > arrived:
+        raise Conflict(f"{arrived} bytes have arrived: continue there, not at {offset}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return open(path, "ab")
+    path.touch(mode=0o600)
+    file = open(path, "r+b")  # noqa: SIM115  closed by the caller
+    file.seek(offset)
+    return file
 
 
 def finish(
@@ -100,7 +110,8 @@ def _store_folder(home: Home, archive: Path, folder: Path) -> ArtifactRef:
 
 
 def _check_name(name: str) -> None:
-    if not name or name in (".", "..") or "/" in name or "\0" in name or len(name) > 255:
+    valid = name.isprintable() and name not in ("", ".", "..") and "/" not in name
+    if not valid or len(name.encode(errors="replace")) > _LONGEST_NAME:
         raise InvalidInput(Problem("file_name", f"{name[:80]!r} is not a file name"))
 
 
