@@ -203,6 +203,7 @@ def test_resume_refuses_settings_that_cannot_change(client: Client, tmp_path: Pa
         run.resume(only=1)
 
 
+@pytest.mark.embedded("writes to a directory of this machine")
 def test_ended_runs_are_deleted_after_their_time_to_live(client: Client, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     kept = start_spec(client, {"command": ["true"], "ttl_after_finished": "1h"}, tmp_path).wait(60)

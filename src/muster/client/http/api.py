@@ -29,7 +29,7 @@ from muster.store.records import (
 )
 
 if TYPE_CHECKING:
-    from muster.api.answers import ClusterAccess, DiskItem, PlanLimits, Pruned, Stacks
+    from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
     from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
@@ -103,6 +103,16 @@ class HttpAPI:
         from muster.spec.shapes import Shape
 
         return self._call("shape", Shape, name=name)
+
+    def engines(self) -> list[EngineInfo]:
+        from muster.api.answers import EngineInfo
+
+        return self._call("engines", list[EngineInfo])
+
+    def check_engine(self, name: str) -> list[Finding]:
+        from muster.engines.findings import Finding
+
+        return self._call("check_engine", list[Finding], name=name)
 
     # Jobs
 

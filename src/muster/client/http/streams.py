@@ -17,13 +17,15 @@ from muster.api.problems import ProblemDetails, error_of
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.client.http.connection import Connection, lines_of, unavailable
 from muster.client.http.protocol import Answer
-from muster.errors import ServerUnavailable, Unreadable
+from muster.errors import ServerUnavailable, StoreBusy, TooManyRequests, Unreadable
 
 T = TypeVar("T")
 #: Seconds without data after which a stream counts as lost: the server sends some every 15.
 _SILENCE = 45.0
 #: Seconds for which a client tries to reach a lost server again.
 _RECONNECT_TIMEOUT = 60.0
+#: Answers to a new connection of a stream after which another one may succeed.
+_PASSING = (ServerUnavailable, StoreBusy, TooManyRequests)
 _BLOCK = 1 << 20
 
 
@@ -211,11 +213,12 @@ def _items(
             with connection.stream("GET", path(), timeout=_SILENCE) as answer:
                 if interrupt is not None:
                     interrupt.watch(answer)
+                lost_at = None
                 if not begun:
                     begun = True
                     yield None
                 for line in lines(answer):
-                    lost_at, pause = None, 0.02
+                    pause = 0.02
                     item = decoder.decode(line)
                     if isinstance(item, _Error):
                         raise error_of(item.error)
@@ -224,7 +227,7 @@ def _items(
                         return
                     yield item
             raise ConnectionResetError("the stream was cut off")
-        except (OSError, ServerUnavailable) as error:
+        except (OSError, *_PASSING) as error:
             if interrupt is not None and interrupt.requested:
                 return
             if isinstance(error, TimeoutError):  # that the server has answered
@@ -232,9 +235,9 @@ def _items(
             now = time.monotonic()
             lost_at = lost_at or now
             if not begun or now - lost_at > _RECONNECT_TIMEOUT:
-                if isinstance(error, ServerUnavailable):
-                    raise
-                raise unavailable(connection.address.url, error) from None
+                if isinstance(error, OSError):
+                    raise unavailable(connection.address.url, error) from None
+                raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
 
