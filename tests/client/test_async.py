@@ -14,7 +14,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.node.file_watch import Watcher
-from muster.service import follow
+from muster.service import loop_watcher
 from muster.service.event_loop import in_thread, wait_for_readable
 from support.embedded import embedded
 from support.runs import PROGRAM_OUTPUT, supervisor_pid
@@ -35,13 +35,15 @@ def let_go(client: Client, run: muster.JobRun) -> None:
 @pytest.fixture(params=["inotify", "polling"])
 def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "polling":
-        monkeypatch.setattr(follow, "Watcher", Watcher.polling)
+        monkeypatch.setattr(loop_watcher, "Watcher", Watcher.polling)
 
 
 def open_files() -> int:
-    """How many descriptors this process has, without those of inotify, which are used again."""
+    """How many descriptors this process has, without those of inotify and of the database, which
+    are used again."""
     links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
-    return sum("inotify" not in os.readlink(link) for link in links if link.is_symlink())
+    files = [os.readlink(link) for link in links if link.is_symlink()]
+    return sum("inotify" not in file and "muster.db" not in file for file in files)
 
 
 @pytest.mark.usefixtures("watcher")
