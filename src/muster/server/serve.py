@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
-from threading import Event, Thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread, current_thread, main_thread
 
 import uvicorn
 
@@ -22,6 +25,7 @@ from muster.service.recovery import recover_and_expire
 _RECOVERY_INTERVAL = 2.0
 #: Seconds that requests have to end when the server stops; streams are told to end.
 _STOP_TIMEOUT = 5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Connections that wait to be accepted.
 _BACKLOG = 1024
 
@@ -95,6 +99,20 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config)
         self._state = state
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but the signals are not raised again when it has stopped, which would
+        end this process before everything is closed."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in _STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.stopping.set()
