@@ -189,7 +189,11 @@ def check(
             defects = [line for line in server.log.read_text().splitlines() if "traceback" in line]
             assert not defects, "\n".join(defects)[:5000]
         backend.close()
-        until(lambda: alive(str(root)) == [], "no process is left", 60)
+        try:
+            until(lambda: alive(str(root)) == [], "no process is left", 60)
+        except AssertionError:
+            left = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in alive(str(root))]
+            raise AssertionError(f"processes are left: {left}") from None
         assert str(root) not in Path("/proc/self/mountinfo").read_text()
     finally:
         for server in servers:
