@@ -189,11 +189,9 @@ def check(
             defects = [line for line in server.log.read_text().splitlines() if "traceback" in line]
             assert not defects, "\n".join(defects)[:5000]
         backend.close()
-        try:
-            until(lambda: alive(str(root)) == [], "no process is left", 60)
-        except AssertionError:
-            left = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in alive(str(root))]
-            raise AssertionError(f"processes are left: {left}") from None
+        if database is not None:
+            database.stop()
+        until(lambda: alive(str(root)) == [], "no process is left", 60)
         assert str(root) not in Path("/proc/self/mountinfo").read_text()
     finally:
         for server in servers:
