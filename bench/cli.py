@@ -8,6 +8,8 @@ from pathlib import Path
 from common import MUSTER, compare, fresh_home, timed
 
 RUNS = 10_000
+#: The id of the run with number `i`.
+_ID = "printf('r%09d', i)"
 
 
 def fill(home: Path, runs: int = RUNS) -> None:
@@ -23,16 +25,21 @@ def fill(home: Path, runs: int = RUNS) -> None:
     prepared = client.prepare(None, changes_from_mapping({"suspend": True}), command=["true"])
     first = client.start(prepared)
     with client.api.context.backend.store.database.transaction() as connection:
-        info = connection.execute("PRAGMA table_info(runs)").fetchall()
-        columns = [row[1] for row in info if row[1] != "position"]
-        row = dict(connection.execute("SELECT * FROM runs").fetchone())
-        values = []
-        for number in range(2, runs + 1):
-            copy = {**row, "id": f"r{number:09}", "name": f"true-{number}", "number": number}
-            values.append([copy[c] for c in columns])
-        marks = ", ".join("?" * len(columns))
-        connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
+        copied = {
+            "runs": {"position": "position + i", "id": _ID, "name": "'true-' || i", "number": "i"},
+            "run_specs": {"run_id": _ID},
+            "plans": {"run_id": _ID},
+            "events": {"run_id": _ID},
+            "nodes": {"run_id": _ID},
+        }
+        for table, changed in copied.items():
+            info = connection.execute(f"PRAGMA table_info({table})").fetchall()
+            values = ", ".join(changed.get(row[1], row[1]) for row in info)
+            numbers = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+            connection.execute(
+                f"INSERT INTO {table} {numbers} SELECT {values} FROM {table}, n", (runs,)
+            )
     assert len(client.api.runs(RunFilter())) == runs, first
 
 

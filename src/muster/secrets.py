@@ -47,6 +47,11 @@ _KEY = r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(-----END [A-Z ]{0,30}PRIVA
 #: A token of Muster's server (`iam.tokens`), or the beginning of one. Its id is not secret.
 _TOKEN = r"(muster_[0-9a-hjkmnp-tv-z]{10}_)[0-9A-Za-z]{20,}"
 _HEADER = r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+)[^\s'\"]+"
+#: Values of a parameter: in quotes, or up to the next comma; a range; a distribution.
+_ITEM = r'"(?:[^"]|"")*+"|[^\s,"][^,]*+'
+_RANGE = r"[-+0-9.eE]+\.\.[-+0-9.eE]+"
+_CHOICE = r"choice\(([^()]*)\)"
+_DRAWN = r"(?:uniform|loguniform|int)\([^()]*\)"
 # the user part of a web address may be a token; that of an ssh address is a name
 _WEB = r"(?i)(?<![A-Za-z0-9])((?:git\+)?(?:https?|ftps?)://)[^/\s@]*(?:@[^/\s@]*)*@"
 # the length of the scheme is limited, so that the time is linear in the length of a word
@@ -111,7 +116,7 @@ def hidden(data: Any) -> Any:
     """
     if isinstance(data, str):
         return redacted(data)
-    if isinstance(data, Mapping):
+    if isinstance(data, (dict, Mapping)):  # the usual case first, since the other takes longer
         shown = {
             key: value if type(value) in HARMLESS else _hide_in(str(key), value)
             for key, value in data.items()
@@ -146,6 +151,8 @@ def _hide_in(key: str, value: Any) -> Any:
         return {name: _hide_by_name(str(name), text) for name, text in value.items()}
     if key == "secrets" and _has_only_texts(value):
         return {name: HIDDEN if text else text for name, text in value.items()}
+    if key in ("grid", "parameters") and _has_only_texts(value):
+        return {name: _hide_values(str(name), text) for name, text in value.items()}
     if key == "rows" and isinstance(value, str):
         return _hide_in_rows(value)
     return _hide_by_name(key, value)
@@ -154,6 +161,21 @@ def _hide_in(key: str, value: Any) -> Any:
 def _has_only_texts(value: Any) -> bool:
     """Whether it can be the secrets of a spec, not their schema."""
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
+
+
+def _hide_values(name: str, text: str) -> str:
+    """The values of a parameter of an array as text (`spec.arrays.parse_values`), as many as
+    before. Ranges and distributions of numbers remain."""
+    if not names_secret(name):
+        return redacted(text)
+    if choice := re.fullmatch(_CHOICE, text.strip()):
+        return f"choice({_hide_values(name, choice[1])})"
+    if re.fullmatch(_DRAWN, text.strip()):
+        return text
+    return ",".join(
+        item if re.fullmatch(_RANGE, item) else HIDDEN
+        for item in map(str.strip, re.findall(_ITEM, _without_tokens(text)))
+    )
 
 
 def _hide_in_rows(text: str) -> str:

@@ -21,11 +21,11 @@ from muster.iam.authenticate import Authenticator
 from muster.iam.oidc.device_login import DeviceLogin
 from muster.server.log import ServerLog
 from muster.server.serve import Server, listen
-from muster.server.settings import Settings
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, MemberRecord, ProjectRecord
 from support.oidc_issuer import RealIssuer, running_issuer
+from support.servers import ONE_USER
 
 SETTINGS = """
 issuer = "{url}"
@@ -48,7 +48,7 @@ def served(backend: Backend) -> Iterator[Address]:
 
     listener = listen("127.0.0.1", 0)
     with open(os.devnull, "w") as file:
-        server = Server(Settings(), backend, authenticate, ServerLog(file))
+        server = Server(ONE_USER, backend, authenticate, ServerLog(file))
         thread = Thread(target=server.run, args=[listener])
         thread.start()
         try:

@@ -21,12 +21,12 @@ from muster.errors import Forbidden, InvalidInput, NotFound
 from muster.iam.authenticate import Authenticator
 from muster.server.log import ServerLog
 from muster.server.serve import Server, listen
-from muster.server.settings import Settings
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, UserKind, UserRecord
+from support.servers import ONE_USER
 
 #: Users besides the administrator `root`; the role of each in the project `vision`. `other` is an
 #: admin of another project.
@@ -94,7 +94,7 @@ def served(backend: Backend) -> Iterator[str]:
 
     listener = listen("127.0.0.1", 0)
     with open(os.devnull, "w") as file:
-        server = Server(Settings(), backend, authenticate, ServerLog(file))
+        server = Server(ONE_USER, backend, authenticate, ServerLog(file))
         thread = Thread(target=server.run, args=[listener])
         thread.start()
         try:

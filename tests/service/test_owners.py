@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from muster.api.streams import LogChunk, Selection
+from muster.caller import Caller
+from muster.errors import InvalidInput
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.owners import account_of, account_of_run
 from muster.store.records import RunRecord
-from support.api_runs import start, wait
+from support.api_runs import prepare, start, wait
 from support.faults import until
 from support.owners import Server, execute, needs_root, server, wait_until_ready
 
@@ -232,3 +234,40 @@ def test_a_run_is_suspended_resumed_and_recovered_as_its_owner(two: Server) -> N
 def lost_supervisor(two: Server, api: EmbeddedAPI, run_id: str) -> bool:
     two.recover()
     return any(event.kind == "supervisor_lost" for event in api.events(run_id))
+
+
+def test_a_run_keeps_its_account_whoever_resumes_it(two: Server) -> None:
+    ana = two.api("ana")
+    ben = EmbeddedAPI(
+        caller=Caller("ben", "ana"),
+        submission=two.api("ben").context.submission,
+        backend=two.backend,
+    )
+    for run in (
+        start(ana, "id -u", suspend=True),
+        start(ana, "test $MUSTER_ATTEMPT = 0 && sleep 600; id -u"),
+    ):
+        if run.state != "SUSPENDED":
+            wait_until_ready(ana, run.id)
+            ana.suspend(run.id)
+            until(lambda run=run: ana.run(run.id).state == "SUSPENDED", "it is suspended", 60)
+        ben.resume(run.id)
+        assert wait(ana, run.id) == "SUCCEEDED"
+        assert str(account_of(two.home, "ana").uid) in text_of(ana, run.id).split()
+
+
+def test_nobody_with_an_account_resumes_a_run_of_root(two: Server) -> None:
+    root = EmbeddedAPI(caller=Caller("root", "ben"), backend=two.backend)
+    run = start(root, "sleep 600")
+    wait_until_ready(root, run.id)
+    root.suspend(run.id)
+    until(lambda: root.run(run.id).state == "SUSPENDED", "it is suspended", 60)
+    with pytest.raises(InvalidInput, match="runs as the server's own user"):
+        two.api("ben").resume(run.id)
+
+
+def test_a_function_finds_its_arguments(two: Server) -> None:
+    api = two.api("ana")
+    run = api.start_function(prepare(api, "cat ../../../arguments.pickle"), b"arguments")
+    assert wait(api, run.id) == "SUCCEEDED"
+    assert "arguments" in text_of(api, run.id)

@@ -10,8 +10,8 @@ from muster.service.embedded import EmbeddedAPI
 def embedded(client: Client) -> EmbeddedAPI:
     """The implementation of the client's API, to look at its store and its files; with --over-http,
     another one of the same MUSTER_HOME."""
-    if isinstance(client.api, HttpAPI):
-        return EmbeddedAPI()
     api = getattr(client.api, "behind", client.api)  # of `support.json_api.JsonAPI`
+    if isinstance(api, HttpAPI):
+        return EmbeddedAPI()
     assert isinstance(api, EmbeddedAPI)
     return api

@@ -192,6 +192,11 @@ class MemoryStore:
         raise AttributeError(name)
 
     @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        return True
+
+    @property
     def replaced(self) -> bool:
         """See `Store.replaced`."""
         return False

@@ -15,6 +15,7 @@ from threading import Thread
 import pytest
 
 from muster.caller import Caller
+from muster.control.launcher import Launcher
 from muster.engines.base import NodeCommand, Stdio
 from muster.engines.local import namespaces
 from muster.service.backend import Backend
@@ -24,6 +25,7 @@ from muster.storage.owners import account_of
 from muster.store.records import RunFilter
 from muster.submission import Submission
 from support.faults import until
+from support.launchers import spawn
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or bool(namespaces.probe()),
@@ -104,6 +106,7 @@ def server() -> Iterator[Server]:
     """A server; all its runs are ended afterwards."""
     with open_home() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_HOME", str(home.root))
+        patch.setattr(Launcher, "spawn", spawn)  # not in the namespace of other tests
         made = Server(home)
         try:
             yield made

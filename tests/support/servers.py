@@ -12,10 +12,12 @@ from muster.client.contexts import Address
 from muster.errors import NotAuthenticated
 from muster.server.log import ServerLog
 from muster.server.serve import Server, listen
-from muster.server.settings import Settings
+from muster.server.settings import FileSettings, Settings
 from muster.server.state import Authenticate
 from muster.service.backend import Backend
 
+#: As root, too, programs run as the user of the test, whom Python is readable for.
+ONE_USER = Settings(file=FileSettings(separate_owners=False))
 TOKEN = "a-token-of-a-test"
 
 
@@ -35,7 +37,7 @@ class RunningServer:
         self.log = io.StringIO()
         self._listener = listen("127.0.0.1", 0)
         self.port: int = self._listener.getsockname()[1]
-        self.server = Server(Settings(), backend, authenticate, ServerLog(self.log))
+        self.server = Server(ONE_USER, backend, authenticate, ServerLog(self.log))
         self._thread = Thread(target=self.server.run, args=(self._listener,), daemon=True)
         self._thread.start()
 

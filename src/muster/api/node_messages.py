@@ -1,9 +1,13 @@
-"""The messages about a command in a node, between a client and a server (WebSocket).
+"""The messages about commands in nodes and copies, between a client and a server (WebSocket).
 
-The client first sends a `Command` as text, and the server answers `Started`, or an `Ended` with an
-error. After that, data are binary: the number of the standard stream as one byte, then the bytes;
-none are the end of the stream. What else is sent is text: `Signal` and `Size` by the client, and at
-last `Ended` by the server.
+A command: the client first sends a `Command` as text, and the server answers `Started`, or an
+`Ended` with an error. After that, data are binary: the number of the standard stream as one byte,
+then the bytes; none are the end of the stream. What else is sent is text: `Signal` and `Size` by
+the client, and at last `Ended` by the server.
+
+A copy: the end that sends is at the client or at the server. Its data are binary, and an empty
+message is their end. At last the server sends `Copied`. Whoever closes the connection before that
+interrupts the copy.
 """
 
 from __future__ import annotations
@@ -53,4 +57,12 @@ class Ended(Struct, frozen=True, tag=True, omit_defaults=True):
 
     #: See `NodeProcess.wait`.
     code: int = 0
+    error: ProblemDetails | None = None
+
+
+class Copied(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A copy has ended."""
+
+    #: What was left out, with the reasons.
+    left_out: tuple[str, ...] = ()
     error: ProblemDetails | None = None

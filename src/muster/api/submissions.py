@@ -39,11 +39,22 @@ class JobSource(Struct, frozen=True, tag="job"):
     copy: bool = False
 
 
+class PresentCode(Struct, frozen=True):
+    """The code of a Job as it is now where the Job's was read; it was uploaded before."""
+
+    code: ArtifactRef
+    entrypoint: str | None = None
+    #: Of a repository.
+    commit: str | None = None
+
+
 class RetrySource(Struct, frozen=True, tag="retry"):
     """Replicas of the array of an earlier run; see `MusterAPI.prepare_retry`."""
 
     run: str
     retry: Retry = Retry()
+    #: Required with `Retry.update_code`.
+    present_code: PresentCode | None = None
 
 
 class RerunSource(Struct, frozen=True, tag="rerun"):
@@ -51,6 +62,8 @@ class RerunSource(Struct, frozen=True, tag="rerun"):
 
     run: str
     changes: Changes = Changes()
+    #: Run this code instead of the Job's.
+    present_code: PresentCode | None = None
 
 
 Source = SpecSource | JobSource | RetrySource | RerunSource

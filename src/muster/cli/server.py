@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from muster.cli.arguments import json_option
 from muster.cli.terminal import echo
-from muster.errors import InvalidInput, Problem
+from muster.errors import EXIT_RUN_FAILED, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from muster.server.settings import Settings
@@ -65,6 +66,39 @@ def server(
     serve, settings = _import_server()
     listens = settings(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
     serve(listens, database_url, partial(echo, err=True), partial(echo, secrets=True))
+
+
+@server.command("doctor")
+@json_option()
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Check whether a server of this MUSTER_HOME can work, and how safely.
+
+    Exit code 1: something is wrong. Give --host and --port before `doctor` if they are not the
+    default ones.
+
+    \b
+    muster server doctor
+    muster server --port 9000 doctor
+    """
+    from msgspec.structs import asdict
+
+    from muster.cli.findings import print_findings
+    from muster.cli.output import print_json
+
+    _, settings = _import_server()
+    from muster.server.doctor import examine
+    from muster.storage.home import default_home
+
+    given = ctx.parent.params if ctx.parent is not None else {}
+    names = ("host", "port", "tls_cert", "tls_key")
+    findings = [*examine(default_home(), settings(**{name: given[name] for name in names}))]
+    if as_json:
+        print_json([asdict(one) for one in findings])
+    else:
+        print_findings(findings)
+    if not all(one.works for one in findings):
+        ctx.exit(EXIT_RUN_FAILED)
 
 
 def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool) -> None:

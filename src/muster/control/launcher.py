@@ -32,7 +32,7 @@ from muster.interrupt import Held
 from muster.secrets import print_traceback
 from muster.storage.home import Home
 from muster.submission import Submission
-from muster.unix_account import act_as
+from muster.unix_account import act_as, as_root
 
 if TYPE_CHECKING:
     from muster.control.shared_supervisor import SharedSupervisor
@@ -342,7 +342,8 @@ def _run_forked(supervisor: Callable[[Callable[[bytes], None]], None], writing: 
         supervisor(ready)
         code = 0
     except BaseException:  # noqa: BLE001
-        print_traceback()
+        with as_root():  # which imports modules
+            print_traceback()
     finally:
         os._exit(code)
 

@@ -10,11 +10,13 @@ from muster.errors import StoreError
 from muster.identity import new_id
 from muster.storage.home import Home
 from muster.store.sqlite.store import SqliteStore
+from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.store.base import Store
 
 
+@as_root()
 def open_store(home: Home, *, create: bool = True, patience: float = 0.0) -> Store:
     """Open the store, and migrate it if needed. create: whether the SQLite file is created if it is
     missing. patience: seconds to wait for a database server that does not answer. Raises

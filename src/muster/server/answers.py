@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
@@ -26,6 +26,8 @@ KEEP_ALIVE = 15.0
 _SEALED = re.compile(SEALED.encode())
 _MARK = SEALED_MARK.encode()
 
+#: The name of a header in small letters, and its value.
+Header = tuple[bytes, bytes]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -67,17 +69,17 @@ def etag_of(body: bytes) -> str:
     return f'"{blake2b(body, digest_size=12).hexdigest()}"'
 
 
-async def send_answer(send: Send, answer: Answer, headers: Mapping[str, str]) -> None:
+async def send_answer(send: Send, answer: Answer, headers: Sequence[Header]) -> None:
     """Send a whole answer. headers: besides its own."""
-    await send(_start(answer, {**headers, "content-length": str(len(answer.body))}))
+    await send(_start(answer, [*headers, (b"content-length", b"%d" % len(answer.body))]))
     await send({"type": "http.response.body", "body": answer.body})
 
 
 async def send_stream(
-    send: Send, stream: Stream, headers: Mapping[str, str], disconnected: Awaitable[None]
+    send: Send, stream: Stream, headers: Sequence[Header], disconnected: Awaitable[None]
 ) -> None:
     """Send a stream until it ends or the client has closed the connection."""
-    await send(_start(stream, {**headers, "cache-control": "no-store"}))
+    await send(_start(stream, [*headers, (b"cache-control", b"no-store")]))
     sending = asyncio.ensure_future(_send_parts(send, stream))
     gone = asyncio.ensure_future(disconnected)
     try:
@@ -116,10 +118,15 @@ async def _send_parts(send: Send, stream: Stream) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _start(answer: Answer | Stream, headers: Mapping[str, str]) -> dict[str, Any]:
-    given = {"content-type": answer.media_type, **headers, **answer.headers}
+def headers_of(answer: Answer | Stream) -> list[Header]:
+    """The headers of an answer as they are sent."""
+    given = {"content-type": answer.media_type, **answer.headers}
+    return [(name.encode(), text.encode("latin-1")) for name, text in given.items()]
+
+
+def _start(answer: Answer | Stream, headers: Sequence[Header]) -> dict[str, Any]:
     return {
         "type": "http.response.start",
         "status": answer.status,
-        "headers": [(name.encode(), text.encode("latin-1")) for name, text in given.items()],
+        "headers": [*headers_of(answer), *headers],
     }

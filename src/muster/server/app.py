@@ -14,7 +14,7 @@ from muster.api.operations import PREFIX
 from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
 from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shortage_from
 from muster.identity import new_id
-from muster.server.answers import Answer, Send, Stream, send_answer, send_stream
+from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, ClientGone
 from muster.server.handlers import all_routes, open_routes, socket_routes
 from muster.server.limits import RateLimits
@@ -24,12 +24,14 @@ from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
 
 _NO_TOKEN = "this server needs a token: `muster login URL` stores one"
+#: What is logged of a request whose client did not wait for the answer; nginx calls it so, too.
+_CLIENT_GONE = 499
 #: Of every answer. Answers are data: no browser is to run or frame them.
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-}
+_HEADERS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 
 class App:
@@ -95,18 +97,18 @@ class App:
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
             status = answer.status
-            await socket.refuse(answer, {**_HEADERS, "x-request-id": call.request_id})
+            await socket.refuse(answer, _headers(call))
         finally:
             self._state.metrics.open_streams -= 1
             self._note(call, path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         began, call = time.perf_counter(), self._call(scope, receive)
-        sent = {**_HEADERS, "x-request-id": call.request_id}
         path = scope["raw_path"].decode("latin-1")
         try:
             answer = await self._handle(call, path)
         except ClientGone:
+            self._note(call, path, _CLIENT_GONE, time.perf_counter() - began)
             return
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
@@ -117,9 +119,9 @@ class App:
         try:
             if isinstance(answer, Stream):
                 self._state.metrics.open_streams += 1
-                await send_stream(send, answer, sent, self._until_over(call))
+                await send_stream(send, answer, _headers(call), self._until_over(call))
             else:
-                await send_answer(send, answer, sent)
+                await send_answer(send, answer, _headers(call))
         except Exception as error:
             self._state.log.defect("an answer was cut off", error, call.request_id)
             raise
@@ -178,6 +180,7 @@ class App:
 
     def _note(self, call: Call, path: str, status: int, seconds: float) -> None:
         user = "" if call._caller is None else call.caller.user
+        call.span.end(call.route, status, user)
         self._state.log.info(
             "request",
             request=call.request_id,
@@ -188,6 +191,10 @@ class App:
             user=user,
             address=call.address,
         )
+
+
+def _headers(call: Call) -> list[Header]:
+    return [*_HEADERS, (b"x-request-id", call.request_id.encode())]
 
 
 def _token_of(call: Call) -> str:

@@ -52,6 +52,7 @@ class Call:
         self.route = ""
         #: The parameters in the path.
         self.path: Mapping[str, str] = {}
+        self.span = state.tracer.request(self.verb, headers, request_id)
         self._headers = headers
         self._receive = receive
         self._caller: Caller | None = None

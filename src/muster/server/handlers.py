@@ -23,6 +23,7 @@ from muster.server import (
     logins,
     metrics,
     node_commands,
+    node_copies,
     node_ports,
     openapi,
     submissions,
@@ -157,4 +158,5 @@ def socket_routes() -> Routes[SocketHandler]:
     routes: Routes[SocketHandler] = Routes()
     routes.add("GET", f"{PREFIX}/runs/{{run_id}}/nodes/{{rank}}/exec", node_commands.execute)
     routes.add("GET", f"{PREFIX}/runs/{{run_id}}/nodes/{{rank}}/forward", node_ports.forward)
+    routes.add("GET", f"{PREFIX}/copy", node_copies.copy)
     return routes

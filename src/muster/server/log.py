@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
 
@@ -27,14 +27,18 @@ class ServerLog:
 
     def write(self, level: str, message: str, **data: Any) -> None:
         """Add an entry."""
-        now = time.time()
+        now = datetime.now(UTC)
         entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f"{now % 1:.3f}Z"[1:],
+            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": level,
-            "message": message,
-            **data,
+            "message": redacted(message),
         }
-        line = redacted(msgspec.json.encode(entry).decode())
+        # each text by itself, as what is around it in the line is never secret
+        entry |= {
+            name: redacted(value) if isinstance(value, str) and value else value
+            for name, value in data.items()
+        }
+        line = msgspec.json.encode(entry).decode()
         file = self._file or sys.stderr
         with self._lock:
             file.write(f"{line}\n")

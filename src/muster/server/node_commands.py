@@ -6,9 +6,6 @@ import asyncio
 import os
 import signal
 import termios
-from collections.abc import Callable
-from contextlib import suppress
-from threading import Thread
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -21,7 +18,7 @@ from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import number_of, problem_of, read_number
 from muster.server.web_socket import WebSocket
-from muster.service.event_loop import wait_for_readable, wait_for_writable
+from muster.service.event_loop import in_own_thread, wait_for_readable, wait_for_writable
 from muster.store.records import NodeRecord
 
 if TYPE_CHECKING:
@@ -162,7 +159,7 @@ class _Streams:
 
 async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -> None:
     """Pass data and signals on until the command has ended, or the client has gone."""
-    ended = _in_own_thread(process.wait)
+    ended = in_own_thread(process.wait)
     sending = [
         asyncio.ensure_future(_send_output(socket, number, descriptor))
         for number, descriptor in streams.outputs.items()
@@ -239,29 +236,3 @@ async def _write(descriptor: int, data: bytes) -> None:
             await wait_for_writable(descriptor)
         except OSError:  # the command does not read it
             return
-
-
-def _in_own_thread(function: Callable[[], int]) -> asyncio.Future[int]:
-    """The result of a function that may take days."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[int] = loop.create_future()
-
-    def finish(result: int | None, error: Exception | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        elif result is not None:
-            future.set_result(result)
-
-    def run() -> None:
-        result, failed = None, None
-        try:
-            result = function()
-        except Exception as error:  # noqa: BLE001  raised where it is awaited
-            failed = error
-        with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(finish, result, failed)
-
-    Thread(target=run, daemon=True).start()
-    return future

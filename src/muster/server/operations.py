@@ -31,6 +31,8 @@ from muster.service.embedded import EmbeddedAPI
 
 #: Ends a stream of lines that is complete. One that was cut off has no such line.
 _END = b'{"type":"End"}'
+#: Operations that read a few rows of the store, and no files.
+_SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run"}
 #: Bytes that one thread makes at a time.
 _BATCH = 1 << 17
 
@@ -51,6 +53,9 @@ class OperationHandler:
         environ = given.pop("environ", None)
         api = call.api(environ)
         in_thread = call.state.in_thread
+        if self.name in _SHORT and call.state.backend.store.reads_at_once:
+            # to hand it to a thread would take longer
+            return _with_etag(call, self._answer(api, given))
         if self.operation.form == "json":
             return _with_etag(call, await in_thread(self._answer, api, given))
         if self.name == "result":

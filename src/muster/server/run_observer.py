@@ -18,7 +18,8 @@ from muster.store.records import EventRecord, RunFilter
 
 #: Seconds of the round before that a round looks at again: clocks of hosts differ.
 _OVERLAP = 10.0
-_RUNS_AGAIN = (NodeState.RUNNING, NodeState.READY)
+#: The last: of a program that ends at once.
+_RUNS_AGAIN = (NodeState.RUNNING, NodeState.READY, NodeState.SUCCEEDED)
 
 
 class _Seen(Struct):

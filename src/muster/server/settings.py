@@ -3,7 +3,9 @@
 python = "/opt/muster/bin/python"     # runs the programs of nodes on the server's machine
 trusted_proxies = ["10.0.0.7"]        # whose X-Forwarded-For tells the address of the client
 
-[accounts]                            # a server that runs as root: user of Muster = Unix user
+separate_owners = true                # a server that runs as root: a Unix account for each user
+
+[accounts]                            # user of Muster = Unix user; others get a new account
 ana = "ana"
 
 [environ]                             # variables of nodes on the server's machine
@@ -37,6 +39,9 @@ class FileSettings(Struct, frozen=True):
     python: str = sys.executable
     #: The variables that their environment starts from.
     environ: Mapping[str, str] = field(default_factory=lambda: dict(_ENVIRON))
+    #: Whether the runs of each user have a Unix account of their own, on a server that runs as
+    #: root. Without, it is for one user, whose programs run as root.
+    separate_owners: bool = True
     #: Muster user -> the Unix user that nodes of the user's runs belong to, on a server that runs
     #: as root. Others get an account of their own.
     accounts: Mapping[str, str] = field(default_factory=dict)

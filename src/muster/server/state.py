@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from muster.caller import Caller
-from muster.identity import user_name
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import Ways
 from muster.server.settings import Settings
+from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -41,9 +43,16 @@ class ServerState:
         self.log = log
         self.ways = Ways()
         self.metrics = Metrics()
+        self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
         self.recovery_age: Callable[[], float] = lambda: 0.0
-        self._own_user = user_name()
+        #: That of a request which starts nothing.
+        self._submission = Submission(
+            environ=settings.file.environ,
+            python=settings.file.python,
+            folder=Path("/"),
+            has_files=False,
+        )
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
         #: Set when the server stops: streams end then.
@@ -61,21 +70,21 @@ class ServerState:
         """Muster for a caller. environ: the variables that the caller has sent. run_id: see
         `Submission`. may_start: whether a run may be started or planned, which needs the Unix
         account of the caller. Raises InvalidInput if there can be none."""
-        submission = Submission(
-            environ={**self.settings.file.environ, **environ},
-            python=self.settings.file.python,
-            folder=Path("/"),
-            has_files=False,
-            run_id=run_id,
-            account=self._account_of(caller.user) if may_start else None,
-        )
+        submission = self._submission
+        if environ or run_id is not None or may_start:
+            submission = replace(
+                submission,
+                environ={**submission.environ, **environ},
+                run_id=run_id,
+                account=self._account_of(caller.user) if may_start else None,
+            )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
         )
 
     def _account_of(self, user: str) -> UnixAccount | None:
         """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
-        if os.geteuid() != 0 or user == self._own_user:
+        if os.geteuid() != 0 or not self.settings.file.separate_owners:
             return None
         known = self._accounts.get(user)
         if known is None:
@@ -90,5 +99,6 @@ class ServerState:
     def close(self) -> None:
         """Close what is open. Runs continue."""
         self.ways.close()
+        self.tracer.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from muster.server.answers import Answer, Send
+from muster.server.answers import Answer, Header, Send, headers_of
 from muster.server.call import ClientGone
 
 #: Close codes (RFC 6455, section 7.4.1).
@@ -30,16 +30,14 @@ class WebSocket:
         await self._send({"type": "websocket.accept"})
         self._accepted = True
 
-    async def refuse(self, answer: Answer, headers: Mapping[str, str]) -> None:
+    async def refuse(self, answer: Answer, headers: Sequence[Header]) -> None:
         """Answer the request with an error; close the connection if it was accepted."""
         if self._accepted:
             await self.close(INVALID)
             return
         self._closed = True
-        given = {"content-type": answer.media_type, **headers, **answer.headers}
-        pairs = [(name.encode(), text.encode("latin-1")) for name, text in given.items()]
         start = {"type": "websocket.http.response.start", "status": answer.status}
-        await self._send({**start, "headers": pairs})
+        await self._send({**start, "headers": [*headers_of(answer), *headers]})
         await self._send({"type": "websocket.http.response.body", "body": answer.body})
 
     async def receive(self) -> bytes | str:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from math import inf
 from os import close
+from threading import Thread
 from typing import TypeVar
 
 from muster.api.streams import Notice, RunItem
@@ -72,6 +75,27 @@ def _call_as(account: UnixAccount | None, function: Callable[..., T], *args: obj
     """The thread may have done something as somebody else before."""
     with acting_as(account):
         return function(*args)
+
+
+def in_own_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of a function that may block for days."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(set_outcome: Callable[[], None]) -> None:
+        if not future.cancelled():
+            set_outcome()
+
+    def run() -> None:
+        try:
+            outcome = partial(future.set_result, function())
+        except Exception as error:  # noqa: BLE001  raised where it is awaited
+            outcome = partial(future.set_exception, error)
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(finish, outcome)
+
+    Thread(target=run, daemon=True).start()
+    return future
 
 
 async def watch(

@@ -214,7 +214,7 @@ def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
     if why := why_refused(
         engine.name,
         separates=engine.capabilities.separates_owners,
-        root=os.geteuid() == 0,
+        root=context.submission.account is not None,
         owner=context.caller.user,
         first_owner=context.store.runs.first_owner(),
     ):

@@ -12,10 +12,10 @@ from muster.api.prepared import PreparedJob
 from muster.errors import MusterError
 from muster.service.context import Context
 from muster.service.stored_spec import spec_of
-from muster.spec.kinds import kind_of
 from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
+    from muster.api.submissions import PresentCode
     from muster.spec.models import JobSpec
 
 
@@ -35,37 +35,46 @@ def has_changed(context: Context, job: JobRecord, run: RunRecord) -> bool:
     return found != job.artifact_sha256
 
 
-def with_present_code(context: Context, job: JobRecord, run: RunRecord) -> PreparedJob:
+def with_present_code(
+    context: Context, job: JobRecord, run: RunRecord, sent: PresentCode | None
+) -> PreparedJob:
     """The version of the Job with this code; the Job itself if its code is the same, or is not
-    stored. To be recorded or discarded as by `jobs.prepare`. Raises InvalidInput."""
+    stored. To be recorded or discarded as by `jobs.prepare`. sent: what a client on another machine
+    has read and uploaded. Raises InvalidInput."""
     from muster.service.jobs import discard, prepare
 
-    spec = _spec_to_prepare(context, job, run)
+    spec = spec_of(context.home, job)
     if spec.artifact is None and spec.git is None:
-        return PreparedJob(job, spec_of(context.home, job), new=False)
-    prepared = prepare(context, spec)
+        return PreparedJob(job, spec, new=False)
+    if sent is None:
+        prepared = prepare(context, _spec_to_prepare(context, job, run))
+    else:
+        git = None if spec.git is None else replace(spec.git, commit=sent.commit)
+        place = _place(context, run)
+        found = replace(spec, artifact=place, git=git, entrypoint=sent.entrypoint)
+        prepared = prepare(context, found, code=sent.code)
     if prepared.record.artifact_sha256 != job.artifact_sha256:
         return prepared
     if prepared.new:  # the Job was edited, which does not change what its file means
         discard(context, prepared.record)
-    return PreparedJob(job, spec_of(context.home, job), new=False)
+    return PreparedJob(job, spec, new=False)
 
 
 def name_of_code(context: Context, job: JobRecord, run: RunRecord) -> str:
     """What the code is called in messages."""
-    spec = _spec_to_prepare(context, job, run)
+    spec, place = spec_of(context.home, job), _place(context, run)
     if spec.git is not None:
         return spec.git.url
-    return os.path.basename(os.path.abspath(spec.artifact)) if spec.artifact else "its program"
+    return os.path.basename(os.path.abspath(place)) if place else "its program"
 
 
 def _spec_to_prepare(context: Context, job: JobRecord, run: RunRecord) -> JobSpec:
     """The Job's spec, before its code was read."""
-    spec, place = spec_of(context.home, job), spec_of(context.home, run).artifact
-    if spec.git is not None:
-        return replace(spec, git=replace(spec.git, commit=None))
-    if spec.artifact is None or place is None:
-        return spec
-    # that of a script was found, and it may import modules now
-    script = os.path.isfile(place) and kind_of(os.path.basename(place)) in ("python", "notebook")
-    return replace(spec, artifact=place, entrypoint=None if script else spec.entrypoint)
+    from muster.storage.sources import before_reading
+
+    return before_reading(spec_of(context.home, job), _place(context, run))
+
+
+def _place(context: Context, run: RunRecord) -> str | None:
+    """Where the code was read."""
+    return spec_of(context.home, run).artifact

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,11 +19,20 @@ from muster.spec.reader import ParsedSpec
 from muster.spec.values import RERUN_TAG, RETRY_TAG
 from muster.store.records import JobRecord, RunRecord
 
+if TYPE_CHECKING:
+    from muster.api.submissions import PresentCode
+
 
 def prepare_rerun(
-    context: Context, run: RunRecord, changes: Changes, *, update_code: bool = False
+    context: Context,
+    run: RunRecord,
+    changes: Changes,
+    *,
+    update_code: bool = False,
+    present_code: PresentCode | None = None,
+    notes: Sequence[str] = (),
 ) -> PreparedRun:
-    """See `MusterAPI.prepare_rerun`."""
+    """See `MusterAPI.prepare_rerun`. present_code: see `run_again`. notes: more notes."""
     from muster.service.review import review
     from muster.spec.partial_overrides import with_items
     from muster.spec.resolve import merge
@@ -41,9 +52,10 @@ def prepare_rerun(
     overrides = replace(overrides, tags={**tags, RERUN_TAG: run.name})
     moved = (overrides.engine or spec.engine_name) != run.engine
     before = f"{run.state} on engine {run.engine}" if moved else run.state
-    notes = [f"runs {run.name} again ({before})"]
+    notes = [f"runs {run.name} again ({before})", *notes]
+    again = partial(run_again, update_code=update_code, present_code=present_code)
     try:
-        return run_again(context, job, run, overrides, notes, update_code=update_code)
+        return again(context, job, run, overrides, notes)
     except InvalidInput as error:
         problems = review(context, ParsedSpec(spec), changes, error.problems)
         raise type(error)(*problems) from None
@@ -57,9 +69,10 @@ def run_again(
     notes: Sequence[str],
     *,
     update_code: bool,
+    present_code: PresentCode | None,
 ) -> PreparedRun:
-    """Prepare another run of a run's Job or, with `update_code`, of its code as it is now. Raises
-    InvalidInput."""
+    """Prepare another run of a run's Job or, with `update_code`, of its code as it is now.
+    present_code: this code, which a client on another machine has sent. Raises InvalidInput."""
     from muster.service.jobs import discard
     from muster.service.prepare import prepare_run
     from muster.service.present_code import has_changed, name_of_code, with_present_code
@@ -70,7 +83,7 @@ def run_again(
             text = f"uses the code of {run.name}; {code} has changed since: --update-code uses it"
             notes = [*notes, text]
         return prepare_run(context, job, overrides, new_job=False, notes=notes)
-    prepared = with_present_code(context, job, run)
+    prepared = with_present_code(context, job, run, present_code)
     code = name_of_code(context, job, run)
     same = prepared.record.id == job.id
     text = f"{code} is the same as in {run.name}" if same else f"uses {code} as it is now"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -23,11 +23,19 @@ from muster.store.records import NodeRecord, RunRecord
 from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
+    from muster.api.submissions import PresentCode
     from muster.store.base import Store
 
 
-def prepare_retry(context: Context, run: RunRecord, chosen: Retry) -> PreparedRun:
-    """See `MusterAPI.prepare_retry`."""
+def prepare_retry(
+    context: Context,
+    run: RunRecord,
+    chosen: Retry,
+    *,
+    present_code: PresentCode | None = None,
+    notes: Sequence[str] = (),
+) -> PreparedRun:
+    """See `MusterAPI.prepare_retry`. present_code: see `run_again`. notes: more notes."""
     group = _array(run)
     numbers = _numbers(context.store, run, group, chosen)
     job = context.store.jobs.find(run.project, run.job_id)
@@ -42,8 +50,12 @@ def prepare_retry(context: Context, run: RunRecord, chosen: Retry) -> PreparedRu
         of_group = replace(overrides.node_groups.get(name, GroupOverrides()), only=only)
         overrides = replace(overrides, node_groups={**overrides.node_groups, name: of_group})
     text = f"retries {len(numbers):,} of {group.replicas:,} replicas of {run.name}"
-    notes = [f"{text}: {shortened_ranks(numbers)}"]
-    return run_again(context, job, run, overrides, notes, update_code=chosen.update_code)
+    notes = [f"{text}: {shortened_ranks(numbers)}", *notes]
+    return run_again(
+        *(context, job, run, overrides, notes),
+        update_code=chosen.update_code,
+        present_code=present_code,
+    )
 
 
 def _array(run: RunRecord) -> GroupPolicy:

@@ -30,7 +30,7 @@ from muster.service.jobs import discard
 from muster.spec.secret_names import stored_secrets
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
-from muster.storage.owners import prepare_run_folder
+from muster.storage.owners import account_of_run, prepare_run_folder
 from muster.storage.run_files import create_with_arguments, remove
 from muster.storage.sealing import seal
 from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
@@ -62,9 +62,12 @@ def start(
         from muster.service.stored_secrets import with_secrets
 
         prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
-    if prepared.spec.suspend:
-        return record(context, prepared)
     submission = submission_of(context, prepared.plan, environ)
+    if prepared.spec.suspend:
+        recorded = record(context, prepared)
+        if submission.account is not None:  # the folder says whose it is, whoever resumes it
+            prepare_run_folder(context.home.run_dir(recorded.id), submission.account)
+        return recorded
     # the run is locked before it is in the store, and the lock passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, submission) as held:
@@ -79,16 +82,26 @@ def start(
 
 
 def submission_of(context: Context, plan: RunPlan, environ: Mapping[str, str] | None) -> Submission:
-    """What the nodes of a run start from. environ: as for `start`."""
+    """What the nodes of a run start from. environ: as for `start`.
+
+    A run that has started before keeps its account, whoever starts it again. Raises InvalidInput if
+    it has none, and belongs to the server's own user therefore.
+    """
     submission = context.submission
     if environ is not None:
         submission = replace(submission, environ=environ)
-    account = submission.account
-    if account is None:
-        return submission
     if not engine_named(plan.engine, context.home).capabilities.separates_owners:
         return replace(submission, account=None)
-    return replace(submission, environ={**submission.environ, **account.variables})
+    account, folder = submission.account, context.home.run_dir(plan.run_id)
+    if os.path.isdir(folder.path):
+        given, account = account, account_of_run(folder)
+        if given is not None and account is None:
+            text = f"{plan.run_name} runs as the server's own user, and only that user may start it"
+            raise InvalidInput(Problem("", text, "start its job again, as a run of your own"))
+    if account is None:
+        return submission
+    environ = {**submission.environ, **account.variables}
+    return replace(submission, environ=environ, account=account)
 
 
 def _reserve_and_record(
@@ -116,6 +129,7 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
     folder = context.home.run_dir(prepared.plan.run_id)
     submission = submission_of(context, prepared.plan, None)
     create_with_arguments(folder, arguments, submission.account)
+    prepare_run_folder(folder, submission.account)
     try:
         return start(context, prepared)
     except InvalidInput:

@@ -6,6 +6,7 @@ record or of a path counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from muster.storage import uploads
 if TYPE_CHECKING:
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
+    from muster.storage.artifacts import ArtifactRef
     from muster.store.records import JobRecord, RunRecord
 
 
@@ -117,7 +119,7 @@ def _prepared(context: Context, request: RunRequest) -> PreparedRun:
     overrides = received_overrides(request.overrides)
     source = request.source
     if isinstance(source, (RetrySource, RerunSource)):
-        return _again(context, source, overrides)
+        return _again(context, source, overrides, request.notes)
     prepared = prepare_job(context, source)
     try:
         return _of_job(context, prepared, overrides, request)
@@ -140,22 +142,29 @@ def _of_job(
 
 
 def _again(
-    context: Context, source: RetrySource | RerunSource, overrides: RunOverrides
+    context: Context,
+    source: RetrySource | RerunSource,
+    overrides: RunOverrides,
+    notes: Sequence[str],
 ) -> PreparedRun:
     from muster.service.rerun import prepare_rerun
     from muster.service.retry import prepare_retry
 
     run_id = context.store.runs.find_id(context.project, source.run)
     run = context.store.runs.get(run_id)
-    given = source.retry if isinstance(source, RetrySource) else source
-    if getattr(given, "update_code", False):
-        text = "the code is on another machine"
-        raise InvalidInput(Problem("update_code", text, "run the job's file again"))
+    code = source.present_code
+    if code is not None:
+        _check_code(context, code.code, "present_code.code.sha256")
     if isinstance(source, RetrySource):
-        return prepare_retry(context, run, source.retry)
+        if source.retry.update_code and code is None:
+            text, hint = "the code is on another machine", "upload it, and name it in present_code"
+            raise InvalidInput(Problem("retry.update_code", text, hint))
+        return prepare_retry(context, run, source.retry, present_code=code, notes=notes)
     changes: Changes = source.changes
     changes = replace(changes, overrides=combined(changes.overrides, overrides))
-    return prepare_rerun(context, run, changes)
+    return prepare_rerun(
+        *(context, run, changes), update_code=code is not None, present_code=code, notes=notes
+    )
 
 
 def has_code(backend: Backend, project: str, sha256: str) -> bool:
@@ -171,8 +180,11 @@ def _check_sent(context: Context, spec: JobSpec, source: SpecSource) -> None:
         path = "git" if spec.artifact is None else "artifact"
         hint = "upload it first, and name it in `code`; `muster run` does both"
         raise InvalidInput(Problem(path, "the code is not on the server", hint))
-    if source.code is not None and not has_code(
-        context.backend, context.project, source.code.sha256
-    ):
-        text = f"no code with the digest {source.code.sha256} was uploaded to this project"
-        raise InvalidInput(Problem("code.sha256", text, "upload it first"))
+    if source.code is not None:
+        _check_code(context, source.code, "code.sha256")
+
+
+def _check_code(context: Context, code: ArtifactRef, path: str) -> None:
+    if not has_code(context.backend, context.project, code.sha256):
+        text = f"no code with the digest {code.sha256} was uploaded to this project"
+        raise InvalidInput(Problem(path, text, "upload it first"))

@@ -29,6 +29,7 @@ from muster.storage.code_checks import (
 )
 from muster.storage.entrypoint import NODE, command, locate
 from muster.storage.home import Home
+from muster.unix_account import as_root
 
 _BLOCK = 1 << 20
 _HOME_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -133,6 +134,18 @@ def stored_size(home: Home, sha256: str) -> int | None:
 
     extent = extent_of(home.artifact(sha256) / "code")
     return None if extent is None else extent.size
+
+
+@as_root()
+def open_to_accounts(home: Home, sha256: str) -> Path:
+    """Let accounts read stored code that is shown to them. They cannot reach it otherwise: nobody
+    but root can pass through `artifacts`. Returns its path."""
+    path = home.artifact(sha256)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    wanted = mode | (0o055 if path.is_dir() else 0o044)
+    if mode != wanted:
+        path.chmod(wanted)
+    return path
 
 
 def stored_names(home: Home, ref: ArtifactRef) -> list[str]:
@@ -323,7 +336,7 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
             final.parent.mkdir(exist_ok=True)
             copy.flush()
             os.fsync(copy.fileno())
-            os.chmod(part, 0o444)  # accounts of owners read it; `artifacts` is private
+            os.chmod(part, 0o400)
             os.replace(part, final)
     finally:
         part.unlink(missing_ok=True)

@@ -114,7 +114,7 @@ class FolderScan:
     def _write(self) -> list[_File]:
         """Write the version. Returns its files as they were read now: one may have changed."""
         part = self._home.new_part()
-        part.mkdir(mode=0o755)  # accounts of owners read it; `artifacts` is private
+        part.mkdir(mode=0o700)
         try:
             writer = _Writer(self._home, part / "code", self._folder, self._reader)
             files = [writer.add(file) for file in self._files]

@@ -73,11 +73,13 @@ def account_of(home: Home, name: str, login: str | None = None) -> UnixAccount:
 def account_of_run(folder: RunDir) -> UnixAccount | None:
     """The account of a run, by its folder; None if it has none. Raises InvalidInput if the account
     is one of another MUSTER_HOME, or its Unix user has been deleted."""
+    if os.geteuid() != 0:
+        return None
     try:
         number = os.lstat(folder.path).st_gid
     except FileNotFoundError:
         return None
-    if not FIRST <= number < FIRST + COUNT or os.geteuid() != 0:
+    if not FIRST <= number < FIRST + COUNT:
         return None
     with as_root():
         found = next((one for one in _read(folder.home).owners if one.number == number), None)
@@ -114,7 +116,7 @@ def prepare_run_folder(folder: RunDir, account: UnixAccount | None) -> None:
     os.chmod(folder.path, 0o1770)
 
 
-def open_to_accounts(home: Home) -> None:
+def _open_to_accounts(home: Home) -> None:
     """Let accounts pass through MUSTER_HOME to what is theirs; they can list nothing."""
     for folder in (home.root, home.runs, home.owners):
         folder.mkdir(mode=0o711, exist_ok=True)
@@ -147,12 +149,25 @@ def _check_new(owner: Owner, table: _Table) -> None:
 
 
 def _make_folders(home: Home, owner: Owner) -> None:
-    open_to_accounts(home)
+    _open_to_accounts(home)
     account = _account(home, owner)
     folder = _folder(home, owner.number)
     for path in (folder, folder / "home"):
         path.mkdir(mode=0o700, exist_ok=True)
         os.chown(path, account.uid, account.gid)
+
+
+def closed_paths() -> Iterator[str]:
+    """The folders of Python and of Muster that accounts could not read. As root."""
+    nobody = UnixAccount(FIRST - 1, FIRST - 1, (FIRST - 1,), "/", "nobody")
+    with acting_as(nobody):
+        yield from (path for path in _needed() if not _is_readable(path))
+
+
+def _needed() -> Iterator[str]:
+    """The folders that programs of nodes read."""
+    own = str(Path(__file__).parents[1])
+    return iter(dict.fromkeys((sys.prefix, sys.base_prefix, own)))
 
 
 def _check_reachable(home: Home, owner: Owner) -> None:
@@ -164,7 +179,7 @@ def _check_reachable(home: Home, owner: Owner) -> None:
             text = f"programs of {owner.name} could not reach their files: a folder above is closed"
             hint = "use one that every user can pass through, such as /var/lib/muster"
             found.append(Problem("MUSTER_HOME", f"{home.root}: {text}", hint))
-        for path in dict.fromkeys((sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))):
+        for path in _needed():
             if not _is_readable(path):
                 text = f"programs of {owner.name} could not read {path}, which nodes need"
                 hint = "install Python and Muster where every user can read them, as in /opt"
@@ -225,7 +240,7 @@ def _read(home: Home) -> _Table:
 @contextmanager
 def _locked(home: Home) -> Iterator[None]:
     with as_root():
-        open_to_accounts(home)
+        _open_to_accounts(home)
         path = home.owners / "lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

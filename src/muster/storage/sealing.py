@@ -46,7 +46,7 @@ def seal(home: Home, data: Any) -> Any:
 def _sealed(data: Any, shown: Any, lock: Callable[[str, str], str]) -> Any:
     if isinstance(data, str):
         return data if data == shown else lock(data, shown)
-    if isinstance(data, Mapping):
+    if isinstance(data, (dict, Mapping)):
         return {
             # the same object: a value without a secret
             key: value if value is shown[key] else _sealed(value, shown[key], lock)
@@ -76,7 +76,7 @@ def _unsealed(data: Any, unlock: Callable[[str], str]) -> Any:
     if isinstance(data, str):
         found = re.match(SEALED, data) if data.startswith(SEALED_MARK) else None
         return unlock(found[1]) if found else data
-    if isinstance(data, Mapping):
+    if isinstance(data, (dict, Mapping)):
         values = {
             key: value if type(value) in HARMLESS else _unsealed(value, unlock)
             for key, value in data.items()

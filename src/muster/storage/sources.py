@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import read_text
-from muster.spec.kinds import holds_files
+from muster.spec.kinds import holds_files, kind_of
 from muster.spec.models import JobSpec
 from muster.spec.oci_variables import entrypoint_variable
 from muster.spec.paths import (
@@ -44,6 +44,17 @@ def store_sources(
             return chosen, None
         artifact, entrypoint = store_code(home, Path(chosen.artifact), entrypoint_of(chosen))
         return replace(chosen, entrypoint=entrypoint or None), artifact
+
+
+def before_reading(spec: JobSpec, place: str | None) -> JobSpec:
+    """A Job's spec as it was before its code was read. place: of the code."""
+    if spec.git is not None:
+        return replace(spec, git=replace(spec.git, commit=None))
+    if spec.artifact is None or place is None:
+        return spec
+    # that of a script was found, and it may import modules now
+    script = os.path.isfile(place) and kind_of(os.path.basename(place)) in ("python", "notebook")
+    return replace(spec, artifact=place, entrypoint=None if script else spec.entrypoint)
 
 
 def gather(home: Home, spec: JobSpec, submission: Submission) -> tuple[JobSpec, ArtifactRef | None]:

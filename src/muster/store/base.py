@@ -492,6 +492,12 @@ class Store(Protocol):
         more."""
         ...
 
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether to read a few rows waits neither for another process nor for a network, so that
+        an event loop may do it."""
+        ...
+
     def close(self) -> None:
         """Close what is open. The store opens it again when it is used."""
         ...

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
+import msgspec
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 
@@ -30,6 +31,10 @@ def decoded(text: Any) -> Any:
     """The value of a JSON column. Raises ValueError if it is not JSON."""
     if text is None:
         raise ValueError("it is missing")
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
+        pass  # what only the other one reads, such as NaN, or a reason why it is not valid
     try:
         return json.loads(text)
     except TypeError as error:

@@ -19,6 +19,7 @@ import pytest
 
 from muster.errors import StoreError
 from muster.store.records import RunFilter
+from muster.store.sqlite import flush
 from muster.store.sqlite.database import Database
 from muster.store.sqlite.store import SqliteStore
 from support.store_records import PROJECT
@@ -268,6 +269,7 @@ def test_processes_accept_runs_concurrently(tmp_path: Path) -> None:
 OPEN = """
 import os, sys
 from pathlib import Path
+from muster.store.sqlite import flush
 from muster.store.sqlite.database import Database
 for line in sys.stdin:
     Database.open(Path(line.strip())).close()
@@ -296,6 +298,7 @@ def test_processes_create_a_database_at_the_same_moment(tmp_path: Path) -> None:
 IN_MID_TRANSACTION = """
 import os, sys
 from pathlib import Path
+from muster.store.sqlite import flush
 from muster.store.sqlite.database import Database
 db = Database.open(Path(sys.argv[1]), migrations=["CREATE TABLE t (who, n)"])
 with db.transaction(durable=True) as connection:
@@ -345,19 +348,37 @@ def test_commit_that_fails_leaves_nothing_open(db: Database) -> None:
     other.close()
 
 
-def test_durable_is_for_one_transaction(db: Database) -> None:
+def test_durable_is_for_one_transaction(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(flush, "_flush_file", lambda file: flushed.append(_path_of(file)))
     with db.transaction(durable=True) as connection:
-        during = connection.execute("PRAGMA synchronous").fetchone()[0]
+        connection.execute("INSERT INTO t VALUES ('a', 0)")
+        assert not flushed
+    assert flushed == [f"{db.path}-wal"]
     with pytest.raises(ZeroDivisionError), db.transaction(durable=True):
         raise ZeroDivisionError
-    after = db.read("PRAGMA synchronous")[0][0]
-    assert (during, after) == (2, 1)  # FULL, NORMAL
+    write(db, "b")
+    assert flushed == [f"{db.path}-wal"]
+
+
+def _path_of(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def test_reads_do_not_wait_for_a_transaction(db: Database) -> None:
+    write(db, "before")
+    with ThreadPoolExecutor(1) as pool, db.transaction() as connection:
+        connection.execute("INSERT INTO t VALUES ('after', 0)")
+        assert pool.submit(written, db).result(30) == ["before"]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(written, db).result(30) == ["before", "after"]
 
 
 FILL = """
 import sys
 from pathlib import Path
 from muster.errors import StoreError
+from muster.store.sqlite import flush
 from muster.store.sqlite.database import Database
 folder = Path(sys.argv[1])
 db = Database.open(folder / "m.db", migrations=["CREATE TABLE t (who, n)"])
@@ -380,6 +401,7 @@ START_FULL = """
 import sys
 from pathlib import Path
 from muster.errors import StoreError
+from muster.store.sqlite import flush
 from muster.store.sqlite.database import Database
 try:
     Database.open(Path(sys.argv[1]) / "m.db")

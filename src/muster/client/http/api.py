@@ -59,7 +59,7 @@ class HttpAPI:
         """Request an operation. answer: the type of what it answers. given: all parameters of the
         method."""
         operation = OPERATIONS[name]
-        body = None
+        body = b""
         if operation.body:
             body = json_body({name: given[name] for name in operation.body})
         data = self.connection.request(operation.verb, operation.url(given), body)

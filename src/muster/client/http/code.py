@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from muster.api.operations import PREFIX
 from muster.client.http.connection import Connection, json_body
-from muster.errors import Conflict, NotFound, Problem, ServerUnavailable
+from muster.errors import Conflict, MusterError, NotFound, Problem, ServerUnavailable
 from muster.spec.models import JobSpec
 from muster.spec.paths import is_url
 from muster.spec.problem_places import touched
@@ -40,6 +40,17 @@ def gather(spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     if spec.artifact is not None or spec.git is not None:
         home.prepare()
     return store_sources(home, spec, of_this_process())
+
+
+def digest_here(spec: JobSpec) -> str | None:
+    """The digest of a spec's code on this machine; None if it cannot be read."""
+    from muster.spec.sources import entrypoint_of
+    from muster.storage.script_modules import digest_of_code
+
+    try:
+        return digest_of_code(default_home(), Path(str(spec.artifact)), entrypoint_of(spec))
+    except (MusterError, OSError):
+        return None
 
 
 def upload(connection: Connection, code: ArtifactRef) -> None:

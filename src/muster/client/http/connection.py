@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import msgspec
 
 from muster.api.problems import ProblemDetails, error_of
 from muster.client.contexts import Address
+from muster.client.http.protocol import Answer, ConnectionLost, HttpSocket, NothingArrived
 from muster.errors import MusterError, Problem, ServerUnavailable
 
 #: Seconds for an answer to begin.
@@ -31,19 +31,18 @@ class Connection:
         self.address = address
         parts = urlsplit(address.url)
         self._secure = parts.scheme == "https"
-        self._host, self._port, self._base = (
-            parts.hostname or "",
-            parts.port,
-            parts.path.rstrip("/"),
-        )
-        self._idle: LifoQueue[http.client.HTTPConnection] = LifoQueue(_MOST_KEPT)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._secure else 80)
+        self._base = parts.path.rstrip("/")
+        self._host_header = parts.netloc
+        self._idle: LifoQueue[HttpSocket] = LifoQueue(_MOST_KEPT)
         finalize(self, _close_all, self._idle)  # for programs that close nothing
 
     def request(
         self,
         verb: str,
         path: str,
-        body: bytes | Iterable[bytes] | None = None,
+        body: bytes | Iterable[bytes] = b"",
         headers: Mapping[str, str] | None = None,
         *,
         timeout: float = TIMEOUT,
@@ -59,19 +58,21 @@ class Connection:
         self,
         verb: str,
         path: str,
-        body: bytes | Iterable[bytes] | None = None,
+        body: bytes | Iterable[bytes] = b"",
         headers: Mapping[str, str] | None = None,
         *,
         timeout: float = TIMEOUT,
-    ) -> Iterator[http.client.HTTPResponse]:
+    ) -> Iterator[Answer]:
         """An answer whose body is read in the context. Raises as `request`."""
         connection, answer = self._answer(verb, path, body, headers or {}, timeout)
         try:
             if answer.status >= 400:
-                raise _refusal(answer)
+                with self._explained():
+                    refusal = _refusal(answer)
+                raise refusal
             yield answer
         finally:
-            if answer.isclosed() and not answer.will_close:
+            if answer.complete and answer.reusable:
                 self._keep(connection)
             else:
                 connection.close()
@@ -80,23 +81,22 @@ class Connection:
         self,
         verb: str,
         path: str,
-        body: bytes | Iterable[bytes] | None,
+        body: bytes | Iterable[bytes],
         headers: Mapping[str, str],
         timeout: float,
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        given = {**self.headers(), **headers}
-        if isinstance(body, bytes):
+    ) -> tuple[HttpSocket, Answer]:
+        given = {"Host": self._host_header, **self.headers(), **headers}
+        if isinstance(body, bytes) and body:
             given.setdefault("Content-Type", "application/json")
         while True:
-            connection, is_new = self._connection(timeout)
             with self._explained():
+                connection, is_new = self._connection(timeout)
                 try:
-                    connection.request(verb, f"{self._base}{path}", body, given)
-                    return connection, connection.getresponse()
-                except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected):
+                    return connection, connection.request(verb, f"{self._base}{path}", given, body)
+                except (ConnectionResetError, BrokenPipeError):
                     connection.close()
                     # the server has closed it since the last request, of which it saw nothing
-                    if is_new or not (body is None or isinstance(body, bytes)):
+                    if is_new or not isinstance(body, bytes):
                         raise
                 except BaseException:
                     connection.close()
@@ -113,25 +113,25 @@ class Connection:
             made["Muster-Project"] = self.address.project
         return made
 
-    def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
+    def _connection(self, timeout: float) -> tuple[HttpSocket, bool]:
         """A connection, and whether it is new."""
-        try:
-            kept = self._idle.get_nowait()
-        except Empty:
-            pass
-        else:
-            if kept.sock is not None:
-                kept.sock.settimeout(timeout)
-            return kept, False
-        if not self._secure:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout), True
-        import ssl
+        while True:
+            try:
+                kept = self._idle.get_nowait()
+            except Empty:
+                break
+            if not kept.dropped:
+                kept.settimeout(timeout)
+                return kept, False
+            kept.close()
+        context = None
+        if self._secure:
+            import ssl
 
-        context = ssl.create_default_context(cafile=self.address.ca or None)
-        made = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
-        return made, True
+            context = ssl.create_default_context(cafile=self.address.ca or None)
+        return HttpSocket(self._host, self._port, timeout, context), True
 
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
+    def _keep(self, connection: HttpSocket) -> None:
         if self._idle.full():
             connection.close()
         else:
@@ -142,7 +142,7 @@ class Connection:
         """Raise ServerUnavailable for errors of the connection."""
         try:
             yield
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise unavailable(self.address.url, error) from None
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Connection:
         _close_all(self._idle)
 
 
-def _close_all(idle: LifoQueue[http.client.HTTPConnection]) -> None:
+def _close_all(idle: LifoQueue[HttpSocket]) -> None:
     while True:
         try:
             idle.get_nowait().close()
@@ -166,16 +166,14 @@ def unavailable(url: str, error: Exception) -> ServerUnavailable:
         why = "nothing listens there"
     elif isinstance(error, socket.gaierror):
         why = "there is no such host"
-    elif isinstance(error, TimeoutError):
+    elif isinstance(error, (TimeoutError, NothingArrived)):
         why = "it does not answer in time"
     elif type(error).__name__ == "SSLCertVerificationError":
         hint = "trust its authority: `muster login URL --ca FILE`"
-    elif isinstance(error, (http.client.RemoteDisconnected, http.client.IncompleteRead)):
-        why = "it has closed the connection before its answer was complete"
     return ServerUnavailable(str(Problem("", f"cannot reach the server {url}: {why}", hint)))
 
 
-def _refusal(answer: http.client.HTTPResponse) -> Exception:
+def _refusal(answer: Answer) -> Exception:
     body = answer.read(1 << 20)
     try:
         details = msgspec.json.decode(body, type=ProblemDetails)
@@ -185,7 +183,7 @@ def _refusal(answer: http.client.HTTPResponse) -> Exception:
     return error_of(details)
 
 
-def lines_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def lines_of(answer: Answer) -> Iterator[bytes]:
     """The lines of a body as they arrive, without empty ones. Raises ConnectionError if the body
     was cut off."""
     rest = b""
@@ -193,7 +191,7 @@ def lines_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         *lines, rest = (rest + block).split(b"\n")
         yield from (line for line in lines if line)
     if rest:
-        raise http.client.IncompleteRead(rest)
+        raise ConnectionLost("the answer was cut off")
 
 
 def json_body(value: Any) -> bytes:

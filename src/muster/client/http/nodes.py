@@ -63,7 +63,7 @@ class ServerNodes:
     def copy(self, source: str, target: str, progress: Progress) -> tuple[str, ...]:
         from muster.client.http.copying import copy
 
-        return copy(self._api, source, target, progress)
+        return copy(self._api.connection, source, target, progress)
 
 
 def open_socket(connection: Connection, path: str) -> ClientConnection:
@@ -80,7 +80,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
 
         context = ssl.create_default_context(cafile=address.ca or None)
     try:
-        return connect(
+        made = connect(
             url,
             additional_headers=headers,
             user_agent_header=headers.pop("User-Agent"),
@@ -90,6 +90,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
             open_timeout=_TIMEOUT,
             proxy=None,
         )
+        return made.__enter__()  # as version 17 expects; who uses it closes it
     except InvalidStatus as error:
         try:
             details = msgspec.json.decode(error.response.body or b"", type=ProblemDetails)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +16,7 @@ from muster.api.operations import OPERATIONS
 from muster.api.problems import ProblemDetails, error_of
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.client.http.connection import Connection, lines_of, unavailable
+from muster.client.http.protocol import Answer
 from muster.errors import ServerUnavailable, Unreadable
 
 T = TypeVar("T")
@@ -42,11 +41,11 @@ class Interrupt:
     """Ends the wait for the next item of a stream, from another thread."""
 
     def __init__(self) -> None:
-        self._answer: http.client.HTTPResponse | None = None
+        self._answer: Answer | None = None
         #: Whether the stream is to end.
         self.requested = False
 
-    def watch(self, answer: http.client.HTTPResponse) -> None:
+    def watch(self, answer: Answer) -> None:
         """This answer is read from now on."""
         self._answer = answer
         if self.requested:
@@ -56,9 +55,7 @@ class Interrupt:
         """End the stream."""
         self.requested = True
         if self._answer is not None:
-            with suppress(OSError, AttributeError):  # it is closed
-                file: Any = self._answer.fp
-                file.raw._sock.shutdown(socket.SHUT_RDWR)
+            self._answer.abort()
 
 
 def follow_events(
@@ -91,10 +88,13 @@ def watch(
 ) -> Generator[RunItem | Notice]:
     """See `MusterAPI.watch`."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    left = timeout
 
     def path() -> str:
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        nonlocal left
         given = {"run_id": run_id, "timeout": left, "every": every}
+        if deadline is not None:  # if the connection is lost
+            left = max(deadline - time.monotonic(), 0.0)
         return OPERATIONS["watch"].url(given)
 
     return _checked(_items(connection, path, lines_of, RunItem | Notice, interrupt))
@@ -188,7 +188,7 @@ def _blocks(connection: Connection, url: str, path: str) -> Generator[bytes]:
         try:
             while block := answer.read1(_BLOCK):
                 yield block
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             lost = unavailable(connection.address.url, error)
             raise Unreadable(f"{path} could not be read to its end: {lost}") from None
 
@@ -196,7 +196,7 @@ def _blocks(connection: Connection, url: str, path: str) -> Generator[bytes]:
 def _items(
     connection: Connection,
     path: Callable[[], str],
-    lines: Callable[[http.client.HTTPResponse], Iterator[bytes]],
+    lines: Callable[[Answer], Iterator[bytes]],
     kind: Any,
     interrupt: Interrupt | None,
 ) -> Generator[Any]:
@@ -224,10 +224,10 @@ def _items(
                         return
                     yield item
             raise ConnectionResetError("the stream was cut off")
-        except (OSError, http.client.HTTPException, ServerUnavailable) as error:
+        except (OSError, ServerUnavailable) as error:
             if interrupt is not None and interrupt.requested:
                 return
-            if type(error) is TimeoutError and not _is_of_socket(error):
+            if isinstance(error, TimeoutError):  # that the server has answered
                 raise
             now = time.monotonic()
             lost_at = lost_at or now
@@ -239,11 +239,6 @@ def _items(
             pause = min(pause * 2, 1.0)
 
 
-def _is_of_socket(error: TimeoutError) -> bool:
-    """Whether nothing has arrived for long, rather than that the server said so."""
-    return str(error) in ("timed out", "The read operation timed out")
-
-
 def _checked(items: Generator[Any]) -> Generator[Any]:
     """The items of a stream whose request the server has accepted: its errors are raised here, not
     when the first item is read."""
@@ -251,7 +246,7 @@ def _checked(items: Generator[Any]) -> Generator[Any]:
     return items
 
 
-def _event_lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _event_lines(answer: Answer) -> Iterator[bytes]:
     """The JSON of each server-sent event."""
     kind = b""
     for line in lines_of(answer):
@@ -263,27 +258,27 @@ def _event_lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             kind = b""
 
 
-async def in_event_loop(
-    start: Callable[[Interrupt], Generator[T]],
-) -> AsyncGenerator[T]:
-    """The items of a stream, each awaited in a thread."""
-    interrupt, done = Interrupt(), object()
-    items = await asyncio.to_thread(start, interrupt)
+def in_event_loop(start: Callable[[Interrupt], Generator[T]]) -> AsyncGenerator[T]:
+    """The items of a stream, for an event loop. The request is sent, and its errors are raised,
+    before this returns."""
+    interrupt = Interrupt()
+    return _from_thread(start(interrupt), interrupt)
+
+
+async def _from_thread(items: Generator[T], interrupt: Interrupt) -> AsyncGenerator[T]:
+    """The items of a stream, each awaited in a thread of the stream: it may wait for days."""
+    loop, done = asyncio.get_running_loop(), object()
+    thread = ThreadPoolExecutor(1, "muster-stream")
 
     def step() -> Any:
         return next(items, done)
 
     try:
-        while True:
-            coming = asyncio.ensure_future(asyncio.to_thread(step))
-            try:
-                item = await asyncio.shield(coming)
-            except asyncio.CancelledError:
-                interrupt.request()
-                await asyncio.gather(coming, return_exceptions=True)
-                raise
-            if item is done:
-                return
+        while (item := await loop.run_in_executor(thread, step)) is not done:
             yield item
     finally:
-        items.close()
+        interrupt.request()
+        try:
+            await asyncio.shield(loop.run_in_executor(thread, items.close))  # after a step
+        finally:
+            thread.shutdown(wait=False)

@@ -15,11 +15,12 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.api.answers import PlanLimits
-from muster.api.operations import PREFIX
+from muster.api.operations import OPERATIONS, PREFIX
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.retry import Retry
 from muster.api.submissions import (
     JobSource,
+    PresentCode,
     Preview,
     PreviewRequest,
     RerunSource,
@@ -28,7 +29,7 @@ from muster.api.submissions import (
     SpecSource,
     StartRequest,
 )
-from muster.client.http.code import gather, upload
+from muster.client.http.code import digest_here, gather, upload
 from muster.client.http.connection import Connection, json_body
 from muster.engines.findings import Finding
 from muster.errors import InvalidInput, Problem
@@ -38,6 +39,7 @@ from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
+from muster.storage.sources import before_reading
 from muster.store.records import JobRecord, RunRecord
 
 #: Variables that nodes get from the submitter's environment without being asked for.
@@ -101,13 +103,41 @@ class Submissions:
 
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         """See `MusterAPI.prepare_retry`."""
-        _refuse_update(retry.update_code)
-        return self._prepare(RunRequest(RetrySource(run_id, retry), environ=_environ()))
+        code, notes = self._code_of(run_id, update=retry.update_code)
+        source = RetrySource(run_id, retry, code)
+        return self._prepare(RunRequest(source, notes=notes, environ=_environ()))
 
     def prepare_rerun(self, run_id: str, changes: Changes, *, update_code: bool) -> PreparedRun:
         """See `MusterAPI.prepare_rerun`."""
-        _refuse_update(update_code)
-        return self._prepare(RunRequest(RerunSource(run_id, changes), environ=_environ()))
+        code, notes = self._code_of(run_id, update=update_code)
+        source = RerunSource(run_id, changes, code)
+        return self._prepare(RunRequest(source, notes=notes, environ=_environ()))
+
+    def _code_of(self, run_id: str, *, update: bool) -> tuple[PresentCode | None, tuple[str, ...]]:
+        """The code of a run as it is now on this machine, uploaded, if the run is to be updated;
+        otherwise a note if it has changed. Raises InvalidInput if it cannot be read."""
+        run = self._get("run", RunRecord, text=run_id)
+        spec = before_reading(
+            self._get("job_spec", JobSpec, job_id=run.job_id), run.spec.get("artifact")
+        )
+        if spec.artifact is None and spec.git is None:
+            return None, ()
+        if not update:
+            before = self._get("job", JobRecord, text=run.job_id).artifact_sha256
+            if spec.git is not None or digest_here(spec) in (None, before):
+                return None, ()
+            name = os.path.basename(os.path.abspath(str(spec.artifact)))
+            text = f"uses the code of {run.name}; {name} has changed since: --update-code uses it"
+            return None, (text,)
+        found, code = gather(replace(spec, requirements=None, conda=None))  # those are read already
+        assert code is not None  # there is an artifact
+        upload(self._connection, code)
+        commit = None if found.git is None else found.git.commit
+        return PresentCode(code, found.entrypoint, commit), ()
+
+    def _get(self, name: str, answer: Any, /, **given: str) -> Any:
+        data = self._connection.request("GET", OPERATIONS[name].url(given))
+        return msgspec.json.decode(data, type=answer)
 
     def _prepare(self, request: RunRequest) -> PreparedRun:
         found = self._preview(PreviewRequest(request)).prepared
@@ -177,6 +207,7 @@ class Submissions:
         from muster.client.http.code import code_problems
 
         here = [*found, *code_problems(written)]
+        written = replace(written, spec=_without_own_directory(written.spec)[0])
         body = {"written": written, "changes": changes, "found": here}
         return self._post("/specs/review", body, list[Problem])
 
@@ -216,9 +247,3 @@ def _environ() -> dict[str, str]:
     return {
         name: value for name, value in os.environ.items() if name in _SENT or name.startswith("LC_")
     }
-
-
-def _refuse_update(update_code: bool) -> None:
-    if update_code:
-        text = "the code of a job on a server is not read again"
-        raise InvalidInput(Problem("update_code", text, "run the job's file again"))

@@ -82,15 +82,17 @@ class LocalNode(Struct, eq=False):
         """Record how many processes were killed at the memory limit before a new incarnation."""
         self.oom_kills_before = self._oom_kills()
 
-    @as_root()
     def _oom_kills(self) -> int:
-        return 0 if self.limits is None else self.limits.oom_kill_count()
+        if self.limits is None:
+            return 0
+        with as_root():
+            return self.limits.oom_kill_count()
 
-    @as_root()
     def remove_limits(self) -> None:
         """Remove its control groups; no process of it is left."""
         if self.limits is not None:
-            self.limits.remove()
+            with as_root():
+                self.limits.remove()
 
     def fail_to_start(self, message: str) -> None:
         """End a node that cannot start; its program has not started."""

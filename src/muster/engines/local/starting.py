@@ -28,7 +28,7 @@ from muster.engines.local.network import addresses
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.nodes import LocalNode
 from muster.engines.local.place_code import prepare_code
-from muster.engines.local.resources import Limits, limits_of, share_of_cpus, share_of_memory
+from muster.engines.local.resources import limits_of, share_of_cpus, share_of_memory
 from muster.engines.local.roster import hosts_beside, without_arrays, write_cluster
 from muster.engines.logs import NodeOutputs
 from muster.engines.machine import Machine
@@ -44,6 +44,7 @@ from muster.node.launch_message import LaunchMessage
 from muster.node.machine import count_cpus, count_memory
 from muster.plan.environment import EngineValues, submitted
 from muster.plan.model import EnvironmentPlan, GroupPlan, MountPlan, NodePlan, RunPlan
+from muster.storage.artifacts import open_to_accounts
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 from muster.unix_account import as_root
@@ -187,15 +188,12 @@ class Starter:
 
     def _limits(self, node: NodePlan) -> NodeGroups | None:
         limits = limits_of(self._context.plan.group(node.group).resources, self._machine)
-        with as_root():
-            return self._groups(node, limits)
-
-    def _groups(self, node: NodePlan, limits: Limits) -> NodeGroups | None:
         if limits.cpus is None and limits.memory is None:
             return None
         # named after the slot: a replica that takes over an agent also gets its limits
         name = f"{self._context.plan.run_id}-{self._context.plan.slot_of(node)}"
-        return NodeGroups(name, limits.cpus, limits.memory)
+        with as_root():
+            return NodeGroups(name, limits.cpus, limits.memory)
 
     def _launch(
         self,
@@ -331,7 +329,7 @@ class Starter:
         """What the nodes of an owner see of MUSTER_HOME."""
         context = self._context
         code = context.plan.artifact
-        stored = [] if code is None else [context.home.artifact(code.sha256)]
+        stored = [] if code is None else [open_to_accounts(context.home, code.sha256)]
         return (self._run_dir.path, context.owner_home.root, *stored)
 
 

@@ -25,6 +25,7 @@ from muster.store.postgres.errors import REPEATABLE, explain, is_connection_erro
 from muster.store.postgres.rows import row_factory
 from muster.store.postgres.url import parameters_of, place_of
 from muster.store.sql.database import Cursor, Dialect, Row
+from muster.unix_account import as_root
 
 T = TypeVar("T")
 
@@ -134,6 +135,11 @@ class Database:
     @property
     def replaced(self) -> bool:
         """See `Store.replaced`."""
+        return False
+
+    @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
         return False
 
     def now(self) -> float:
@@ -254,6 +260,7 @@ class Database:
                     raise
                 time.sleep(_INTERVAL)
 
+    @as_root()  # it may need a certificate, or a file with passwords
     def _connect(self) -> Raw:
         raw: Raw = psycopg.connect(**self._parameters, autocommit=True, row_factory=row_factory)
         try:

@@ -77,6 +77,11 @@ class Database(Protocol):
         """See `Store.replaced`."""
         ...
 
+    @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        ...
+
     def transaction(
         self, *, durable: bool = False, done: Callable[[Connection], bool] | None = None
     ) -> AbstractContextManager[Connection]:

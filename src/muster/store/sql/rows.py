@@ -212,9 +212,11 @@ def run_record(db: Database, row: Row) -> RunRecord:
 def run_summary(row: Row) -> RunSummary:
     """The columns `summary_columns` of a row. A corrupt row gives a placeholder summary, since it
     must not hide the other runs of a list."""
-    hint = f"`muster rm {row['id']}` removes it"
+    # by position, since a list may have thousands
+    values = dict(zip(RunSummary.__struct_fields__, row, strict=True))
+    hint = f"`muster rm {values['id']}` removes it"
     try:
-        values = {**dict(row), "tags": _tags(row, hint)}
+        values["tags"] = _tags(values["tags"], hint)
         for name in ("created_at", "started_at", "finished_at"):
             values[name] = seconds(values[name])
         return read_record(RunSummary, values, "its record", hint)
@@ -236,11 +238,11 @@ def run_summary(row: Row) -> RunSummary:
         )
 
 
-def _tags(row: Row, hint: str) -> Any:
-    if row["tags"] == "{}":  # the usual case, in lists of thousands
+def _tags(text: Any, hint: str) -> Any:
+    if text == "{}":  # the usual case
         return {}
     try:
-        return decoded(row["tags"])
+        return decoded(text)
     except ValueError as error:
         raise CorruptRecord(f"its record is corrupt: tags: {error}; {hint}") from None
 

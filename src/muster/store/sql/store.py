@@ -55,6 +55,11 @@ class SqlStore(Generic[D]):
         """See `Store.replaced`."""
         return self.database.replaced
 
+    @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        return self.database.reads_at_once
+
     def close(self) -> None:
         """See `Store.close`."""
         self.database.close()

@@ -25,6 +25,8 @@ class Connection(sqlite3.Connection):
     """See `sql.database.Connection`."""
 
     dialect: Dialect = SQLITE
+    #: Whether the database has a write-ahead log, so that what reads does not wait for who writes.
+    has_wal = False
 
 
 def locate(path: Path, *, create: bool) -> tuple[int, int]:
@@ -78,6 +80,7 @@ def connect(path: Path, migrations: Sequence[str]) -> Connection:
         else:
             _check_version(connection, path, migrations)
             _use_wal(connection, path)
+            connection.has_wal = True
         if _version(connection) < len(migrations):
             _migrate(connection, path, migrations)
         connection.execute("PRAGMA foreign_keys=ON")

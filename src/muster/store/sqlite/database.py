@@ -24,6 +24,7 @@ from muster.store.sqlite import connection as connections
 from muster.store.sqlite.dialect import SQLITE
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.store.sqlite.errors import error_class, explain
+from muster.store.sqlite.flush import Flush
 from muster.store.sqlite.schema import MIGRATIONS
 from muster.unix_account import as_root
 
@@ -32,10 +33,15 @@ T = TypeVar("T")
 Done = Callable[[connections.Connection], bool]
 
 
-class Database:
-    """A connection that several threads may use and that survives a fork.
+#: Connections that are kept for threads that read while another one writes.
+_MOST_READERS = 8
 
-    It is opened when first used; again after `close`, and in a forked child.
+
+class Database:
+    """A connection that several threads may use and that survives a fork, and others for threads
+    that read while one of them uses it.
+
+    They are opened when first used; again after `close`, and in a forked child.
     """
 
     dialect: Dialect = SQLITE
@@ -48,7 +54,10 @@ class Database:
         self._create = create
         self._lock = RLock()
         self._connection: connections.Connection | None = None
+        #: Those that are kept for reading and that no thread uses.
+        self._readers: list[connections.Connection] = []
         self._file = (0, 0)
+        self._flush = Flush(connections.wal_of(path))
         #: Reserved space for writes that must succeed on a full disk.
         self.reserve = Reserve(path.with_name("reserve"))
         _databases.add(self)
@@ -86,9 +95,6 @@ class Database:
         with self._lock, as_root(), self._explain_errors():
             connection = self._connect()
             self._check_in_place()
-            if durable:
-                (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
-                connection.execute("PRAGMA synchronous=FULL")
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -96,12 +102,12 @@ class Database:
                     raise RuntimeError("a transaction cannot be finished by a forked child")
                 connection.execute("COMMIT")
             finally:
-                if self._connection is connection:
-                    # also if COMMIT failed; a full disk may have rolled it back already
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    if durable:
-                        connection.execute(f"PRAGMA synchronous={synchronous}")
+                # also if COMMIT failed; a full disk may have rolled it back already
+                if self._connection is connection and connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        if durable and connection.has_wal:  # otherwise, COMMIT has done it
+            with as_root():
+                self._flush.wait()
 
     def write(
         self,
@@ -123,7 +129,14 @@ class Database:
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query. Works on a read-only or full disk, too. Raises StoreError."""
-        return self._fetch(sql, parameters)
+        if not self.reads_at_once:
+            return self._fetch(sql, parameters)
+        if not self._lock.acquire(blocking=False):
+            return self._fetch_beside(sql, parameters)
+        try:
+            return self._fetch(sql, parameters)
+        finally:
+            self._lock.release()
 
     def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         with self._lock, as_root(), self._explain_errors():
@@ -133,17 +146,22 @@ class Database:
                 # not kept open: another process may write
                 with closing(self._connect_to_read(error)) as reading:
                     return reading.execute(sql, parameters).fetchall()
+            return _fetch_all(connection, sql, parameters)
+
+    def _fetch_beside(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
+        """Read while another thread uses the connection, perhaps to wait for another process."""
+        with as_root(), self._explain_errors():
             try:
-                return connection.execute(sql, parameters).fetchall()
-            except sqlite3.OperationalError as error:
-                if "decode to UTF-8" not in str(error):
-                    raise
-            # a damaged row must not hide the others; reading its values fails later
-            connection.text_factory = _lossy
+                reader = self._readers.pop()
+            except IndexError:
+                reader = connections.connect(self.path, self._migrations)
             try:
-                return connection.execute(sql, parameters).fetchall()
+                return _fetch_all(reader, sql, parameters)
             finally:
-                connection.text_factory = str
+                if self._connection is None or len(self._readers) >= _MOST_READERS:
+                    reader.close()
+                else:
+                    self._readers.append(reader)
 
     def close(self) -> None:
         """Close the file."""
@@ -151,6 +169,8 @@ class Database:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+            while self._readers:
+                self._readers.pop().close()
 
     def __del__(self) -> None:
         # a dropped connection is part of a cycle and stays open until it is collected; a child that
@@ -186,6 +206,11 @@ class Database:
             )
 
     @property
+    def reads_at_once(self) -> bool:
+        """See `Store.reads_at_once`."""
+        return self._connection is not None and self._connection.has_wal
+
+    @property
     def replaced(self) -> bool:
         """Whether the open file was deleted, moved or replaced."""
         if self._connection is None:
@@ -209,9 +234,26 @@ class Database:
     def _reset_after_fork(self) -> None:
         """Reset the state in a forked child, where no thread exists that could release the lock."""
         self._lock = RLock()
+        self._flush = Flush(connections.wal_of(self.path))
+        _inherited.extend(self._readers)
+        self._readers = []
         if self._connection is not None:
             _inherited.append(self._connection)
             self._connection = None
+
+
+def _fetch_all(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Row]:
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    # a damaged row must not hide the others; reading its values fails later
+    connection.text_factory = _lossy
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    finally:
+        connection.text_factory = str
 
 
 def _lossy(data: bytes) -> str:

@@ -15,7 +15,6 @@ from muster.api.node_paths import NodePath, parse_path
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, NotFound
-from muster.service.copying import copy
 from support.embedded import embedded
 from support.runs import start_spec, until_ready
 
@@ -26,8 +25,9 @@ touch up; sleep 1000
 """
 
 
-def ignore(_size: int) -> None:
-    """No progress."""
+def copy(client: Client, source: str, target: str) -> tuple[str, ...]:
+    """What was left out of a copy."""
+    return client.api.node_access.copy(source, target, lambda _size: None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,6 @@ def run(
 def test_copies_from_to_and_between_running_nodes(
     client: Client, run: JobRun, tmp_path: Path
 ) -> None:
-    service = embedded(client)
     for source, target in (
         ("last:1:d", "copy"),
         ("demo-1:0:$MUSTER_MOUNT_T/file", "private"),  # each node has its own
@@ -82,10 +81,10 @@ def test_copies_from_to_and_between_running_nodes(
         ("last:0:d/file", "last:1:$MUSTER_MOUNT_T/from 0"),
         ("last:1:$MUSTER_MOUNT_T/from 0", "back"),
     ):
-        assert copy(service, source, target, ignore) == ()
+        assert copy(client, source, target) == ()
     with pytest.MonkeyPatch.context() as patch:  # the node does not see Muster's Python
         patch.setattr(sys, "executable", "/missing/python")
-        assert copy(service, "last:0:d/file", "by its own", ignore) == ()
+        assert copy(client, "last:0:d/file", "by its own") == ()
     assert (tmp_path / "by its own").read_text() == "of 1\n"
     assert (tmp_path / "copy" / "file").read_text() == "of 1\n"
     assert (tmp_path / "copy" / "link").readlink() == Path("file")
@@ -112,7 +111,7 @@ def test_copies_from_to_and_between_running_nodes(
         ("copy", "back", "neither copy nor back is on a node"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            copy(service, source, target, ignore)
+            copy(client, source, target)
     run.cancel()
 
 
@@ -124,7 +123,6 @@ def test_copies_from_to_and_between_nodes_on_other_machines(
     probe = {"exec": ["test", "-e", "up"], "period": 0.02}
     spec = {"command": ["sh", "-c", program], "name": "demo", "nodes": 2, "engine": servers}
     until_ready(start_spec(client, {**spec, "startup_probe": probe}, tmp_path))
-    service = embedded(client)
     content = os.urandom(5 << 20)
     (tmp_path / "large").write_bytes(content)
     monkeypatch.setattr(sys, "executable", "/missing/python")  # the host's is another one
@@ -137,7 +135,7 @@ def test_copies_from_to_and_between_nodes_on_other_machines(
         ("last:0:d/large", "last:1:d"),
         ("last:1:d/.", "."),
     ):
-        assert copy(service, source, target, ignore) == ()
+        assert copy(client, source, target) == ()
     assert (tmp_path / "copy" / "link").readlink() == Path("file")
     assert (tmp_path / "back").read_text() == "of 1\n"
     assert (tmp_path / "large").read_bytes() == content
@@ -146,11 +144,10 @@ def test_copies_from_to_and_between_nodes_on_other_machines(
         ("copy", "last:0:none/x", "last:0:none/x: .*/none: No such folder$"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            copy(service, source, target, ignore)
+            copy(client, source, target)
 
 
 def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path) -> None:
-    service = embedded(client)
     run.cancel().wait(60)
     for source, target in (
         ("last:1:d", "copy"),
@@ -158,7 +155,7 @@ def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path
         ("last:0:$MUSTER_OUTPUTS", "outputs"),
         ("last:0:$MUSTER_RUN_OUTPUTS/rank-0/model", "model"),
     ):
-        assert copy(service, source, target, ignore) == ()
+        assert copy(client, source, target) == ()
     assert (tmp_path / "copy" / "file").read_text() == "of 1\n"
     assert (tmp_path / "of link").read_text() == "of 0\n"
     assert (tmp_path / "outputs" / "model").read_text() == "model\n"
@@ -171,7 +168,7 @@ def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path
         ("copy", "last:0:x", "nothing can be copied to node-0 of demo-1: it is STOPPED"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            copy(service, source, target, ignore)
+            copy(client, source, target)
 
 
 @pytest.mark.parametrize("folder", ["outputs", "outputs/rank-0", "nodes/0/work"])
@@ -188,7 +185,7 @@ def test_a_folder_that_a_program_replaced_by_a_link_is_not_read(
     place.symlink_to(tmp_path / "private")
     for source in ("file", "$MUSTER_OUTPUTS/file", "$MUSTER_RUN_OUTPUTS/file", f"{place}/file"):
         with pytest.raises(InvalidInput):
-            copy(embedded(client), f"last:0:{source}", str(tmp_path / "got"), ignore)
+            copy(client, f"last:0:{source}", str(tmp_path / "got"))
     assert not (tmp_path / "got").exists()
 
 
@@ -198,7 +195,7 @@ def test_a_file_with_a_colon_is_suggested(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a:b").touch()
     with pytest.raises(NotFound, match=r"write \./a:b for the file on this machine"):
-        copy(embedded(client), "a:b", "c", ignore)
+        copy(client, "a:b", "c")
 
 
 CHANGES = """
@@ -234,7 +231,7 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     run = muster.run(code, entrypoint="main.py", nodes=1).wait(60)
     assert run.state == "SUCCEEDED", run.logs()
     service = embedded(client)
-    assert copy(service, "last:0:.", "all", ignore) == ()
+    assert copy(client, "last:0:.", "all") == ()
     assert Path("all/nested", *["a"] * 1200, "end").exists()
     for root in (Path("all"), service.home.run_dir(run.id).path):
         subprocess.run(["find", root, "-depth", "-path", "*/nested*", "-delete"], check=True)
@@ -245,17 +242,17 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     assert Path("all/kept/text").read_text() == "kept and more"
     assert Path("all/deep/after/text").read_text() == "before"
     for place, text in (("link", "kept and more"), ("main.py", CHANGES), ("new", "new")):
-        assert copy(service, f"last:0:{place}", "one", ignore) == ()
+        assert copy(client, f"last:0:{place}", "one") == ()
         assert Path("one").read_text() == text
     for place in ("gone", "replaced/text", "away", "before/text", "data/x"):
         with pytest.raises(InvalidInput, match=r"No such file|Not a directory"):
-            copy(service, f"last:0:{place}", "one", ignore)
+            copy(client, f"last:0:{place}", "one")
     if not service.home.run_dir(run.id).overlay(0).exists():
         return  # the code was copied: nothing is missing without the stored code
     shutil.rmtree(service.home.artifacts)
     with pytest.raises(InvalidInput, match="code that the node did not change was deleted"):
-        copy(service, "last:0:main.py", "one", ignore)
-    assert copy(service, "last:0:.", "rest", ignore) == (
+        copy(client, "last:0:main.py", "one")
+    assert copy(client, "last:0:.", "rest") == (
         ".: the code that the node did not change was deleted with its job",
     )
     assert Path("rest/new").read_text() == "new"
@@ -272,7 +269,7 @@ def test_a_replica_of_an_array_has_its_files_until_another_uses_them(
     kept = []
     for rank in range(5):
         try:
-            copy(embedded(client), f"last:{rank}:mine", f"of {rank}", ignore)
+            copy(client, f"last:{rank}:mine", f"of {rank}")
         except InvalidInput as refused:
             assert "has been reused by another replica; only its outputs are kept" in str(refused)
         else:
