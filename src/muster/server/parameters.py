@@ -222,6 +222,8 @@ def _check_numbers(value: Any, name: str, problems: list[Problem]) -> None:
     """Refuse numbers that no time, duration or count is: the store cannot compare them."""
     if isinstance(value, float) and not -LARGEST <= value <= LARGEST:  # or not a number
         problems.append(Problem(name, f"{value} is not between {-LARGEST:.0f} and {LARGEST:.0f}"))
+    elif name == "limit" and isinstance(value, int) and value < 0:
+        problems.append(Problem(name, f"must be at least 0, not {value}"))
     elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
         problems.append(Problem(name, f"{str(value)[:30]} is too large"))
     elif isinstance(value, Struct):
