@@ -256,16 +256,25 @@ class MemoryJobs:
         return _job(found[0])
 
     def listing(
-        self, project: str, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        project: str,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
         """See `Jobs.listing`."""
-        return [
+        rows = [row for row in self._store.read().jobs.values() if row["project"] == project]
+        if before is not None:
+            ids = [row["id"] for row in rows]
+            rows = rows[: ids.index(before) if before in ids else 0]
+        found = [
             _job(row)
-            for row in reversed(self._store.read().jobs.values())
-            if row["project"] == project
-            and (deleted or row["state"] == JobState.ACTIVE)
-            and _has_tags(row, tags or {})
+            for row in reversed(rows)
+            if (deleted or row["state"] == JobState.ACTIVE) and _has_tags(row, tags or {})
         ]
+        return found[:limit]
 
     def update(
         self, before: JobRecord, job: JobRecord, *, by: str, changes: Mapping[str, Any]
@@ -574,9 +583,10 @@ class MemoryEvents:
     def _log(self, run_id: str) -> list[Row]:
         return self._store.read().events.get(run_id, [])
 
-    def since(self, run_id: str, seq: int = 0) -> list[EventRecord]:
+    def since(self, run_id: str, seq: int = 0, limit: int | None = None) -> list[EventRecord]:
         """See `Events.since`."""
-        return [convert(_timed(row, ("time",)), EventRecord) for row in self._log(run_id)[seq:]]
+        rows = self._log(run_id)[seq:][:limit]
+        return [convert(_timed(row, ("time",)), EventRecord) for row in rows]
 
     def count(self, run_id: str, kind: str) -> int:
         """See `Events.count`."""

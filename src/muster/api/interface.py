@@ -105,10 +105,16 @@ class MusterAPI(Protocol):
         ...
 
     def jobs(
-        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
         """Jobs, newest first. deleted: include deleted ones. tags: required tags; None matches any
-        value. A corrupt record gives a placeholder."""
+        value. A corrupt record gives a placeholder. For pages: `limit`, and `before` with the id of
+        the last Job of the page before."""
         ...
 
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
@@ -373,8 +379,9 @@ class MusterAPI(Protocol):
 
     # Follow runs
 
-    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
-        """The run's event log after entry number `after`. Raises CorruptRecord."""
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
+        """The run's event log after entry number `after`. limit: only the first ones. Raises
+        CorruptRecord."""
         ...
 
     def last_event(self, run_id: str) -> int:

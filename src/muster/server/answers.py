@@ -69,6 +69,12 @@ def etag_of(body: bytes) -> str:
     return f'"{blake2b(body, digest_size=12).hexdigest()}"'
 
 
+def matches(header: str, tag: str) -> bool:
+    """Whether If-Match or If-None-Match names an entity tag; a weak one of the same, too."""
+    tags = [each.strip().removeprefix("W/") for each in header.split(",")]
+    return tag in tags or tags == ["*"]
+
+
 async def send_answer(send: Send, answer: Answer, headers: Sequence[Header]) -> None:
     """Send a whole answer. headers: besides its own."""
     await send(_start(answer, [*headers, (b"content-length", b"%d" % len(answer.body))]))

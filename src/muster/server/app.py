@@ -15,7 +15,7 @@ from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
 from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shortage_from
 from muster.identity import new_id
 from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
-from muster.server.call import BodyTooLarge, Call, ClientGone
+from muster.server.call import BodyTooLarge, Call, Changed, ClientGone
 from muster.server.handlers import all_routes, open_routes, socket_routes
 from muster.server.limits import RateLimits
 from muster.server.metrics import NO_ROUTE
@@ -172,6 +172,8 @@ class App:
             details, headers = replace(details, status=405), {"allow": ", ".join(error.allowed)}
         elif isinstance(error, BodyTooLarge):
             details = replace(details, status=413)
+        elif isinstance(error, Changed):
+            details = replace(details, status=412)
         elif isinstance(error, NotAuthenticated):
             headers = {"www-authenticate": 'Bearer realm="muster"'}
         elif isinstance(error, TooManyRequests):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from muster.caller import Caller
-from muster.errors import InvalidInput, MusterError, Problem
+from muster.errors import Conflict, InvalidInput, MusterError, Problem
 from muster.service.audit import Origin
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ _WHOLE_TIMEOUT = 300.0
 
 class BodyTooLarge(MusterError):  # noqa: N818
     """A body has more bytes than are accepted."""
+
+
+class Changed(Conflict):
+    """What is to be changed is not as the request says it was (If-Match)."""
 
 
 class ClientGone(Exception):  # noqa: N818

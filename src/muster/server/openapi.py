@@ -19,6 +19,8 @@ from muster.api.problems import MEDIA_TYPE, ProblemDetails
 from muster.server.answers import BYTES, EVENTS, JSON, JSON_LINES, Answer, encoded
 from muster.server.call import Call
 from muster.server.examples import EXAMPLES
+from muster.server.operations import CONDITIONAL
+from muster.server.pages import CURSORS
 from muster.server.parameters import Field, Parameters
 
 if TYPE_CHECKING:
@@ -98,10 +100,17 @@ _ABOUT = """
 
     Errors are problem details (RFC 9457); `problems` has each one with its place. A request that
     may be sent again after a lost answer has an `Idempotency-Key`, with which a run or a job is
-    made once. Streams end with `{"type": "End"}`, or with `{"type": "Error"}` and the problem; one
-    without either was cut off.
+    made once; the same key with other content is a conflict. Lists have pages if `limit` is given:
+    the answer's `Link` header (rel=next) leads to the next one. Streams end with
+    `{"type": "End"}`, or with `{"type": "Error"}` and the problem; one without either was cut off.
 """
 _COMMON_PARAMETERS = {
+    "IfMatch": {
+        "name": "If-Match",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "The ETag of the job as it was read: if it has changed, nothing is done.",
+    },
     "Project": {
         "name": "Muster-Project",
         "in": "header",
@@ -154,7 +163,14 @@ def _of_operation(types: _Types, name: str, operation: Operation, function: Any)
     made["parameters"] += [_query_parameter(types, one) for one in parameters.query.values()]
     if parameters.body is not None:
         made["requestBody"] = _body(types, parameters.body, name)
+    if name in CONDITIONAL:
+        made["parameters"].append({"$ref": "#/components/parameters/IfMatch"})
     made["responses"] = _responses(types, operation, parameters.answer, name)
+    if name in CURSORS:
+        made["responses"]["200"]["headers"]["Link"] = {
+            "schema": {"type": "string"},
+            "description": "With a limit: the next page (rel=next); none after the last one.",
+        }
     return made
 
 

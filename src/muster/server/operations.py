@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from muster.api.interface import MusterAPI
 from muster.api.operations import OPERATIONS, Operation
@@ -24,8 +25,10 @@ from muster.server.answers import (
     Stream,
     encoded,
     etag_of,
+    matches,
 )
-from muster.server.call import Call
+from muster.server.call import Call, Changed
+from muster.server.pages import next_link
 from muster.server.parameters import Parameters, number_of
 from muster.service.embedded import EmbeddedAPI
 
@@ -35,6 +38,9 @@ _END = b'{"type":"End"}'
 _SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run"}
 #: Bytes that one thread makes at a time.
 _BATCH = 1 << 17
+
+#: Methods that may be requested with If-Match: the ETag of `GET /jobs/{text}`.
+CONDITIONAL = ("edit_job", "delete_job")
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
 
@@ -55,9 +61,9 @@ class OperationHandler:
         in_thread = call.state.in_thread
         if self.name in _SHORT and call.state.backend.store.reads_at_once:
             # to hand it to a thread would take longer
-            return _with_etag(call, self._answer(api, given))
+            return _with_etag(call, self._answer(call, api, given))
         if self.operation.form == "json":
-            return _with_etag(call, await in_thread(self._answer, api, given))
+            return _with_etag(call, await in_thread(self._answer, call, api, given))
         if self.name == "result":
             return await in_thread(self._result, api, given)
         if self.operation.form == "bytes":
@@ -78,11 +84,17 @@ class OperationHandler:
         _resolve(api, given)
         return getattr(api, self.name)(**given)
 
-    def _answer(self, api: EmbeddedAPI, given: dict[str, Any]) -> bytes:
+    def _answer(self, call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> Answer:
+        limit = given["chosen"].limit if given.get("chosen") else given.get("limit")
+        if self.name in CONDITIONAL:
+            _check_unchanged(call, api, given)
         answer = self._call(api, given)
         if self.name == "job_spec":  # it is decoded, with its secrets
             answer = hidden(to_builtins(answer))
-        return encoded(answer)
+        headers: Mapping[str, str] = {}
+        if limit is not None:
+            headers = next_link(self.name, self.operation.url(call.path), call.query, limit, answer)
+        return Answer(encoded(answer), headers=headers)
 
     def _result(self, api: EmbeddedAPI, given: dict[str, Any]) -> Answer:
         found = self._call(api, given)
@@ -105,13 +117,21 @@ def _resolve(api: EmbeddedAPI, given: dict[str, Any]) -> None:
         given["job_id"] = api.job(job).id
 
 
-def _with_etag(call: Call, body: bytes) -> Answer:
+def _check_unchanged(call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> None:
+    """Raises Changed unless the Job is as it was when the client read it."""
+    wanted = call.header("if-match")
+    if wanted and not matches(wanted, etag_of(encoded(api.job(given["job_id"])))):
+        raise Changed(f"job {given['job_id']} has changed since it was read; read it again")
+
+
+def _with_etag(call: Call, answer: Answer) -> Answer:
     if call.verb != "GET":
-        return Answer(body)
-    tag = etag_of(body)
-    if tag in call.header("if-none-match"):
-        return Answer(status=304, headers={"etag": tag})
-    return Answer(body, headers={"etag": tag})
+        return answer
+    tag = etag_of(answer.body)
+    headers = {**answer.headers, "etag": tag}
+    if matches(call.header("if-none-match"), tag):
+        return Answer(status=304, headers=headers)
+    return replace(answer, headers=headers)
 
 
 async def _lines(call: Call, items: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:

@@ -9,11 +9,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import unquote_plus
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import fields
 
 from muster.api.operations import Operation
 from muster.errors import InvalidInput, Problem
+from muster.spec.decode import decode_partial
+from muster.spec.models import JobSpec
+from muster.spec.override_models import RunOverrides
+from muster.spec.overrides import Changes
+from muster.spec.reader import ParsedSpec
 from muster.spec.wording import suggestion
 
 #: Parameters that a query has at most.
@@ -98,6 +103,7 @@ class Parameters:
             given |= read_body(self.body, body, problems)
         for name, value in given.items():
             _check_numbers(value, name, problems)
+            _check_rules(value, problems)
         if problems:
             raise InvalidInput(*problems)
         return given
@@ -216,6 +222,8 @@ def _check_numbers(value: Any, name: str, problems: list[Problem]) -> None:
     """Refuse numbers that no time, duration or count is: the store cannot compare them."""
     if isinstance(value, float) and not -LARGEST <= value <= LARGEST:  # or not a number
         problems.append(Problem(name, f"{value} is not between {-LARGEST:.0f} and {LARGEST:.0f}"))
+    elif name == "limit" and isinstance(value, int) and value < 0:
+        problems.append(Problem(name, f"must be at least 0, not {value}"))
     elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
         problems.append(Problem(name, f"{str(value)[:30]} is too large"))
     elif isinstance(value, Struct):
@@ -225,6 +233,18 @@ def _check_numbers(value: Any, name: str, problems: list[Problem]) -> None:
         for item in value:
             if isinstance(item, (int, float)):
                 _check_numbers(item, name, problems)
+
+
+def _check_rules(value: Any, problems: list[Problem]) -> None:
+    """Check the rules of the values in a spec and in overrides: they were decoded by their types
+    alone."""
+    if isinstance(value, ParsedSpec):
+        decode_partial(JobSpec, to_builtins(value.spec), problems)
+    elif isinstance(value, Changes):
+        _check_rules(value.overrides, problems)
+    elif isinstance(value, RunOverrides):
+        set_ones = {name: one for name, one in to_builtins(value).items() if one is not None}
+        decode_partial(RunOverrides, set_ones, problems)
 
 
 def _field(name: str, hint: Any, *, required: bool) -> Field:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
-from threading import Event, Thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread, current_thread, main_thread
 
 import uvicorn
 
@@ -17,11 +20,15 @@ from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
 from muster.service.recovery import recover_and_expire
+from muster.storage import request_keys, uploads
 
 #: Seconds between looks for runs without a supervisor.
 _RECOVERY_INTERVAL = 2.0
+#: Seconds between two removals of old uploads.
+_CLEANING_INTERVAL = 3600.0
 #: Seconds that requests have to end when the server stops; streams are told to end.
 _STOP_TIMEOUT = 5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Connections that wait to be accepted.
 _BACKLOG = 1024
 
@@ -96,6 +103,20 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._state = state
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but the signals are not raised again when it has stopped, which would
+        end this process before everything is closed."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in _STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.stopping.set()
         await super().shutdown(sockets)
@@ -108,6 +129,7 @@ class Recovery:
         self._backend, self._observer, self._log = backend, observer, log
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="recovery", daemon=True)
+        self._cleaned = -_CLEANING_INTERVAL
         #: When the last round ended, on the monotonic clock.
         self.last = time.monotonic()
 
@@ -135,5 +157,17 @@ class Recovery:
                     self._log.write("warning", f"runs cannot be recovered: {failed}")
             except Exception as error:  # noqa: BLE001  the next round may work
                 self._log.defect("runs cannot be recovered", error)
+            self._clean_up()
             self.last = time.monotonic()
             self._stopped.wait(_RECOVERY_INTERVAL)
+
+    def _clean_up(self) -> None:
+        """Forget old uploads and requests, from time to time."""
+        if time.monotonic() < self._cleaned + _CLEANING_INTERVAL:
+            return
+        self._cleaned = time.monotonic()
+        try:
+            for module in (uploads, request_keys):
+                module.remove_old(self._backend.home, time.time())
+        except OSError as error:
+            self._log.write("warning", f"old uploads cannot be removed: {error}")

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import msgspec
 
 from muster.api.submissions import JobSource, PreviewRequest, SpecSource, StartRequest
-from muster.caller import Caller
+from muster.caller import Caller, Right
 from muster.errors import InvalidInput, Problem
 from muster.identity import id_of
 from muster.secrets import hidden
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import decode_body
+from muster.storage import request_keys
 
+T = TypeVar("T")
 #: Characters of an idempotency key.
 _MOST_KEY = 255
 
 
 async def start_run(call: Call) -> Answer:
     """POST /runs"""
-    request = await _body(call, StartRequest)
-    api = call.api(request.run.environ, _run_id(call))
-    run = await call.state.in_thread(api.submit, request)
+    body, request = await _body(call, StartRequest)
+    key = _run_id(call)
+    api = call.api(request.run.environ, key)
+    run = await call.state.in_thread(_once, call, key, body, partial(api.submit, request))
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
 async def preview_run(call: Call) -> Answer:
     """POST /runs/preview"""
-    request = await _body(call, PreviewRequest)
+    _, request = await _body(call, PreviewRequest)
     api = call.api(request.run.environ)
     found = await call.state.in_thread(api.preview, request)
     return Answer(_hidden(found))
@@ -38,25 +43,38 @@ async def preview_run(call: Call) -> Answer:
 
 async def create_job(call: Call) -> Answer:
     """POST /jobs"""
-    source = await _body(call, SpecSource | JobSource)
-    api = call.api(run_id=_run_id(call))
-    job = await call.state.in_thread(api.submit_job, source)
+    body, source = await _body(call, SpecSource | JobSource)
+    key = _run_id(call)
+    api = call.api(run_id=key)
+    job = await call.state.in_thread(_once, call, key, body, partial(api.submit_job, source))
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
 
 async def preview_job(call: Call) -> Answer:
     """POST /jobs/preview"""
-    source = await _body(call, SpecSource | JobSource)
+    _, source = await _body(call, SpecSource | JobSource)
     found = await call.state.in_thread(call.api().preview_job, source)
     return Answer(_hidden(found))
 
 
-async def _body(call: Call, kind: Any) -> Any:
+async def _body(call: Call, kind: Any) -> tuple[bytes, Any]:
+    """The body, and its value. Raises InvalidInput."""
     problems: list[Problem] = []
-    value = decode_body(kind, await call.body(), problems)
+    body = await call.body()
+    value = decode_body(kind, body, problems)
     if problems:
         raise InvalidInput(*problems)
-    return value
+    return body, value
+
+
+def _once(call: Call, key: str | None, body: bytes, do: Callable[[], T]) -> T:
+    """Carry out a request. key: of its idempotency key. Raises Conflict if that was used for
+    another body or path."""
+    if key is None or Right.SUBMIT not in call.caller.rights:  # which is refused
+        return do()
+    digest = blake2b(call.route.encode() + body, digest_size=24).hexdigest()
+    with request_keys.held(call.state.backend.home, key, digest):
+        return do()
 
 
 def _run_id(call: Call) -> str | None:

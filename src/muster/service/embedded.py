@@ -287,10 +287,17 @@ class EmbeddedAPI:
 
     @_requires(Right.READ, "see jobs")
     def jobs(
-        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
         self.recover()
-        return self.store.jobs.listing(self._caller.project, deleted=deleted, tags=tags)
+        return self.store.jobs.listing(
+            self._caller.project, deleted=deleted, tags=tags, limit=limit, before=before
+        )
 
     @_requires(Right.READ, "see jobs")
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
@@ -670,8 +677,8 @@ class EmbeddedAPI:
     # Follow runs
 
     @_of_run(Right.READ, "see runs")
-    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
-        return self.store.events.since(run_id, after)
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
+        return self.store.events.since(run_id, after, limit)
 
     @_of_run(Right.READ, "see runs")
     def last_event(self, run_id: str) -> int:

@@ -231,6 +231,11 @@ class Home(Struct, frozen=True):
         return self.root / "uploads"
 
     @property
+    def requests(self) -> Path:
+        """What was requested with which idempotency key (`storage.request_keys`)."""
+        return self.root / "requests"
+
+    @property
     def artifacts_lock(self) -> Path:
         """Locked by processes that store or delete code (`ArtifactLock`)."""
         return self.root / "artifacts.lock"

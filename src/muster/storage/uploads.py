@@ -46,7 +46,10 @@ def remove_old(home: Home, now: float) -> None:
     """Forget uploads that nobody has continued or used. now: epoch seconds."""
     for path in _all(home):
         if _age(path, now) >= KEPT:
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                remove_tree(str(path))
+            else:
+                path.unlink(missing_ok=True)
 
 
 def size(home: Home, project: str, digest: str) -> int:

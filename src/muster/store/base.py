@@ -74,10 +74,16 @@ class Jobs(Protocol):
         ...
 
     def listing(
-        self, project: str, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        project: str,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
         """Jobs, newest first. deleted: include deleted ones. tags: required tags; None matches any
-        value.
+        value. limit: only the first ones. before: only Jobs older than the one with this id.
 
         A corrupt record gives a placeholder, so that it does not hide the others.
         """
@@ -249,8 +255,9 @@ class Runs(Protocol):
 class Events(Protocol):
     """The event logs of runs. Entries are numbered from 1 within their run, without gaps."""
 
-    def since(self, run_id: str, seq: int = 0) -> list[EventRecord]:
-        """Entries after number `seq`, in order. Raises CorruptRecord."""
+    def since(self, run_id: str, seq: int = 0, limit: int | None = None) -> list[EventRecord]:
+        """Entries after number `seq`, in order. limit: only the first ones. Raises
+        CorruptRecord."""
         ...
 
     def count(self, run_id: str, kind: str) -> int:

@@ -120,9 +120,15 @@ class HttpAPI:
         return self._call("job", JobRecord, text=text)
 
     def jobs(
-        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
-        return self._call("jobs", list[JobRecord], deleted=deleted, tags=tags)
+        given = {"deleted": deleted, "tags": tags, "limit": limit, "before": before}
+        return self._call("jobs", list[JobRecord], **given)
 
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
         return self._call("job_events", list[JobEventRecord], job_id=job_id, after=after)
@@ -361,8 +367,9 @@ class HttpAPI:
 
     # Files of runs
 
-    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
-        return self._call("events", list[EventRecord], run_id=run_id, after=after)
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
+        given = {"run_id": run_id, "after": after, "limit": limit}
+        return self._call("events", list[EventRecord], **given)
 
     def last_event(self, run_id: str) -> int:
         return self._call("last_event", int, run_id=run_id)

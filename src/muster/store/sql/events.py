@@ -19,13 +19,14 @@ class SqlEvents:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def since(self, run_id: str, seq: int = 0) -> list[EventRecord]:
+    def since(self, run_id: str, seq: int = 0, limit: int | None = None) -> list[EventRecord]:
         """See `Events.since`."""
-        rows = self._db.read(
+        sql = (
             "SELECT run_id, seq, time, kind, data FROM events WHERE run_id = ? AND seq > ? "
-            "ORDER BY seq",
-            (run_id, seq),
+            "ORDER BY seq"
         )
+        given = (run_id, seq) if limit is None else (run_id, seq, limit)
+        rows = self._db.read(sql if limit is None else f"{sql} LIMIT ?", given)
         return [self._event(row) for row in rows]
 
     def count(self, run_id: str, kind: str) -> int:

@@ -105,13 +105,25 @@ class SqlJobs:
         return rows[:1]
 
     def listing(
-        self, project: str, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+        self,
+        project: str,
+        *,
+        deleted: bool = False,
+        tags: Mapping[str, str | None] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[JobRecord]:
         """See `Jobs.listing`."""
         where, values = tag_conditions(self._db.dialect, tags or {})
         where = ["project = ?", *([] if deleted else ["state = 'ACTIVE'"]), *where]
+        values = [project, *values]
+        if before is not None:
+            where.append("position < (SELECT position FROM jobs WHERE id = ? AND project = ?)")
+            values += [before, project]
         sql = f"SELECT * FROM jobs WHERE {' AND '.join(where)} ORDER BY position DESC"
-        return [_job_even_if_corrupt(row) for row in self._db.read(sql, [project, *values])]
+        if limit is not None:
+            sql, values = f"{sql} LIMIT ?", [*values, limit]
+        return [_job_even_if_corrupt(row) for row in self._db.read(sql, values)]
 
     def update(
         self, before: JobRecord, job: JobRecord, *, by: str, changes: Mapping[str, Any]

@@ -1,0 +1,104 @@
+"""Requests that are sent again: idempotency keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.service.embedded import EmbeddedAPI
+from muster.storage import request_keys
+from muster.store.records import RunFilter
+from support.teams import Reply, Teams, serving_teams
+
+
+@pytest.fixture(scope="module")
+def teams() -> Iterator[Teams]:
+    with serving_teams() as made:
+        yield made
+
+
+def body(command: str = "true", **fields: Any) -> dict[str, Any]:
+    spec = {"name": "kite", "command": ["sh", "-c", command], "suspend": True, **fields}
+    return {"run": {"source": {"type": "spec", "spec": spec}}}
+
+
+def post(teams: Teams, token: str, key: str, what: Any, path: str = "/v1/runs") -> Reply:
+    return teams.request("POST", path, token, what, headers={"Idempotency-Key": key})
+
+
+def count(teams: Teams) -> int:
+    return len(teams.api("anouk").runs(RunFilter()))
+
+
+def test_a_request_that_is_repeated_starts_one_run(teams: Teams) -> None:
+    token, before = teams.token("anouk"), count(teams)
+    first, second = (post(teams, token, "a", body()) for _ in range(2))
+    assert (first.status, second.status) == (201, 201)
+    assert first.json["id"] == second.json["id"]
+    assert count(teams) == before + 1
+
+
+def test_keys_are_of_a_user(teams: Teams) -> None:
+    for token in (teams.token("anouk"), teams.token("root")):
+        assert post(teams, token, "mine", body()).status == 201
+    runs = teams.api("anouk").runs(RunFilter())
+    assert runs
+
+
+def test_a_key_is_for_one_content_and_path(teams: Teams) -> None:
+    token, before = teams.token("anouk"), count(teams)
+    assert post(teams, token, "b", body()).status == 201
+    for again in (
+        post(teams, token, "b", body("false")),
+        post(teams, token, "b", body()["run"]["source"], "/v1/jobs"),
+    ):
+        assert (again.status, again.problem) == (409, "Conflict")
+    assert count(teams) == before + 1
+
+
+def test_a_refused_request_may_be_corrected(teams: Teams) -> None:
+    token = teams.token("anouk")
+    assert post(teams, token, "c", body(nodes=0)).status == 422
+    assert post(teams, token, "c", body(nodes=1)).status == 201
+
+
+def test_requests_at_the_same_time_start_one_run(teams: Teams) -> None:
+    token, before = teams.token("anouk"), count(teams)
+    with ThreadPoolExecutor(8) as pool:
+        replies = [
+            *pool.map(lambda _: post(teams, token, "d", body("true", suspend=False)), "x" * 16)
+        ]
+    assert {reply.status for reply in replies} == {201}
+    assert len({reply.json["id"] for reply in replies}) == 1
+    assert count(teams) == before + 1
+
+
+def test_jobs_are_created_once(teams: Teams) -> None:
+    token = teams.token("anouk")
+    source = {**body("echo job")["run"]["source"], "new": True}
+    first, second = (post(teams, token, "e", source, "/v1/jobs") for _ in range(2))
+    assert first.json["id"] == second.json["id"]
+    other = post(teams, token, "f", source, "/v1/jobs")
+    assert other.json["id"] != first.json["id"]
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "x" * 5000])
+def test_long_keys_are_refused(teams: Teams, key: str) -> None:
+    reply = post(teams, teams.token("anouk"), key, body())
+    assert (reply.status, reply.problem) == (422, "InvalidInput")
+    assert "Idempotency-Key: has" in reply.json["detail"]
+
+
+def test_keys_of_long_ago_are_forgotten(own_home: Path) -> None:
+    home = EmbeddedAPI().home
+    with request_keys.held(home, "key", "content"):
+        pass
+    modified = (home.requests / "key").stat().st_mtime
+    request_keys.remove_old(home, modified + request_keys.KEPT - 1)
+    assert (home.requests / "key").exists()
+    request_keys.remove_old(home, modified + request_keys.KEPT)
+    assert not (home.requests / "key").exists()
