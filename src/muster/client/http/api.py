@@ -322,7 +322,8 @@ class HttpAPI:
     def follow_events_async(
         self, run_id: str, after: int = 0
     ) -> AsyncGenerator[EventItem | Notice]:
-        from muster.client.http.streams import follow_events, in_event_loop
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import follow_events
 
         return in_event_loop(partial(follow_events, self.connection, run_id, after))
 
@@ -336,7 +337,8 @@ class HttpAPI:
     def watch_async(
         self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
-        from muster.client.http.streams import in_event_loop, watch
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import watch
 
         return in_event_loop(partial(watch, self.connection, run_id, timeout, every))
 
@@ -360,7 +362,8 @@ class HttpAPI:
         follow: bool = False,
         live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
-        from muster.client.http.streams import in_event_loop, read_log
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import read_log
 
         log = partial(read_log, self.connection, run_id, selection, follow=follow, live=live)
         return in_event_loop(lambda interrupt: log(interrupt=interrupt))

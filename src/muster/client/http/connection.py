@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -120,7 +121,8 @@ class Connection:
                 kept = self._idle.get_nowait()
             except Empty:
                 break
-            if not kept.dropped:
+            # that of a parent is used there, too
+            if kept.process == os.getpid() and not kept.dropped:
                 kept.settimeout(timeout)
                 return kept, False
             kept.close()

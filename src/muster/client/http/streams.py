@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +17,6 @@ from muster.client.http.connection import Connection, lines_of, unavailable
 from muster.client.http.protocol import Answer
 from muster.errors import ServerUnavailable, StoreBusy, TooManyRequests, Unreadable
 
-T = TypeVar("T")
 #: Seconds without data after which a stream counts as lost: the server sends some every 15.
 _SILENCE = 45.0
 #: Seconds for which a client tries to reach a lost server again.
@@ -259,29 +256,3 @@ def _event_lines(answer: Answer) -> Iterator[bytes]:
         elif name == b"data":
             yield b'{"type":"End"}' if kind == b"end" else value
             kind = b""
-
-
-def in_event_loop(start: Callable[[Interrupt], Generator[T]]) -> AsyncGenerator[T]:
-    """The items of a stream, for an event loop. The request is sent, and its errors are raised,
-    before this returns."""
-    interrupt = Interrupt()
-    return _from_thread(start(interrupt), interrupt)
-
-
-async def _from_thread(items: Generator[T], interrupt: Interrupt) -> AsyncGenerator[T]:
-    """The items of a stream, each awaited in a thread of the stream: it may wait for days."""
-    loop, done = asyncio.get_running_loop(), object()
-    thread = ThreadPoolExecutor(1, "muster-stream")
-
-    def step() -> Any:
-        return next(items, done)
-
-    try:
-        while (item := await loop.run_in_executor(thread, step)) is not done:
-            yield item
-    finally:
-        interrupt.request()
-        try:
-            await asyncio.shield(loop.run_in_executor(thread, items.close))  # after a step
-        finally:
-            thread.shutdown(wait=False)
