@@ -34,7 +34,7 @@ from cli import fill
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-SECONDS = 3  # of each measurement by wrk
+SECONDS = 2  # of each measurement by wrk
 ROUNDS = 3
 FLOOR = """
 import sys, uvicorn
