@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from muster.service.submissions import has_code
 from muster.storage.home import Home
 from muster.store.records import RunFilter
 from support.faults import until
+from support.owners import open_home
 from support.postgres import PostgresServer
 
 MUSTER = Path(sys.executable).with_name("muster")
@@ -125,14 +126,21 @@ class Killer:
 
 
 @pytest.fixture
-def database(own_home: Path, request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
+def home() -> Iterator[Home]:
+    """A MUSTER_HOME that programs of every user can reach."""
+    with open_home() as made:
+        yield made
+
+
+@pytest.fixture
+def database(home: Home, request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
     """The PostgreSQL server of MUSTER_HOME; None for a SQLite file."""
     if request.param == "sqlite":
         yield None
         return
     server = PostgresServer()
     try:
-        file = Home(own_home).database_url
+        file = home.database_url
         file.write_text(f"{server.url(server.create())}\n")
         file.chmod(0o600)
         yield server
@@ -142,35 +150,34 @@ def database(own_home: Path, request: pytest.FixtureRequest) -> Iterator[Postgre
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 def test_nothing_is_lost_or_doubled(
-    own_home: Path,
+    home: Home,
     database: PostgresServer | None,
     rng: random.Random,
     alive: Callable[[str], list[str]],
 ) -> None:
-    check(own_home, database, rng, alive, 10.0)
+    check(home, database, rng, alive, 10.0)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 def test_nothing_is_lost_or_doubled_in_ten_minutes(
-    own_home: Path,
+    home: Home,
     database: PostgresServer | None,
     rng: random.Random,
     alive: Callable[[str], list[str]],
 ) -> None:
-    check(own_home, database, rng, alive, float(os.environ.get("LOAD_SECONDS", "600")))
+    check(home, database, rng, alive, float(os.environ.get("LOAD_SECONDS", "600")))
 
 
 def check(
-    root: Path,
+    home: Home,
     database: PostgresServer | None,
     rng: random.Random,
     alive: Callable[[str], list[str]],
     seconds: float,
 ) -> None:
-    home = Home(root)
-    backend = Backend(home)
+    backend, root = Backend(home), home.root
     first = create_first_admin(backend.store)
     assert first is not None
     servers = [ServerProcess(root), ServerProcess(root)]
@@ -209,28 +216,27 @@ def _under_load(
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """What the clients have noted, and what was killed meanwhile."""
     ports = [str(server.port) for server in servers]
-    argv = [sys.executable, str(CLIENT)]
-    clients = [
-        subprocess.Popen(
-            [*argv, f"c{number}", str(seconds), token, *ports],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for number in range(CLIENTS)
-    ]
     killer, end = Killer(rng, home, servers, database), time.monotonic() + seconds
-    try:
+    with ExitStack() as stack:
+        clients = []
+        for number in range(CLIENTS):
+            argv = [sys.executable, str(CLIENT), f"c{number}", str(seconds), token, *ports]
+            output = stack.enter_context(open(home.root.parent / f"client-{number}", "w+b"))
+            client = stack.enter_context(subprocess.Popen(argv, stdout=output, stderr=output))
+            stack.callback(client.kill)
+            clients.append((client, output))
         while time.monotonic() < end:
             time.sleep(rng.uniform(0.3, 2.0))
             killer.strike()
+            if any(client.poll() for client, _ in clients):
+                break  # it has failed
         notes = []
-        for client in clients:
-            output, errors = client.communicate(timeout=240)
-            assert client.returncode == 0, errors.decode()[-3000:]
-            notes += [json.loads(line) for line in output.splitlines()]
-    finally:
-        for client in clients:
-            client.kill()
+        for client, output in clients:
+            client.wait(240)
+            output.seek(0)
+            text = output.read().decode()
+            assert client.returncode == 0, text[-3000:]
+            notes += [json.loads(line) for line in text.splitlines()]
     return notes, killer.killed
 
 

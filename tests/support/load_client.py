@@ -94,15 +94,17 @@ def submit(number: int) -> None:
 
 def change(run: str) -> None:
     """Cancel a run, or suspend and resume it before."""
-    if RNG.random() < 0.5:
-        enter(run)
+    for _ in range(RNG.choice((0, 1, 10))):
+        if enter(run):
+            break
+        time.sleep(0.2)
     if RNG.random() < 0.5:
         request("POST", f"/runs/{run}/suspend", {})
         wait(run, "SUSPENDED")
         try:
             request("POST", f"/runs/{run}/resume", {"overrides": None})
         except Refused as error:  # the first answer was lost, and the second request came too late
-            if "is not suspended" not in str(error):
+            if "not SUSPENDED" not in str(error):
                 raise
     request("POST", f"/runs/{run}/cancel", {"why": "enough"})
     note("canceled", id=run)
@@ -161,27 +163,28 @@ def follow_events(run: str) -> None:
         time.sleep(0.05)
 
 
-def enter(run: str) -> None:
-    """Run a command in the node, if it can be reached now."""
+def enter(run: str) -> bool:
+    """Run a command in the node. False if it cannot be reached now."""
     url = f"ws://127.0.0.1:{RNG.choice(PORTS)}/v1/runs/{run}/nodes/0/exec"
     try:
         with connect(url, additional_headers=AUTH, proxy=None, open_timeout=10) as socket:
             socket.send(msgspec.json.encode({"type": "Command", "argv": ["echo", "hi"]}).decode())
             messages = [*socket]
     except (*LOST, TimeoutError):
-        return
+        return False
     output = b"".join(
         each[1:] for each in messages if isinstance(each, bytes) and each[:1] == b"\1"
     )
     ended = [json.loads(each) for each in messages if isinstance(each, str)]
     if not ended or ended[-1]["type"] != "Ended" or ended[-1].get("error"):
-        return
+        return False
     # the node may end meanwhile: 126 if it cannot be entered any more, else by a signal
     code = ended[-1].get("code", 0)
     assert code in (0, 126) or code >= 128, messages
     if code == 0:
         assert output == b"hi\n", messages
         note("exec", id=run)
+    return code == 0
 
 
 def upload(number: int) -> None:

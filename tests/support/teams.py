@@ -58,6 +58,33 @@ class Reply(Struct, frozen=True):
         return str(self.json["type"]).removeprefix("muster:")
 
 
+def ask(
+    port: int,
+    verb: str,
+    path: str,
+    token: str = "",
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    source: str = "127.0.0.1",
+) -> Reply:
+    """The answer to a request. body: bytes, or a value to be sent as JSON; None for none. source:
+    the address that it comes from."""
+    given = dict(headers or {})
+    if token:
+        given["Authorization"] = f"Bearer {token}"
+    data = body if isinstance(body, bytes) else None
+    if body is not None and data is None:
+        data = json.dumps(body).encode()
+        given["Content-Type"] = "application/json"
+    with closing(http.client.HTTPConnection("127.0.0.1", port, 30, (source, 0))) as connection:
+        connection.request(verb, path, data, given)
+        answer = connection.getresponse()
+        content = b"" if answer.status == 101 else answer.read()
+        found = {name.lower(): text for name, text in answer.headers.items()}
+        return Reply(answer.status, found, content)
+
+
 class Teams:
     """The server of two projects, `vision` and `sound`, and of an administrator, `root`."""
 
@@ -102,23 +129,10 @@ class Teams:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """The answer to a request. body: bytes, or a value to be sent as JSON; None for none. Each
-        comes from another address, so that wrong tokens are not taken for guesses."""
-        given = dict(headers or {})
-        if token:
-            given["Authorization"] = f"Bearer {token}"
-        data = body if isinstance(body, bytes) else None
-        if body is not None and data is None:
-            data = json.dumps(body).encode()
-            given["Content-Type"] = "application/json"
-        source = (f"127.{randrange(1, 255)}.{randrange(255)}.{randrange(1, 255)}", 0)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, 30, source)
-        with closing(connection):
-            connection.request(verb, path, data, given)
-            answer = connection.getresponse()
-            content = b"" if answer.status == 101 else answer.read()
-            found = {name.lower(): text for name, text in answer.headers.items()}
-            return Reply(answer.status, found, content)
+        """See `ask`. Each request comes from another address, so that wrong tokens are not taken
+        for guesses."""
+        source = f"127.{randrange(1, 255)}.{randrange(255)}.{randrange(1, 255)}"
+        return ask(self.port, verb, path, token, body, headers=headers, source=source)
 
     def end_runs(self) -> None:
         """End all runs."""
