@@ -12,6 +12,7 @@ import pytest
 
 from muster.cli.terminal import echo, folded, plain, style
 from support import command
+from support.embedded import over_http
 
 #: Sets the title and the clipboard, clears the screen (also with a C1 control), changes the writing
 #: direction, and has characters of zero width.
