@@ -99,10 +99,9 @@ class Database:
                     raise RuntimeError("a transaction cannot be finished by a forked child")
                 connection.execute("COMMIT")
             finally:
-                if self._connection is connection:
-                    # also if COMMIT failed; a full disk may have rolled it back already
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                # also if COMMIT failed; a full disk may have rolled it back already
+                if self._connection is connection and connection.in_transaction:
+                    connection.execute("ROLLBACK")
         if durable and connection.has_wal:  # otherwise, COMMIT has done it
             with as_root():
                 self._flush.wait()
