@@ -9,13 +9,12 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,50 +31,12 @@ from muster.store.records import RunFilter
 from support.faults import until
 from support.owners import open_home
 from support.postgres import PostgresServer
+from support.server_process import ServerProcess
 
-MUSTER = Path(sys.executable).with_name("muster")
 CLIENT = Path(__file__).parents[1] / "support" / "load_client.py"
 CLIENTS = 3
 #: What a run says that has lost too many supervisors.
 LOST = "supervisors within"
-
-
-class ServerProcess:
-    """A server that can be killed."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.log = home.parent / f"server-{self.port}.log"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        environ = {**os.environ, "MUSTER_HOME": str(self.home)}
-        with open(self.log, "ab") as log:
-            argv = [str(MUSTER), "server", "--port", str(self.port)]
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=environ)
-
-    def wait_until_ready(self) -> None:
-        until(self._is_ready, f"server {self.port} is ready", 60)
-
-    def _is_ready(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, self.log.read_text()[
-            -2000:
-        ]
-        try:
-            with closing(socket.create_connection(("127.0.0.1", self.port), 5)) as connection:
-                connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-                return b" 200 " in connection.recv(100)
-        except OSError:
-            return False
-
-    def stop(self, how: signal.Signals = signal.SIGKILL) -> int:
-        """End it. Its exit code."""
-        assert self.process is not None
-        self.process.send_signal(how)
-        return self.process.wait(60)
 
 
 class Killer:

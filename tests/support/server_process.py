@@ -1,79 +1,55 @@
-"""`muster server` as a process of its own, for tests that kill it."""
+"""`muster server` as a process of its own, for tests."""
 
 from __future__ import annotations
 
 import os
-import re
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import IO
 
-from muster.client.contexts import Address
 from support.faults import until
 
-_TOKEN = re.compile(r"muster_[0-9a-z]{10}_[0-9A-Za-z]+")
+MUSTER = Path(sys.executable).with_name("muster")
 
 
 class ServerProcess:
-    """A server for a MUSTER_HOME, always at the same port. log: where it writes."""
+    """A server that can be killed."""
 
-    def __init__(self, home: Path, log: Path) -> None:
-        with socket.socket() as free:
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    def __init__(self, home: Path, prefix: Sequence[str] = ()) -> None:
+        """prefix: precedes the command."""
+        self.home, self._prefix = home, prefix
+        with closing(socket.socket()) as free:
             free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
-        self._home, self._log = home, log
-        self._token = ""
-        self._process: subprocess.Popen[str] | None = None
+            self.port: int = free.getsockname()[1]
+        self.log = home.parent / f"server-{self.port}.log"
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
-        environ = {**os.environ, "MUSTER_HOME": str(self._home)}
-        environ.pop("MUSTER_URL", None)
-        words = [sys.executable, "-m", "muster", "server", "--port", str(self._port)]
-        with open(self._log, "a") as log:
-            process = subprocess.Popen(
-                words, env=environ, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self._process = process
-        assert process.stdout is not None
-        self._token = self._token or _token_in(process.stdout)
-        until(self._answers)
+        environ = {**os.environ, "MUSTER_HOME": str(self.home)}
+        with open(self.log, "ab") as log:
+            argv = [*self._prefix, str(MUSTER), "server", "--port", str(self.port)]
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=environ)
 
-    def _answers(self) -> bool:
+    def wait_until_ready(self) -> None:
+        until(self._is_ready, f"server {self.port} is ready", 60)
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.log.read_text()[
+            -2000:
+        ]
         try:
-            socket.create_connection(("127.0.0.1", self._port)).close()
-        except ConnectionRefusedError:
+            with closing(socket.create_connection(("127.0.0.1", self.port), 5)) as connection:
+                connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+                return b" 200 " in connection.recv(100)
+        except OSError:
             return False
-        return True
 
-    def kill(self) -> None:
-        """Kill it, and wait until it is gone."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
-
-    def address(self) -> Address:
-        """Where it is, for a client that administers it."""
-        return Address(f"http://127.0.0.1:{self._port}", self._token)
-
-    def __enter__(self) -> ServerProcess:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self.kill()
-
-
-def _token_in(output: IO[str]) -> str:
-    """The first token that a new server shows."""
-    for line in output:
-        if found := _TOKEN.search(line):
-            return found[0]
-    raise AssertionError("the server has ended, or shown no token")
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> int:
+        """End it. Its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(60)

@@ -148,6 +148,8 @@ class App:
             return await handler(call)
         call.caller = self._authenticated(call)
         call.route, handler, call.path = self._routes.find(call.verb, path.removeprefix(PREFIX))
+        if call.verb != "GET":
+            self._state.check_home()
         return await handler(call)
 
     def _authenticated(self, call: Call) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from muster.caller import Caller
+from muster.errors import HomeGone, Problem
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import Ways
@@ -81,6 +82,14 @@ class ServerState:
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
         )
+
+    def check_home(self) -> None:
+        """Raises HomeGone if MUSTER_HOME is not in its place, before anything is written there: an
+        empty one would give Unix accounts and names anew."""
+        root = self.backend.home.root
+        if not root.exists():
+            hint = "put it back, or start the server with another MUSTER_HOME"
+            raise HomeGone(str(Problem("", f"{root} was deleted or moved away", hint)))
 
     def _account_of(self, user: str) -> UnixAccount | None:
         """Whom the nodes of a user's runs belong to; None if that is the user of this process."""

@@ -14,7 +14,7 @@ from muster.client.run import JobRun
 from support.command import MUSTER
 from support.faults import until
 from support.runs import PROGRAM_OUTPUT
-from support.server_process import ServerProcess
+from support.restartable_server import ServerProcess
 
 #: Prints numbers until a file exists.
 NUMBERS = """
