@@ -13,8 +13,8 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from support.command import MUSTER
 from support.faults import until
-from support.runs import PROGRAM_OUTPUT
 from support.restartable_server import ServerProcess
+from support.runs import PROGRAM_OUTPUT
 
 #: Prints numbers until a file exists.
 NUMBERS = """
