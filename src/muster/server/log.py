@@ -16,6 +16,10 @@ import msgspec
 from muster.secrets import redacted
 
 
+#: What uvicorn says of each WebSocket that was refused with an answer of HTTP, as it should be.
+_NO_HANDSHAKE = "ASGI callable returned without completing handshake."
+
+
 class ServerLog:
     """Writes to a file, from any thread. What clients send is data in it: a value with line breaks
     stays in its line."""
@@ -61,6 +65,8 @@ class _Handler(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == _NO_HANDSHAKE:
+            return
         message = f"{record.name}: {record.getMessage()}".strip()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
