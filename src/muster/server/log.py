@@ -15,7 +15,6 @@ import msgspec
 
 from muster.secrets import redacted
 
-
 #: What uvicorn says of each WebSocket that was refused with an answer of HTTP, as it should be.
 _NO_HANDSHAKE = "ASGI callable returned without completing handshake."
 
