@@ -9,10 +9,16 @@ import pytest
 
 from muster.errors import InvalidInput
 from muster.service import engines
+from muster.storage.home import Home
 
 
 def add(name: str = "lab", *, replace: bool = False, **settings: Any) -> Path:
     return engines.add(name, "hosts", {"hosts": ("gpu1",), **settings}, replace=replace)
+
+
+def names(home: Path) -> list[str]:
+    """The names of all engines."""
+    return [one.name for one in engines.engines(Home(home))]
 
 
 def problem_of(error: pytest.ExceptionInfo[InvalidInput]) -> str:
@@ -24,13 +30,12 @@ def test_an_engine_is_added_listed_and_removed(own_home: Path) -> None:
     file = add(gpus=2)
     assert file == own_home / "engines" / "lab.toml"
     assert file.read_text() == 'kind = "hosts"\nhosts = ["gpu1"]\ngpus = 2\n'
-    assert engines.engine_names()[0] == "local"
-    assert "lab" in engines.engine_names()
-    (found,) = (one for one in engines.installed() if one.name == "lab")
+    assert names(own_home)[0] == "local"
+    (found,) = (one for one in engines.engines(Home(own_home)) if one.name == "lab")
     assert found.origin == "its profile"
-    assert found.engine is not None
+    assert found.capabilities is not None
     assert engines.remove("lab") == file
-    assert "lab" not in engines.engine_names()
+    assert "lab" not in names(own_home)
     assert not file.exists()
 
 
@@ -88,12 +93,12 @@ def test_problems_name_the_flag(own_home: Path, settings: dict[str, Any], says: 
 def test_a_broken_profile_can_be_replaced_and_removed(own_home: Path) -> None:
     for repair in (lambda: add(replace=True), lambda: engines.remove("lab")):
         add(replace=True).write_text("kind = ,")
-        (found,) = (one for one in engines.installed() if one.name == "lab")
+        (found,) = (one for one in engines.engines(Home(own_home)) if one.name == "lab")
         assert "lab.toml:1: not TOML" in found.unusable
         with pytest.raises(InvalidInput, match="not TOML"):
-            engines.check("lab")
+            engines.check("lab", Home(own_home))
         repair()
-    assert "lab" not in engines.engine_names()
+    assert "lab" not in names(own_home)
 
 
 def test_what_was_not_added_cannot_be_removed(own_home: Path) -> None:
@@ -108,6 +113,6 @@ def test_what_was_not_added_cannot_be_removed(own_home: Path) -> None:
 
 def test_an_engine_that_is_not_there_is_not_checked(own_home: Path) -> None:
     with pytest.raises(InvalidInput, match="no engine named 'other' is installed"):
-        engines.check("other")
+        engines.check("other", Home(own_home))
     with pytest.raises(InvalidInput, match="no engine hosts was added"):
-        engines.check("hosts")
+        engines.check("hosts", Home(own_home))
