@@ -99,7 +99,7 @@ def _server(
     if not request.config.getoption("--over-http"):
         yield
         return
-    from support.servers import TOKEN, running_server
+    from support.muster_server import TOKEN, running_server
 
     with running_server(Backend(Home(own_home))) as server:
         monkeypatch.setenv("MUSTER_URL", server.address().url)

@@ -13,7 +13,7 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.store.records import RunFilter
 from support.json_api import json_api
-from support.servers import running_server
+from support.muster_server import running_server
 
 
 @pytest.fixture

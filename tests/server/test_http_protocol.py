@@ -19,7 +19,7 @@ from muster.server import http_protocol
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.faults import until
-from support.servers import TOKEN, RunningServer, running_server
+from support.muster_server import TOKEN, RunningServer, running_server
 
 AUTH = f"Authorization: Bearer {TOKEN}\r\n".encode()
 HOST = b"Host: muster\r\n"

@@ -10,7 +10,7 @@ from muster.errors import TooManyRequests
 from muster.server.limits import Buckets, RateLimits
 from muster.service.backend import Backend
 from muster.storage.home import Home
-from support.servers import TOKEN, RunningServer, running_server
+from support.muster_server import TOKEN, RunningServer, running_server
 
 
 class Clock:

@@ -16,7 +16,7 @@ from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.api_runs import start, wait
 from support.faults import until
-from support.servers import RunningServer, running_server
+from support.muster_server import RunningServer, running_server
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from support.api_runs import start, wait
-from support.servers import TOKEN, RunningServer, running_server
+from support.muster_server import TOKEN, RunningServer, running_server
 
 #: Cases of each operation.
 _FEW, _MANY = 4, 60

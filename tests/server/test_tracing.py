@@ -17,7 +17,7 @@ from muster.errors import InvalidInput, NotFound
 from muster.server import tracing
 from muster.service.backend import Backend
 from muster.storage.home import Home
-from support.servers import running_server
+from support.muster_server import running_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

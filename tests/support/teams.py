@@ -22,8 +22,8 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import UserKind, UserRecord
 from muster.store.records import RunFilter
+from support.muster_server import RunningServer, running_server
 from support.owners import open_home
-from support.servers import RunningServer, running_server
 
 #: Headers that ask for a WebSocket.
 UPGRADE = {

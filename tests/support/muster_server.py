@@ -1,0 +1,64 @@
+"""A server in a thread of this process, for tests."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+from muster.caller import Caller, local_caller
+from muster.client.contexts import Address
+from muster.errors import NotAuthenticated
+from muster.server.log import ServerLog
+from muster.server.serve import Server, listen
+from muster.server.settings import FileSettings, Settings
+from muster.server.state import Authenticate
+from muster.service.backend import Backend
+
+#: As root, too, programs run as the user of the test, whom Python is readable for.
+ONE_USER = Settings(file=FileSettings(separate_owners=False))
+TOKEN = "a-token-of-a-test"
+
+
+def one_user(token: str, project: str | None) -> Caller:
+    """Knows one token."""
+    if token != TOKEN:
+        raise NotAuthenticated("this token is not known")
+    caller = local_caller()
+    return Caller(caller.user, project or caller.project)
+
+
+class RunningServer:
+    """A server that runs."""
+
+    def __init__(self, backend: Backend, authenticate: Authenticate, settings: Settings) -> None:
+        #: Its log so far.
+        self.log = io.StringIO()
+        self._listener = listen("127.0.0.1", 0)
+        self.port: int = self._listener.getsockname()[1]
+        self.server = Server(settings, backend, authenticate, ServerLog(self.log))
+        self._thread = Thread(target=self.server.run, args=(self._listener,), daemon=True)
+        self._thread.start()
+
+    def address(self, token: str = TOKEN, project: str | None = None) -> Address:
+        """Where it is, for a client."""
+        return Address(f"http://127.0.0.1:{self.port}", token, project)
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self.server.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the server has not stopped"
+
+
+@contextmanager
+def running_server(
+    backend: Backend, authenticate: Authenticate = one_user, settings: Settings = ONE_USER
+) -> Iterator[RunningServer]:
+    """A server for a backend, which it closes at the end."""
+    server = RunningServer(backend, authenticate, settings)
+    try:
+        yield server
+    finally:
+        server.stop()
