@@ -55,12 +55,18 @@ class ServerLog:
         self.write("error", message, **named, traceback=text)
 
 
+#: What uvicorn reports of every WebSocket that is refused with an answer, as ASGI describes it.
+_NO_DEFECTS = ("ASGI callable returned without completing handshake.",)
+
+
 class _Handler(logging.Handler):
     def __init__(self, log: ServerLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() in _NO_DEFECTS:
+            return
         message = f"{record.name}: {record.getMessage()}".strip()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
