@@ -28,12 +28,18 @@ demos: $(VENV)/.heavy
 	  echo "== $$job"; $(BIN)/muster run $$job || exit 1; \
 	done
 
+# tests of clients and commands that `make test` repeats with a server between them and Muster
+OVER_HTTP := $(addprefix tests/client/test_,async.py copying.py jobs.py lifecycle.py) \
+  $(addprefix tests/cli/test_,cp.py exec.py rerun.py terminal.py)
+
 test: lint $(VENV)/.system
 	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --over-http $(OVER_HTTP)
 
 test-all: lint $(VENV)/.heavy $(VENV)/.system
 	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(PYTEST)
+	$(PYTEST) -m "not slow" --over-http tests/client tests/cli
 
 # mkdocs --quiet would hide broken links from `strict: true`
 lint: $(VENV)/.dev $(VENV)/.frameworks

@@ -14,12 +14,12 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ from cli import fill
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-SECONDS = 3  # of each measurement by wrk
+SECONDS = 2  # of each measurement by wrk
 ROUNDS = 3
 FLOOR = """
 import sys, uvicorn
@@ -484,21 +484,8 @@ def loaded() -> None:
                 *("/v1/runs?limit=20&states=SUCCEEDED", "/v1/runs/last", "/v1/jobs"),
             ]
             quiet = _latencies(served, paths)
-            stop = threading.Event()
-            others = [
-                threading.Thread(target=_until, args=(stop, call))
-                for call in (
-                    lambda: _drain(served, f"/v1/runs/{names[2]}/log", stop),
-                    lambda: (_start_runs(served, 1, name="other"), time.sleep(0.05)),
-                    lambda: (served.get("/v1/runs?limit=1000"), time.sleep(0.2)),
-                )
-            ]
-            for thread in others:
-                thread.start()
-            busy = _latencies(served, paths)
-            stop.set()
-            for thread in others:
-                thread.join()
+            with _other_requests(served, names[2]):
+                busy = _latencies(served, paths)
             print(f"\n100,000 runs, 10 million log lines (load {os.getloadavg()[0]:.1f})")
             print(f"{'milliseconds':40} {'quiet p50':>9} {'p99':>7} {'busy p50':>9} {'p99':>7}")
             for path in [*paths, "all"]:
@@ -508,17 +495,29 @@ def loaded() -> None:
             sys.stdout.flush()
 
 
-def _until(stop: threading.Event, call: Callable[[], object]) -> None:
-    while not stop.is_set():
-        call()
-
-
-def _drain(served: Served, path: str, stop: threading.Event) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)) as client:
-        client.request("GET", path, headers=served.headers)
-        answer = client.getresponse()
-        while answer.read1(1 << 16) and not stop.is_set():
-            pass
+@contextmanager
+def _other_requests(served: Served, run: str) -> Iterator[None]:
+    """Programs that, one after another, read a whole log, list 1,000 runs, and start runs."""
+    body = json.dumps(_request(suspend=True))
+    commands = {
+        f"/v1/runs/{run}/log": "",
+        "/v1/runs?limit=1000": "sleep 0.2",
+        "/v1/runs": f"sleep 0.05; set -- -d '{body}'",
+    }
+    token = served.headers["Authorization"]
+    started = []
+    for path, between in commands.items():
+        url = f"http://127.0.0.1:{served.port}{path}"
+        once = f"curl -sf -o /dev/null -H 'Authorization: {token}' \"$@\" '{url}'"
+        script = f"while {between or ':'}; {once}; do :; done"
+        started.append(subprocess.Popen(["sh", "-c", script], start_new_session=True))
+    try:
+        yield
+        assert all(each.poll() is None for each in started), "a request failed"
+    finally:
+        for each in started:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
 
 
 def _latencies(served: Served, paths: Sequence[str]) -> list[tuple[str, float]]:

@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, settings
 from muster.client import api
 from muster.client.client import Client
 from muster.control.launcher import Launcher
-from muster.engines import registry
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.launchers import SharedLauncher, spawn
-from support.plugins import install_servers
+from support.plugins import install_servers, plug_in
 from support.postgres import end_shared_server
 
 # the duration of Hypothesis's examples depends on the load of the machine
@@ -36,13 +35,16 @@ SLOW_TIMEOUT = 900
 ROOT = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give slow tests a longer time limit; start the long tests first, so that none is left over
-    when all other workers have finished."""
+    when all other workers have finished; skip what there is not with --over-http."""
     items.sort(key=lambda item: item.path.parent != ROOT)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
+        embedded = item.get_closest_marker("embedded")
+        if embedded and config.getoption("--over-http"):
+            item.add_marker(pytest.mark.skip(reason=embedded.args[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -129,10 +131,7 @@ def client(own_home: Path, _server: None) -> Iterator[Client]:
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of an engine that reaches its nodes as if they were on other machines."""
     install_servers(tmp_path / "site")
-    for path in (ROOT, tmp_path / "site"):
-        monkeypatch.setenv("PYTHONPATH", str(path), prepend=os.pathsep)
-        monkeypatch.syspath_prepend(path)
-    registry._plug_in.cache_clear()
+    plug_in(monkeypatch, ROOT, tmp_path / "site")
     return "servers"
 
 

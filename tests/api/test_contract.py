@@ -309,3 +309,12 @@ def test_only_an_array_that_is_not_in_progress_is_retried(api: MusterAPI) -> Non
     api.cancel(run.id)
     wait(api, run.id)
     assert api.prepare_retry(run.id, Retry("unfinished")).plan.policy.initial_size == 2
+
+
+def test_engines_are_listed_and_checked(api: MusterAPI) -> None:
+    local = next(engine for engine in api.engines() if engine.name == "local")
+    assert (local.origin, local.unusable) == ("built in", "")
+    assert local.capabilities is not None and local.capabilities["exec"]
+    assert all(finding.name for finding in api.check_engine("local"))
+    with pytest.raises(InvalidInput, match="no engine named 'locl' is installed"):
+        api.check_engine("locl")

@@ -33,6 +33,7 @@ def test_frameworks_are_listed() -> None:
     assert "preflight" not in listed
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.shows("cluster-design/firewall")
 def test_a_check_reports_that_nodes_can_work_together(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()

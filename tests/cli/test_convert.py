@@ -174,6 +174,7 @@ def test_formats_are_imported_only_when_used(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_restarts_of_a_run_that_is_not_followed_yet_are_printed(tmp_path: Path) -> None:
     """The second run is followed after the first has ended; by then it has a second attempt."""
     done = tmp_path / "done"

@@ -14,6 +14,8 @@ from muster.engines.findings import Finding
 from muster.engines.hosts.engine import HostsEngine
 from muster.errors import InvalidInput
 
+pytestmark = pytest.mark.embedded("engines are added on the machine of the server")
+
 
 @pytest.fixture(autouse=True)
 def machines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from muster.cli.env import env
 from muster.errors import InvalidInput
 from muster.storage import environments
 
+pytestmark = pytest.mark.embedded("environments are listed on the machine of the server")
+
 
 def make(home: Path, key: str, *, days: float = 0, complete: bool = True) -> Path:
     folder = home / "environments" / key

@@ -111,6 +111,11 @@ PRINTS = {
     "convert": "convert few.yaml",
     "schema": "schema",
     "node-program": "node-program",
+    "server doctor": "server doctor --help",
+    "login": "login --help",
+    "logout": "logout --help",
+    "context list": "context list",
+    "context use": "context use --help",
     "completion": "completion bash",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from muster.errors import InvalidInput
 from support.command import muster as command
 from support.command import output_of
 from support.faults import until
-from support.plugins import install_processes
+from support.plugins import install_processes, plug_in
 
 #: Counts up in a volume, as programs do with checkpoints.
 COUNTS = """
@@ -60,9 +59,12 @@ def test_a_run_continues_with_changes(run: JobRun) -> None:
     assert Client().run(third.stdout.strip()).rerun_of == "count-2"
 
 
-def test_another_engine(run: JobRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     install_processes(tmp_path / "site")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    plug_in(monkeypatch, tmp_path / "site")
+    request.getfixturevalue("run")  # after that, so that its supervisors know the engine
     words = ("--engine", "processes", "--env", "CODE=0")
     refused = command("rerun", "last", *words, code=2).stderr
     assert "engine processes cannot mount directories" in refused

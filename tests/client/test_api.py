@@ -177,6 +177,7 @@ def test_starting_a_run_does_not_depend_on_the_memory_of_the_program(client: Cli
     assert resident < 100 << 20
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.shows(
     "distributed-jobs/benefit-integration-storage",
     "distributed-jobs/capability-mounts",
@@ -208,6 +209,7 @@ def test_mounts_by_url_are_copied_in_and_out(client: Client, tmp_path: Path) -> 
     assert (remote / "out").read_text() == "result\n"
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_an_unreadable_url_fails_the_run_before_it_starts(client: Client, tmp_path: Path) -> None:
     from muster.spec.overrides import overrides_from_mapping
 

@@ -14,9 +14,10 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.node.file_watch import Watcher
-from muster.service import follow
+from muster.service import loop_watcher
 from muster.service.event_loop import in_thread, wait_for_readable
-from support.embedded import embedded
+from support.embedded import embedded, over_http
+from support.faults import until
 from support.runs import PROGRAM_OUTPUT, supervisor_pid
 
 #: Prints a line, and ends when its working directory has a file "go".
@@ -35,13 +36,16 @@ def let_go(client: Client, run: muster.JobRun) -> None:
 @pytest.fixture(params=["inotify", "polling"])
 def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "polling":
-        monkeypatch.setattr(follow, "Watcher", Watcher.polling)
+        monkeypatch.setattr(loop_watcher, "Watcher", Watcher.polling)
 
 
 def open_files() -> int:
-    """How many descriptors this process has, without those of inotify, which are used again."""
+    """How many descriptors this process has, without those of inotify, of the database and of
+    connections to a server, which are used again."""
     links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
-    return sum("inotify" not in os.readlink(link) for link in links if link.is_symlink())
+    files = [os.readlink(link) for link in links if link.is_symlink()]
+    kept = ("inotify", "muster.db", "socket:")
+    return sum(not any(map(file.count, kept)) for file in files)
 
 
 @pytest.mark.usefixtures("watcher")
@@ -96,6 +100,8 @@ def test_a_canceled_task_leaves_the_run_alone_and_nothing_open(client: Client) -
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await waiting
+        if over_http():  # the server notices a moment later
+            await asyncio.to_thread(until, lambda: open_files() == descriptors)
         assert open_files() == descriptors
         assert threading.active_count() == threads
         assert run.refresh().state == "IN_PROGRESS"

@@ -114,6 +114,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
     assert run.details == "enough"
 
 
+@pytest.mark.embedded("the server has its own launcher")
 @pytest.mark.usefixtures("own_launcher")
 def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
@@ -132,6 +133,7 @@ def test_standard_streams_may_be_closed() -> None:
     assert muster.get_run("last").wait(60).state == "SUCCEEDED"
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_output_that_cannot_be_written_back_fails_the_run(client: Client, tmp_path: Path) -> None:
     """Even that of a node that was stopped because it only served the others."""
     remote = tmp_path / "remote"
@@ -169,6 +171,7 @@ def test_mounts_over_required_paths_are_refused(client: Client, where: str) -> N
         start(client, "true", mounts=[{"source": "/tmp", "path": path}])
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_ineffective_settings_are_reported_as_notes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +231,7 @@ def test_running_the_file_of_an_edited_job_runs_the_edited_job(
     assert len(muster.runs(job="a", state="succeeded", limit=5)) == 3
 
 
+@pytest.mark.embedded("writes to a directory of this machine")
 @pytest.mark.shows(
     "distributed-jobs/capability-mounts", "jobs/job-logging-options", "jobs/storage-logs"
 )
@@ -241,6 +245,7 @@ def test_logs_are_written_to_the_given_folder(
     assert (run.log_folder() / "workers-0.out").read_text() == "kept\n"
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_a_read_only_url_must_exist(client: Client, tmp_path: Path) -> None:
     mount = {"source": f"file://{tmp_path}/nope", "read_only": True}
     run = start(client, "true", mounts=[mount]).wait(60)

@@ -72,6 +72,7 @@ def without_frameworks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.service.framework_check.PACKAGES", {})
 
 
+@pytest.mark.embedded("the packages of the nodes are those of the server")
 @pytest.mark.parametrize("framework", ["dask", "horovod", "ray"])
 @pytest.mark.usefixtures("without_frameworks")
 def test_a_missing_framework_is_reported_by_check_and_by_the_run(
@@ -105,6 +106,7 @@ if os.environ.get("NODE_RANK") == "0" and "MUSTER_PREFLIGHT" in os.environ:
 """
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.slow  # nodes wait for each other until a timeout
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nft")
 def test_a_port_closed_by_a_firewall_is_reported(
@@ -157,6 +159,7 @@ def test_firewall_rules_are_for_the_network_of_the_nodes(
     assert common_networks(addresses) == networks
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 def test_urls_are_checked_for_the_access_that_the_job_needs(client: Client, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").touch()

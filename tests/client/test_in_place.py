@@ -31,6 +31,7 @@ def output(run: JobRun) -> list[str]:
     return [record.message for record in run.logs(streams=["stdout"])]
 
 
+@pytest.mark.embedded("runs in a directory of this machine")
 @pytest.mark.parametrize("level", ["namespaces", "plain"])
 def test_a_command_runs_in_the_current_directory(
     own_home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, level: str
@@ -43,6 +44,7 @@ def test_a_command_runs_in_the_current_directory(
     assert run.directories_in_place() == [str(project)]
 
 
+@pytest.mark.embedded("runs in a directory of this machine")
 def test_later_runs_of_the_job_use_the_same_directory(
     own_home: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_code_is_always_copied(project: Path) -> None:
     assert place_of_command(".", copy=False) == {}
 
 
+@pytest.mark.embedded("runs in a directory of this machine")
 def test_a_job_can_have_another_directory(own_home: Path, project: Path, tmp_path: Path) -> None:
     job = muster.create_job(command="ls", name="one", working_dir=str(tmp_path))
     assert job.spec["working_dir"] == str(tmp_path)

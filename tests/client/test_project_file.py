@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,14 @@ from muster.client.client import Client
 from muster.client.project_file import Project, find_project
 from muster.errors import InvalidInput
 from support.command import muster, output_of
-from support.plugins import install_processes
+from support.plugins import install_processes, plug_in
 
 
 @pytest.fixture
 def folder(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a project that names an engine, with another one inside; the current one."""
     install_processes(tmp_path / "site")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    plug_in(monkeypatch, tmp_path / "site")
     inner = tmp_path / "project" / "inner"
     inner.mkdir(parents=True)
     (tmp_path / "project" / "muster.toml").write_text('engine = "processes"\n')

@@ -204,7 +204,7 @@ def test_a_followed_run_is_reported_as_queued_and_then_followed(
     words = [*MUSTER, "run", "--set", f"resources.memory={MOST}", "--", "echo", "done"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, text=True, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
-        head = process.stderr.readline()
+        head = next(line for line in process.stderr if not line.startswith("note: "))
         assert head.startswith("echo-1 is QUEUED, waiting for memory: needs ")
         assert head.endswith(" (Ctrl-C detaches)\n")
         first.cancel("enough")

@@ -91,6 +91,7 @@ def check_commands(run: JobRun) -> None:
         assert done.returncode == 0 or done.stderr.startswith("error: "), (words, done)
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.parametrize("how", HOW)
 def test_a_run_whose_files_were_replaced_restarts_and_ends(
     client: Client, tmp_path: Path, how: str, isolation: str
@@ -102,6 +103,7 @@ def test_a_run_whose_files_were_replaced_restarts_and_ends(
     assert not embedded(client).home.run_dir(run.id).path.exists()
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.parametrize("how", HOW)
 def test_a_failure_is_reported_even_if_its_output_was_replaced(
     client: Client, tmp_path: Path, how: str
@@ -111,6 +113,7 @@ def test_a_failure_is_reported_even_if_its_output_was_replaced(
     check_commands(run)
 
 
+@pytest.mark.embedded("mounts a directory of this machine")
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("what", ["suspend", "kill"])
 def test_a_run_whose_files_were_replaced_is_recovered(

@@ -59,6 +59,7 @@ def installations(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("muster: installing")]
 
 
+@pytest.mark.embedded("installs a file of this machine")
 @pytest.mark.parametrize("isolation", ["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def test_requirements_are_installed_once_for_all_nodes_and_kept(
     client: Client, folder: Path, isolation: str, monkeypatch: pytest.MonkeyPatch

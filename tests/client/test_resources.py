@@ -49,6 +49,7 @@ def test_a_program_that_closes_nothing_ends_without_warnings(pattern: str) -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.embedded("clients of this machine")
 @pytest.mark.usefixtures("own_launcher")
 def test_closed_clients_leave_no_process_and_no_descriptor(own_home: Path) -> None:
     def start() -> Client:

@@ -61,6 +61,8 @@ REVIEW = {"written": {"spec": {}, "given": {}}, "changes": {}, "found": []}
 CASES: dict[str, Case] = {
     "GET /caller": Case(own=True, free=True),
     "GET /space-warning": Case(own=True),
+    "GET /engines": Case(own=True),
+    "POST /engines/{name}/check": Case({"name": "shape"}, own=True, changing=True),
     "GET /shapes": Case(own=True),
     "GET /shapes/{name}": Case({"name": "shape"}, own=True),
     "GET /jobs": Case(query="deleted=true", own=True),
@@ -100,6 +102,7 @@ CASES: dict[str, Case] = {
     "GET /runs/{run_id}/results/{rank}": Case({**RUN, "rank": "rank"}, statuses=(404,)),
     "GET /runs/{run_id}/in-progress": Case(LIVE),
     "GET /runs/{run_id}/nodes/running": Case(LIVE),
+    "WS /copy": Case(query="source={live}:{rank}:file", statuses=(101,)),
     "WS /runs/{run_id}/nodes/{rank}/exec": Case({**LIVE, "rank": "rank"}, statuses=(101,)),
     "WS /runs/{run_id}/nodes/{rank}/forward": Case(
         {**LIVE, "rank": "rank"}, "port=80", statuses=(101, 502)

@@ -170,7 +170,7 @@ class Reader:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    monkeypatch.setattr(follow, "follow", lambda context, run_id: context.follow(run_id))
+    monkeypatch.setattr(follow, "follow", lambda context, run_id, **_: context.follow(run_id))
     run = Run(tmp_path)
     yield run
     run.end()

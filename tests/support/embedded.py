@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from muster.client.client import Client
 from muster.client.http.api import HttpAPI
 from muster.service.embedded import EmbeddedAPI
+
+
+def over_http() -> bool:
+    """Whether clients reach Muster through a server."""
+    return "MUSTER_URL" in os.environ
 
 
 def embedded(client: Client) -> EmbeddedAPI:

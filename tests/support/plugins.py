@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
+
+from muster.engines import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -37,6 +42,14 @@ def install(
         for group, listed in entry_points.items()
     )
     (package / "entry_points.txt").write_text("".join(sections))
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, *sites: Path) -> None:
+    """Have this process, with the server of a test, and its commands find packages."""
+    for site in sites:
+        monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+        monkeypatch.syspath_prepend(site)
+    registry._plug_in.cache_clear()
 
 
 def install_processes(site: Path) -> None:

@@ -32,12 +32,12 @@ def one_user(token: str, project: str | None) -> Caller:
 class RunningServer:
     """A server that runs."""
 
-    def __init__(self, backend: Backend, authenticate: Authenticate) -> None:
+    def __init__(self, backend: Backend, authenticate: Authenticate, settings: Settings) -> None:
         #: Its log so far.
         self.log = io.StringIO()
         self._listener = listen("127.0.0.1", 0)
         self.port: int = self._listener.getsockname()[1]
-        self.server = Server(ONE_USER, backend, authenticate, ServerLog(self.log))
+        self.server = Server(settings, backend, authenticate, ServerLog(self.log))
         self._thread = Thread(target=self.server.run, args=(self._listener,), daemon=True)
         self._thread.start()
 
@@ -54,10 +54,10 @@ class RunningServer:
 
 @contextmanager
 def running_server(
-    backend: Backend, authenticate: Authenticate = one_user
+    backend: Backend, authenticate: Authenticate = one_user, settings: Settings = ONE_USER
 ) -> Iterator[RunningServer]:
     """A server for a backend, which it closes at the end."""
-    server = RunningServer(backend, authenticate)
+    server = RunningServer(backend, authenticate, settings)
     try:
         yield server
     finally:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from muster.caller import Caller, Role
 from muster.iam.authenticate import Authenticator
+from muster.server.settings import Settings
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -160,7 +161,7 @@ def _serving(backend: Backend) -> Iterator[Teams]:
     def authenticate(token: str, project: str | None) -> Caller:
         return authenticator.authenticate(token, time.time(), project)
 
-    with running_server(backend, authenticate) as server:
+    with running_server(backend, authenticate, Settings()) as server:
         teams = Teams(backend, server)
         teams.create()
         try:

@@ -31,6 +31,18 @@ class Stacks(Struct, frozen=True):
     problems: tuple[str, ...]
 
 
+class EngineInfo(Struct, frozen=True):
+    """An engine that runs can name."""
+
+    name: str
+    #: `built in`, `its profile`, or the distributions that provide it, with their versions.
+    origin: str
+    #: Why it cannot be used; "" if it can.
+    unusable: str
+    #: See `engines.capabilities`; None if it cannot be loaded.
+    capabilities: Mapping[str, bool] | None
+
+
 class PlanLimits(Struct, frozen=True):
     """What the nodes of a planned run would get from their engine."""
 

@@ -21,6 +21,7 @@ from typing import Protocol
 from muster.api.answers import (
     ClusterAccess,
     DiskItem,
+    EngineInfo,
     PlanLimits,
     Pruned,
     Stacks,
@@ -80,6 +81,15 @@ class MusterAPI(Protocol):
 
     def shape(self, name: str) -> Shape:
         """The shape with this name, which may include a size. Raises InvalidInput."""
+        ...
+
+    def engines(self) -> list[EngineInfo]:
+        """The engines that runs can name, built-in ones first."""
+        ...
+
+    def check_engine(self, name: str) -> list[Finding]:
+        """Check what an engine needs, such as that its machines can be reached, which may take a
+        minute. Raises InvalidInput if there is none with this name."""
         ...
 
     def close(self) -> None:

@@ -99,6 +99,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "space_warning": _get("/space-warning"),
     "shapes": _get("/shapes"),
     "shape": _get("/shapes/{name}"),
+    "engines": _get("/engines"),
+    "check_engine": _post("/engines/{name}/check"),
     # jobs
     "jobs": _get("/jobs"),
     "job": _get("/jobs/{text}"),

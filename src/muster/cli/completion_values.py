@@ -97,9 +97,7 @@ def frameworks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list
 
 def engines(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Engines."""
-    from muster.service.engines import engine_names
-
-    return _matching([(name, "") for name in engine_names()], typed)
+    return _matching([(one.name, "") for one in _client().api.engines()], typed)
 
 
 def networks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:

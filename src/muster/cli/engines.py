@@ -12,12 +12,13 @@ from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
 from muster.cli.completion_values import engines as engine_names
 from muster.cli.findings import print_findings
+from muster.cli.local import check_local
 from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo
 from muster.errors import EXIT_RUN_FAILED
 
 if TYPE_CHECKING:
-    from muster.engines.installed import InstalledEngine
+    from muster.api.answers import EngineInfo
 
 
 @click.group(cls=Group)
@@ -37,9 +38,9 @@ def list_engines(as_json: bool) -> None:
     \b
     muster engines list
     """
-    from muster.service.engines import installed
+    from muster.client.client import Client
 
-    found = installed()
+    found = Client().api.engines()
     if as_json:
         print_json([_data(one) for one in found])
         return
@@ -246,6 +247,7 @@ def remove(name: str, force: bool) -> None:
     """
     from muster.service.engines import remove as remove_engine
 
+    check_local("engines are removed")
     echo(f"removed {remove_engine(name, force=force)}", err=True)
 
 
@@ -255,6 +257,7 @@ def _add(
     """Add an engine with the settings that were given, and print what it finds."""
     from muster.service.engines import add as add_engine
 
+    check_local("engines are added")
     given = {key: value for key, value in settings.items() if value not in (None, ())}
     file = add_engine(name, kind, given, replace=replace)
     echo(f"wrote engine {name} to {file}", err=True)
@@ -263,42 +266,36 @@ def _add(
 
 def _print_findings(ctx: click.Context, name: str) -> None:
     """Print what an engine finds, and exit with 1 if something does not work."""
-    from muster.service.engines import check as check_engine
+    from muster.client.client import Client
 
-    findings = check_engine(name)
+    findings = Client().api.check_engine(name)
     print_findings(findings)
     if not all(one.works for one in findings):
         ctx.exit(EXIT_RUN_FAILED)
 
 
-def _described(one: InstalledEngine) -> str:
+def _described(one: EngineInfo) -> str:
     """What the engine can do and cannot do, as two lines at most, or why it cannot be used."""
     from muster.engines.capabilities import PHRASES
 
-    if one.engine is None:
+    if one.capabilities is None:
         return one.unusable
     if one.unusable:
         return f"{one.name} cannot be used here: {one.unusable}"
     lines = []
     for able, what in ((True, "can"), (False, "cannot")):
-        phrases = [PHRASES[name] for name, can in _capabilities(one).items() if can is able]
+        phrases = [PHRASES[name] for name, can in one.capabilities.items() if can is able]
         if phrases:
             lines.append(f"{one.name} {what}: {', '.join(phrases)}")
     return "\n".join(lines)
 
 
-def _capabilities(one: InstalledEngine) -> dict[str, bool]:
-    from msgspec.structs import asdict
-
-    return {} if one.engine is None else asdict(one.engine.capabilities)
-
-
-def _data(one: InstalledEngine) -> dict[str, Any]:
+def _data(one: EngineInfo) -> dict[str, Any]:
     """An engine as JSON. capabilities: empty if the engine cannot be loaded."""
     return {
         "name": one.name,
         "from": one.origin,
         "usable": not one.unusable,
         "why_not": one.unusable or None,
-        "capabilities": _capabilities(one),
+        "capabilities": dict(one.capabilities or {}),
     }

@@ -8,6 +8,7 @@ import click
 
 from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
+from muster.cli.local import check_local
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo, print_error
 from muster.spec.quantities import format_size
@@ -35,6 +36,7 @@ def list_environments(as_json: bool) -> None:
     from muster.storage.environments import list_installed
     from muster.storage.home import default_home
 
+    check_local("environments are listed")
     found = list_installed(default_home())
     if as_json:
         times = ("created", "used")
@@ -84,6 +86,7 @@ def prune(ctx: click.Context, keys: tuple[str, ...], every: bool, older_than: st
     from muster.storage.environments import list_installed
     from muster.storage.home import default_home
 
+    check_local("environments are deleted")
     home = default_home()
     found = list_installed(home)
     known = [one.key for one in found]

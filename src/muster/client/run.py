@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from muster.client.run_facts import RunFacts
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.store.records import suspend_problem
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from muster.client.replica_table import Replicas
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
+    from muster.store.records import RunSummary
 
 
 def in_notebook() -> bool:
@@ -44,6 +47,16 @@ class JobRun(RunFacts):
         self._record = self._api.run(self.id)
         return self
 
+    def _refresh_ended(self, ended: RunSummary) -> JobRun:
+        """Read the run again, which has ended; what is known of it if its time to live is over."""
+        try:
+            return self.refresh()
+        except NotFound:
+            names = set(ended.__struct_fields__) & set(self._record.__struct_fields__)
+            known = {name: getattr(ended, name) for name in names}
+            self._record = replace(self._record, **known)
+            return self
+
     def wait(self, timeout: float | None = None, *, progress: bool = True) -> JobRun:
         """Wait until the run has ended or is suspended. Returns itself.
 
@@ -54,13 +67,12 @@ class JobRun(RunFacts):
         from muster.client.following import wait
 
         if not (progress and in_notebook()):
-            wait(self._api, self.id, timeout)
-            return self.refresh()
+            return self._refresh_ended(wait(self._api, self.id, timeout))
         from muster.client.progress import shown
 
         with shown(self) as options:
-            wait(self._api, self.id, timeout, **options)
-        return self.refresh()
+            ended = wait(self._api, self.id, timeout, **options)
+        return self._refresh_ended(ended)
 
     async def wait_async(self, timeout: float | None = None) -> JobRun:
         """As `wait`, in an event loop of asyncio; shows no progress.
@@ -69,8 +81,7 @@ class JobRun(RunFacts):
         """
         from muster.client.following import wait_async
 
-        await wait_async(self._api, self.id, timeout)
-        return self.refresh()
+        return self._refresh_ended(await wait_async(self._api, self.id, timeout))
 
     def cancel(self, why: str = "canceled by user", *, force: bool = False) -> JobRun:
         """Request that the run be canceled; `wait` returns when all its processes have ended.

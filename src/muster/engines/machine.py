@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from functools import lru_cache
+
 from msgspec import Struct
 
 from muster.node.machine import count_cpus, count_memory, gpu_numbers
@@ -19,5 +22,11 @@ class Machine(Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """Measure this machine."""
-    return Machine(count_cpus(), count_memory(), len(gpu_numbers()))
+    """Measure this machine. The limit of its memory may have been read up to a second ago: a server
+    plans hundreds of runs a second, and each file that is read lets another thread go first."""
+    return Machine(count_cpus(), _memory(int(time.monotonic())), len(gpu_numbers()))
+
+
+@lru_cache(maxsize=1)
+def _memory(_second: int) -> int:
+    return count_memory()

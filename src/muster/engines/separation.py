@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+_EVERYTHING = "files, environment, network and credentials"
 _WAY_OUT = "or use a server of your own"
 
 
 def why_refused(
     engine: str, *, separates: bool, root: bool, owner: str, first_owner: str | None
 ) -> str:
-    """Why an owner may not start a run; "" if that is fine.
+    """Why an owner may not start a run; "" if that is fine. It names no other owner, who may be of
+    another project.
 
     engine: its name. separates: `Capabilities.separates_owners`. root: whether the server runs as
     root, and may create namespaces. first_owner: who was the first to start a run on the server;
@@ -16,15 +18,14 @@ def why_refused(
     """
     if (separates and root) or first_owner in (None, owner):
         return ""
-    everything = "files, environment, network and credentials"
     if separates:
         return (
-            f"{owner} cannot start runs here, because {first_owner} does: this server does not run "
-            f"as root, so that the programs of both would be one Unix user's, and could read each "
-            f"other's {everything}; run `muster server` as root, {_WAY_OUT}"
+            f"{owner} cannot start runs here, because another user has runs on this server: as it "
+            "does not run as root, the programs of both would be one Unix user's, and could read "
+            f"each other's {_EVERYTHING}; run `muster server` as root, {_WAY_OUT}"
         )
     return (
-        f"{owner} cannot start runs on engine {engine} here, because {first_owner} does, "
-        f"too: engine {engine} runs the programs of all owners as one user, who could read each "
-        f"other's {everything}; use engine local of a server that runs as root, {_WAY_OUT}"
+        f"{owner} cannot start runs on engine {engine} here, because another user has runs on this "
+        f"server: engine {engine} runs the programs of all as one user, who could read each "
+        f"other's {_EVERYTHING}; use engine local of a server that runs as root, {_WAY_OUT}"
     )

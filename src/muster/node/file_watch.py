@@ -35,7 +35,7 @@ class Watcher:
     file after `add`, and again after each `drain` that returns it, misses no change.
     """
 
-    def __new__(cls) -> Watcher:
+    def __new__(cls, *_: object) -> Watcher:
         if cls is Watcher and sys.platform.startswith("linux"):
             descriptor = _take_descriptor()
             if descriptor >= 0:
@@ -52,6 +52,10 @@ class Watcher:
 
     def add(self, path: Path) -> None:
         """Watch an existing file or folder. Earlier changes are not reported."""
+        raise NotImplementedError
+
+    def remove(self, path: Path) -> None:
+        """Watch a path no more. Nothing if it is not watched."""
         raise NotImplementedError
 
     def fileno(self) -> int | None:
@@ -91,6 +95,13 @@ class _Inotify(Watcher):
         # all programs of the user share the limit, and editors may exhaust it
         self._others = self._others or _Polling()
         self._others.add(path)
+
+    def remove(self, path: Path) -> None:
+        for watch in [watch for watch, watched in self._paths.items() if watched == path]:
+            _libc().inotify_rm_watch(self._descriptor, watch)  # fails if the file is gone
+            del self._paths[watch]
+        if self._others:
+            self._others.remove(path)
 
     def fileno(self) -> int:
         return self._descriptor
@@ -140,6 +151,9 @@ class _Polling(Watcher):
 
     def add(self, path: Path) -> None:
         self._seen[path] = self._stat(path)
+
+    def remove(self, path: Path) -> None:
+        self._seen.pop(path, None)
 
     def fileno(self) -> None:
         return None

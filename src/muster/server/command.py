@@ -21,6 +21,9 @@ from muster.service.logins import create_first_admin
 from muster.storage.home import Home, default_home
 from muster.store.sqlite.store import SqliteStore
 
+#: Seconds to wait for PostgreSQL, which may start at the same time.
+_DATABASE_TIMEOUT = 15.0
+
 
 def serve(
     settings: Settings,
@@ -38,6 +41,7 @@ def serve(
     if database_url is not None:
         use_database(home, database_url)
     backend = Backend(home)
+    backend.database_timeout = _DATABASE_TIMEOUT
     first = create_first_admin(backend.store)
     authenticator = Authenticator(backend.store.accounts)
 

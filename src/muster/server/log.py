@@ -15,6 +15,9 @@ import msgspec
 
 from muster.secrets import redacted
 
+#: What uvicorn says of each WebSocket that was refused with an answer of HTTP, as it should be.
+_NO_HANDSHAKE = "ASGI callable returned without completing handshake."
+
 
 class ServerLog:
     """Writes to a file, from any thread. What clients send is data in it: a value with line breaks
@@ -55,17 +58,13 @@ class ServerLog:
         self.write("error", message, **named, traceback=text)
 
 
-#: What uvicorn reports of every WebSocket that is refused with an answer, as ASGI describes it.
-_NO_DEFECTS = ("ASGI callable returned without completing handshake.",)
-
-
 class _Handler(logging.Handler):
     def __init__(self, log: ServerLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() in _NO_DEFECTS:
+        if record.msg == _NO_HANDSHAKE:
             return
         message = f"{record.name}: {record.getMessage()}".strip()
         error = record.exc_info[1] if record.exc_info else None

@@ -31,6 +31,8 @@ class Backend:
         self.recovered_at: float | None = None
         #: Whether that is done by a thread of a server, rather than with each request.
         self.recovers_apart = False
+        #: Seconds to wait for a database server that does not answer yet.
+        self.database_timeout = 0.0
         self._warned_of_space = False
         self._launcher = launcher
         self._store: Store | None = None
@@ -62,7 +64,7 @@ class Backend:
         if self.home.read_only():
             return open_store(self.home, create=False)
         self.home.prepare()
-        store = open_store(self.home)
+        store = open_store(self.home, patience=self.database_timeout)
         if self.home.database.exists():  # what the reserve is for
             self._reserve.restore()
         return store

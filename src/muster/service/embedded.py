@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from muster.api.answers import (
         ClusterAccess,
         DiskItem,
+        EngineInfo,
         PlanLimits,
         Pruned,
         Stacks,
@@ -258,6 +259,18 @@ class EmbeddedAPI:
         from muster.spec.shapes import catalogue
 
         return list(catalogue(self.home.shapes).values())
+
+    @_requires(Right.READ, "see engines")
+    def engines(self) -> list[EngineInfo]:
+        from muster.service.engines import engines
+
+        return engines(self.home)
+
+    @_requires(Right.SUBMIT, "check engines")
+    def check_engine(self, name: str) -> list[Finding]:
+        from muster.service.engines import check
+
+        return check(name, self.home)
 
     @_requires(Right.READ, "see shapes")
     def shape(self, name: str) -> Shape:

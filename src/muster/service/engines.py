@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from muster.describe.words import named
 from muster.engines import profiles, registry
 from muster.errors import InvalidInput, Problem
@@ -13,8 +15,8 @@ from muster.spec.toml_file import parse_toml
 from muster.storage.home import Home, default_home
 
 if TYPE_CHECKING:
+    from muster.api.answers import EngineInfo
     from muster.engines.findings import Finding
-    from muster.engines.installed import InstalledEngine
 
 
 #: Flags that may be repeated, by the settings that they fill.
@@ -23,21 +25,23 @@ _FLAGS = {"hosts": "host", "mounts": "mount"}
 _MOST_RUNS = 5
 
 
-def engine_names() -> list[str]:
-    """Names of engines, built-in ones first."""
-    return registry.engine_names(default_home())
-
-
-def installed() -> list[InstalledEngine]:
-    """See `engines.installed`."""
+def engines(home: Home) -> list[EngineInfo]:
+    """See `MusterAPI.engines`."""
+    from muster.api.answers import EngineInfo
     from muster.engines.installed import installed_engines
 
-    return installed_engines(default_home())
+    return [
+        EngineInfo(
+            *(one.name, one.origin, one.unusable),
+            None if one.engine is None else asdict(one.engine.capabilities),
+        )
+        for one in installed_engines(home)
+    ]
 
 
-def check(name: str) -> list[Finding]:
+def check(name: str, home: Home) -> list[Finding]:
     """What an engine finds. Raises InvalidInput."""
-    return registry.found_by(registry.engine_named(name, default_home()))
+    return registry.found_by(registry.engine_named(name, home))
 
 
 def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> Path:

@@ -26,12 +26,14 @@ from muster.unix_account import UnixAccount, acting_as, current
 T = TypeVar("T")
 
 
-async def wait_for_readable(descriptors: Iterable[int], timeout: float | None) -> set[int]:
-    """Wait until one of the descriptors is readable or hangs up. Returns those that are; none after
-    `timeout` seconds."""
+async def wait_for_readable(
+    descriptors: Iterable[int], timeout: float | None, found: asyncio.Event | None = None
+) -> set[int]:
+    """Wait until one of the descriptors is readable or hangs up, or `found` is set. Returns those
+    that are; none after `timeout` seconds."""
     loop, watched = asyncio.get_running_loop(), [*descriptors]
     ready: set[int] = set()
-    found = asyncio.Event()
+    found = found or asyncio.Event()
 
     def note(descriptor: int) -> None:
         ready.add(descriptor)

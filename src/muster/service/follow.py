@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.api.streams import Notice
 from muster.control import lease
@@ -20,12 +21,15 @@ from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
 from muster.unix_account import as_root
 
+if TYPE_CHECKING:
+    from asyncio import Event
+
 #: Seconds between looks at the lease of a run that a process on another host drives.
 _INTERVAL = 1.0
 
 
-def follow(context: Context, run_id: str) -> Follower:
-    """A follower of a run, to be closed."""
+def follow(context: Context, run_id: str, *, in_loop: bool = False) -> Follower:
+    """A follower of a run, to be closed. in_loop: it waits in the running loop of asyncio."""
     return Follower(
         context.home,
         run_id,
@@ -34,6 +38,7 @@ def follow(context: Context, run_id: str) -> Follower:
         recover=partial(recover_or_wait, context, run_id),
         is_elsewhere=lambda: bool(lease.other_host(context.store, run_id)),
         notices=partial(notices, context),
+        in_loop=in_loop,
     )
 
 
@@ -51,10 +56,11 @@ class Follower:
         recover: Callable[[], object],
         is_elsewhere: Callable[[], bool],
         notices: Callable[[SupervisorCheck], Iterator[Notice]],
+        in_loop: bool = False,
     ) -> None:
         """space_mark: a file that changes when the disk becomes full. recover: recovers the run if
         it has no supervisor; raises NotFound if it was deleted. is_elsewhere: whether a process of
-        another host drives the run. notices: those that are due."""
+        another host drives the run. notices: those that are due. in_loop: see `follow`."""
         self._home = home
         self._run_id = run_id
         self._check = check
@@ -65,7 +71,17 @@ class Follower:
         self._notices: list[Notice] = []
         self._watched: set[Path] = set()
         self._look_for_supervisor()
-        self._watcher = Watcher.polling() if self._elsewhere else Watcher()
+        #: Set when the watcher has changes to drain, if it has no descriptor.
+        self._changed: Event | None = None
+        if self._elsewhere:
+            self._watcher = Watcher.polling()
+        elif in_loop:
+            from muster.service.loop_watcher import loop_watcher
+
+            shared = loop_watcher()
+            self._watcher, self._changed = shared, shared.notified
+        else:
+            self._watcher = Watcher()
 
     @property
     def ended(self) -> bool:
@@ -104,7 +120,7 @@ class Follower:
         watched = [one for one in (self._supervisor, self._watcher.fileno()) if one is not None]
         limits = [one for one in (timeout, self._watcher.timeout()) if one is not None]
         limit = self._limit(min(limits, default=None))
-        ended = self._supervisor in await wait_for_readable(watched, limit)
+        ended = self._supervisor in await wait_for_readable(watched, limit, self._changed)
         if self._elsewhere:
             ended = await in_thread(self._has_come_back)
         self._note_changes()

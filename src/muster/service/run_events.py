@@ -34,7 +34,7 @@ async def follow_events_async(
     """As `follow_events`, in an event loop of asyncio."""
     from muster.service.event_loop import in_thread
 
-    with closing(follow(context, run_id)) as follower:
+    with closing(follow(context, run_id, in_loop=True)) as follower:
         while True:
             ended = follower.ended
             for entry in context.store.events.since(run_id, after):

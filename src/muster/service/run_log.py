@@ -51,7 +51,7 @@ async def items_async(
     """As `items`, in an event loop of asyncio, which other tasks use between two chunks."""
     from asyncio import sleep
 
-    with closing(_Reading(context, run, selection, follow=follow)) as reading:
+    with closing(_Reading(context, run, selection, follow=follow, in_loop=True)) as reading:
         for chunk in reading.present():
             yield chunk
             await sleep(0)
@@ -77,7 +77,13 @@ class _Reading:
     """A log while it is read: what is present at first, then what is new after each wait."""
 
     def __init__(
-        self, context: Context, run: RunSummary, selection: Selection, *, follow: bool
+        self,
+        context: Context,
+        run: RunSummary,
+        selection: Selection,
+        *,
+        follow: bool,
+        in_loop: bool = False,
     ) -> None:
         with ExitStack() as stack:
             #: None: nothing is followed.
@@ -85,7 +91,9 @@ class _Reading:
             if follow:
                 from muster.service.follow import follow as follow_run
 
-                self.follower = stack.enter_context(closing(follow_run(context, run.id)))
+                self.follower = stack.enter_context(
+                    closing(follow_run(context, run.id, in_loop=in_loop))
+                )
             if selection.ranks is not None:  # looked up for each stream, and each replica's output
                 selection = replace(selection, ranks=frozenset(selection.ranks))
             folder = context.home.run_dir(run.id)

@@ -29,7 +29,7 @@ from muster.store.records import (
 )
 
 if TYPE_CHECKING:
-    from muster.api.answers import ClusterAccess, DiskItem, PlanLimits, Pruned, Stacks
+    from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
     from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
@@ -103,6 +103,16 @@ class HttpAPI:
         from muster.spec.shapes import Shape
 
         return self._call("shape", Shape, name=name)
+
+    def engines(self) -> list[EngineInfo]:
+        from muster.api.answers import EngineInfo
+
+        return self._call("engines", list[EngineInfo])
+
+    def check_engine(self, name: str) -> list[Finding]:
+        from muster.engines.findings import Finding
+
+        return self._call("check_engine", list[Finding], name=name)
 
     # Jobs
 
@@ -312,7 +322,8 @@ class HttpAPI:
     def follow_events_async(
         self, run_id: str, after: int = 0
     ) -> AsyncGenerator[EventItem | Notice]:
-        from muster.client.http.streams import follow_events, in_event_loop
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import follow_events
 
         return in_event_loop(partial(follow_events, self.connection, run_id, after))
 
@@ -326,7 +337,8 @@ class HttpAPI:
     def watch_async(
         self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
-        from muster.client.http.streams import in_event_loop, watch
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import watch
 
         return in_event_loop(partial(watch, self.connection, run_id, timeout, every))
 
@@ -350,7 +362,8 @@ class HttpAPI:
         follow: bool = False,
         live: Live | None = None,
     ) -> AsyncGenerator[LogChunk | Pause | Notice]:
-        from muster.client.http.streams import in_event_loop, read_log
+        from muster.client.http.event_loop import in_event_loop
+        from muster.client.http.streams import read_log
 
         log = partial(read_log, self.connection, run_id, selection, follow=follow, live=live)
         return in_event_loop(lambda interrupt: log(interrupt=interrupt))

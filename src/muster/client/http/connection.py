@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ class Connection:
         try:
             if answer.status >= 400:
                 with self._explained():
-                    refusal = _refusal(answer)
+                    refusal = _refusal(answer, self.address.url)
                 raise refusal
             yield answer
         finally:
@@ -120,7 +121,8 @@ class Connection:
                 kept = self._idle.get_nowait()
             except Empty:
                 break
-            if not kept.dropped:
+            # that of a parent is used there, too
+            if kept.process == os.getpid() and not kept.dropped:
                 kept.settimeout(timeout)
                 return kept, False
             kept.close()
@@ -173,12 +175,14 @@ def unavailable(url: str, error: Exception) -> ServerUnavailable:
     return ServerUnavailable(str(Problem("", f"cannot reach the server {url}: {why}", hint)))
 
 
-def _refusal(answer: Answer) -> Exception:
+def _refusal(answer: Answer, url: str) -> Exception:
     body = answer.read(1 << 20)
     try:
         details = msgspec.json.decode(body, type=ProblemDetails)
     except (msgspec.DecodeError, msgspec.ValidationError):
         text = body[:200].decode(errors="replace")
+        if answer.status in (502, 503, 504):  # of a proxy
+            return unavailable(url, OSError(f"{answer.status} {answer.reason}"))
         return MusterError(f"the server answered {answer.status} {answer.reason}: {text}")
     return error_of(details)
 

@@ -6,6 +6,7 @@ known length, and answers that are read as they arrive.
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import socket
@@ -45,6 +46,8 @@ class HttpSocket:
         self, host: str, port: int, timeout: float, context: SSLContext | None = None
     ) -> None:
         """timeout: seconds for each step. context: for HTTPS. Raises OSError."""
+        #: The id of the process that has made it.
+        self.process = os.getpid()
         made = socket.create_connection((host, port), timeout)
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -17,13 +15,14 @@ from muster.api.problems import ProblemDetails, error_of
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.client.http.connection import Connection, lines_of, unavailable
 from muster.client.http.protocol import Answer
-from muster.errors import ServerUnavailable, Unreadable
+from muster.errors import ServerUnavailable, StoreBusy, TooManyRequests, Unreadable
 
-T = TypeVar("T")
 #: Seconds without data after which a stream counts as lost: the server sends some every 15.
 _SILENCE = 45.0
 #: Seconds for which a client tries to reach a lost server again.
 _RECONNECT_TIMEOUT = 60.0
+#: Answers to a new connection of a stream after which another one may succeed.
+_PASSING = (ServerUnavailable, StoreBusy, TooManyRequests)
 _BLOCK = 1 << 20
 
 
@@ -211,11 +210,12 @@ def _items(
             with connection.stream("GET", path(), timeout=_SILENCE) as answer:
                 if interrupt is not None:
                     interrupt.watch(answer)
+                lost_at = None
                 if not begun:
                     begun = True
                     yield None
                 for line in lines(answer):
-                    lost_at, pause = None, 0.02
+                    pause = 0.02
                     item = decoder.decode(line)
                     if isinstance(item, _Error):
                         raise error_of(item.error)
@@ -224,7 +224,7 @@ def _items(
                         return
                     yield item
             raise ConnectionResetError("the stream was cut off")
-        except (OSError, ServerUnavailable) as error:
+        except (OSError, *_PASSING) as error:
             if interrupt is not None and interrupt.requested:
                 return
             if isinstance(error, TimeoutError):  # that the server has answered
@@ -232,9 +232,9 @@ def _items(
             now = time.monotonic()
             lost_at = lost_at or now
             if not begun or now - lost_at > _RECONNECT_TIMEOUT:
-                if isinstance(error, ServerUnavailable):
-                    raise
-                raise unavailable(connection.address.url, error) from None
+                if isinstance(error, OSError):
+                    raise unavailable(connection.address.url, error) from None
+                raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
 
@@ -256,29 +256,3 @@ def _event_lines(answer: Answer) -> Iterator[bytes]:
         elif name == b"data":
             yield b'{"type":"End"}' if kind == b"end" else value
             kind = b""
-
-
-def in_event_loop(start: Callable[[Interrupt], Generator[T]]) -> AsyncGenerator[T]:
-    """The items of a stream, for an event loop. The request is sent, and its errors are raised,
-    before this returns."""
-    interrupt = Interrupt()
-    return _from_thread(start(interrupt), interrupt)
-
-
-async def _from_thread(items: Generator[T], interrupt: Interrupt) -> AsyncGenerator[T]:
-    """The items of a stream, each awaited in a thread of the stream: it may wait for days."""
-    loop, done = asyncio.get_running_loop(), object()
-    thread = ThreadPoolExecutor(1, "muster-stream")
-
-    def step() -> Any:
-        return next(items, done)
-
-    try:
-        while (item := await loop.run_in_executor(thread, step)) is not done:
-            yield item
-    finally:
-        interrupt.request()
-        try:
-            await asyncio.shield(loop.run_in_executor(thread, items.close))  # after a step
-        finally:
-            thread.shutdown(wait=False)

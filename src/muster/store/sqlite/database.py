@@ -33,15 +33,11 @@ T = TypeVar("T")
 Done = Callable[[connections.Connection], bool]
 
 
-#: Connections that are kept for threads that read while another one writes.
-_MOST_READERS = 8
-
-
 class Database:
-    """A connection that several threads may use and that survives a fork, and others for threads
-    that read while one of them uses it.
+    """A connection that several threads may use and that survives a fork, and another one to read
+    while a thread writes.
 
-    They are opened when first used; again after `close`, and in a forked child.
+    Each is opened when first used; again after `close`, and in a forked child.
     """
 
     dialect: Dialect = SQLITE
@@ -54,8 +50,9 @@ class Database:
         self._create = create
         self._lock = RLock()
         self._connection: connections.Connection | None = None
-        #: Those that are kept for reading and that no thread uses.
-        self._readers: list[connections.Connection] = []
+        #: Held while a thread reads.
+        self._reading = RLock()
+        self._reader: connections.Connection | None = None
         self._file = (0, 0)
         self._flush = Flush(connections.wal_of(path))
         #: Reserved space for writes that must succeed on a full disk.
@@ -129,14 +126,18 @@ class Database:
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query. Works on a read-only or full disk, too. Raises StoreError."""
-        if not self.reads_at_once:
+        connection = self._connection
+        if connection is None or not connection.has_wal:
             return self._fetch(sql, parameters)
-        if not self._lock.acquire(blocking=False):
-            return self._fetch_beside(sql, parameters)
-        try:
-            return self._fetch(sql, parameters)
-        finally:
-            self._lock.release()
+        # one thread at a time: Python lets others run at each row, and the more threads read, the
+        # longer all take
+        with self._reading:
+            if not self._lock.acquire(blocking=False):
+                return self._fetch_beside(sql, parameters)
+            try:
+                return self._fetch(sql, parameters)
+            finally:
+                self._lock.release()
 
     def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         with self._lock, as_root(), self._explain_errors():
@@ -149,28 +150,19 @@ class Database:
             return _fetch_all(connection, sql, parameters)
 
     def _fetch_beside(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
-        """Read while another thread uses the connection, perhaps to wait for another process."""
+        """Read while another thread writes, or waits for another process to do so."""
         with as_root(), self._explain_errors():
-            try:
-                reader = self._readers.pop()
-            except IndexError:
-                reader = connections.connect(self.path, self._migrations)
-            try:
-                return _fetch_all(reader, sql, parameters)
-            finally:
-                if self._connection is None or len(self._readers) >= _MOST_READERS:
-                    reader.close()
-                else:
-                    self._readers.append(reader)
+            if self._reader is None:
+                self._reader = connections.connect(self.path, self._migrations)
+            return _fetch_all(self._reader, sql, parameters)
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-            while self._readers:
-                self._readers.pop().close()
+        with self._lock, self._reading:
+            for connection in (self._connection, self._reader):
+                if connection is not None:
+                    connection.close()
+            self._connection = self._reader = None
 
     def __del__(self) -> None:
         # a dropped connection is part of a cycle and stays open until it is collected; a child that
@@ -208,7 +200,12 @@ class Database:
     @property
     def reads_at_once(self) -> bool:
         """See `Store.reads_at_once`."""
-        return self._connection is not None and self._connection.has_wal
+        if self._connection is None or not self._connection.has_wal:
+            return False
+        if not self._reading.acquire(blocking=False):
+            return False  # another thread may read much
+        self._reading.release()
+        return True
 
     @property
     def replaced(self) -> bool:
@@ -233,13 +230,10 @@ class Database:
 
     def _reset_after_fork(self) -> None:
         """Reset the state in a forked child, where no thread exists that could release the lock."""
-        self._lock = RLock()
+        self._lock, self._reading = RLock(), RLock()
         self._flush = Flush(connections.wal_of(self.path))
-        _inherited.extend(self._readers)
-        self._readers = []
-        if self._connection is not None:
-            _inherited.append(self._connection)
-            self._connection = None
+        _inherited.extend(each for each in (self._connection, self._reader) if each is not None)
+        self._connection = self._reader = None
 
 
 def _fetch_all(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Row]:
