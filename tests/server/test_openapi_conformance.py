@@ -18,7 +18,7 @@ from support.api_runs import start, wait
 from support.muster_server import TOKEN, RunningServer, running_server
 
 #: Cases of each operation.
-_FEW, _MANY = 4, 60
+_FEW, _MANY = 2, 60
 _CHECKS = [
     check
     for check in CHECKS.get_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -97,7 +98,8 @@ class App:
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
             status = answer.status
-            await socket.refuse(answer, _headers(call))
+            with suppress(ClientGone):
+                await socket.refuse(answer, _headers(call))
         finally:
             self._state.metrics.open_streams -= 1
             self._note(call, path, status, time.perf_counter() - began)

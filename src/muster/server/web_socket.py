@@ -27,7 +27,7 @@ class WebSocket:
         message = await self._receive()
         if message["type"] != "websocket.connect":
             raise ClientGone
-        await self._send({"type": "websocket.accept"})
+        await self._deliver({"type": "websocket.accept"})
         self._accepted = True
 
     async def refuse(self, answer: Answer, headers: Sequence[Header]) -> None:
@@ -37,8 +37,8 @@ class WebSocket:
             return
         self._closed = True
         start = {"type": "websocket.http.response.start", "status": answer.status}
-        await self._send({**start, "headers": [*headers_of(answer), *headers]})
-        await self._send({"type": "websocket.http.response.body", "body": answer.body})
+        await self._deliver({**start, "headers": [*headers_of(answer), *headers]})
+        await self._deliver({"type": "websocket.http.response.body", "body": answer.body})
 
     async def receive(self) -> bytes | str:
         """The next message: bytes, or text. Raises ClientGone."""
@@ -54,13 +54,21 @@ class WebSocket:
         if self._closed:
             raise ClientGone
         if isinstance(data, bytes):
-            await self._send({"type": "websocket.send", "bytes": data})
+            await self._deliver({"type": "websocket.send", "bytes": data})
         else:
             text = msgspec.json.encode(data).decode()
-            await self._send({"type": "websocket.send", "text": text})
+            await self._deliver({"type": "websocket.send", "text": text})
+
+    async def _deliver(self, message: dict[str, Any]) -> None:
+        """Raises ClientGone."""
+        try:
+            await self._send(message)
+        except OSError:  # as ASGI has it
+            self._closed = True
+            raise ClientGone from None
 
     async def close(self, code: int = NORMAL) -> None:
         """Close the connection. May be repeated."""
         if not self._closed:
             self._closed = True
-            await self._send({"type": "websocket.close", "code": code})
+            await self._deliver({"type": "websocket.close", "code": code})

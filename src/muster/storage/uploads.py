@@ -87,14 +87,19 @@ def finish(
     folder.mkdir(mode=0o700)
     try:
         if kind == "file":
-            os.rename(part, folder / file_name)
+            os.link(part, folder / file_name)
             stored = store_artifact(home, folder / file_name, "")
         else:
             stored = _store_folder(home, part, folder / file_name)
-            part.unlink()
+    except FileNotFoundError:
+        if part.exists():
+            raise
+        raise _nothing() from None  # another request has stored it meanwhile
     finally:
         remove_tree(str(folder))
     mark(home, project, stored.sha256)
+    # not before: whoever is killed here may be asked again
+    part.unlink(missing_ok=True)
     return stored
 
 
@@ -112,6 +117,11 @@ def _store_folder(home: Home, archive: Path, folder: Path) -> ArtifactRef:
     return store_files(home, folder, names_below(folder), "", folder.name)
 
 
+def _nothing() -> InvalidInput:
+    hint = "it may be stored already: GET /v1/code/{sha256} tells"
+    return InvalidInput(Problem("", "nothing was uploaded under this digest", hint))
+
+
 def _check_name(name: str) -> None:
     valid = name.isprintable() and name not in ("", ".", "..") and "/" not in name
     if not valid or len(name.encode(errors="replace")) > _LONGEST_NAME:
@@ -125,7 +135,7 @@ def _check_content(part: Path, digest: str) -> None:
             while block := file.read(_BLOCK):
                 found.update(block)
     except FileNotFoundError:
-        raise InvalidInput(Problem("", "nothing was uploaded under this digest")) from None
+        raise _nothing() from None
     if found.hexdigest() == digest:
         return
     count = part.stat().st_size

@@ -1,0 +1,178 @@
+"""WebSockets with anything that a client may send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from muster.service.backend import Backend
+from muster.service.embedded import EmbeddedAPI
+from muster.storage.home import Home
+from support.api_runs import start
+from support.faults import until
+from support.servers import TOKEN, RunningServer, running_server
+
+
+class World:
+    def __init__(self, server: RunningServer, run_id: str) -> None:
+        self.server, self.run_id = server, run_id
+
+    def open(self, path: str = "nodes/0/exec", token: str = TOKEN) -> ClientConnection:
+        url = f"ws://127.0.0.1:{self.server.port}/v1/runs/{self.run_id}/{path}"
+        return connect(url, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None)
+
+    def defects(self) -> list[str]:
+        lines = self.server.log.getvalue().splitlines()
+        return [line for line in lines if json.loads(line)["level"] == "error"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    backend = Backend(Home(tmp_path_factory.mktemp("home")))
+    with running_server(backend) as server:
+        api = EmbeddedAPI(backend=backend)
+        run = start(api, "sleep 600")
+        until(lambda: all(node.state == "READY" for node in api.nodes(run.id)), "it is ready")
+        try:
+            yield World(server, run.id)
+        finally:
+            api.cancel(run.id)
+            for _ in api.watch(run.id, 60):
+                pass
+
+
+def command(*argv: str, **more: Any) -> str:
+    return json.dumps({"type": "Command", "argv": argv, **more})
+
+
+def conversation(world: World, *messages: str | bytes) -> list[dict[str, Any]]:
+    """The texts that the server answers until it closes the connection."""
+    with world.open() as socket:
+        for message in messages:
+            socket.send(message)
+        return [json.loads(each) for each in socket if isinstance(each, str)]
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        ("", "the message is not JSON"),
+        ("[]", "expected `object`, got `array`"),
+        (b"\xff\xfe", "the message is not JSON"),
+        (command(), "length >= 1"),
+        (command("a\0b"), "contain no NUL"),
+        (command("true", env={"A=B": "c"}), "no name contains ="),
+        (command("true", cwd="/\0"), "contain no NUL"),
+        (command("true", terminal=[70000, 1]), "<= 65535"),
+        (command("true", terminal=[-1, 1]), ">= 0"),
+        ('{"type": "Signal", "number": 9}', "invalid value 'signal'"),
+    ],
+)
+def test_what_is_no_command(world: World, first: str | bytes, text: str) -> None:
+    (answer,) = conversation(world, first)
+    assert answer["type"] == "Ended"
+    assert text in answer["error"]["detail"], answer
+    assert answer["error"]["type"] == "muster:InvalidInput"
+    assert world.defects() == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"type": "Signal", "number": 99999}',
+        '{"type": "Signal", "number": -1}',
+        '{"type": "Size", "rows": 1e9, "columns": 1}',
+        '{"type": "Unknown"}',
+        "no JSON",
+    ],
+)
+def test_an_invalid_message_ends_the_command(world: World, message: str) -> None:
+    started, ended = conversation(world, command("sleep", "600"), message)
+    assert started == {"type": "Started"}
+    assert ended["error"]["type"] == "muster:InvalidInput"
+    assert world.defects() == []
+
+
+def test_a_command_that_reads_nothing_keeps_nobody_out(world: World) -> None:
+    with ExitStack() as stack:
+        for socket in [stack.enter_context(world.open()) for _ in range(10)]:
+            socket.send(command("sleep", "600"))
+            assert json.loads(socket.recv()) == {"type": "Started"}
+            for _ in range(3):
+                socket.send(b"\0" + b"x" * 60_000)
+        with world.open() as socket:
+            socket.send(command("cat"))
+            socket.send(b"\0hello")
+            socket.send(b"\0")
+            received = b"".join(each[1:] for each in socket if isinstance(each, bytes))
+        assert received == b"hello"
+
+
+def test_much_input_arrives_whole(world: World) -> None:
+    data = bytes(range(256)) * 4000
+    with world.open() as socket:
+        socket.send(command("sh", "-c", "sleep 0.3; sha256sum; wc -c >&2 </dev/null"))
+        for at in range(0, len(data), 60_000):
+            socket.send(b"\0" + data[at : at + 60_000])
+        socket.send(b"\0")
+        output = b"".join(each[1:] for each in socket if isinstance(each, bytes))
+    assert hashlib.sha256(data).hexdigest().encode() in output
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("nodes/0/forward", 422),
+        ("nodes/0/forward?port=0", 422),
+        ("nodes/0/forward?port=65536", 422),
+        ("nodes/0/forward?port=" + "9" * 5000, 422),
+        ("nodes/x/exec", 422),
+        ("nodes/%00/exec", 422),
+        ("nodes/7/exec", 422),
+        ("nodes/0/nothing", 404),
+    ],
+)
+def test_paths(world: World, path: str, status: int) -> None:
+    with pytest.raises(InvalidStatus) as caught, world.open(path):
+        pass
+    assert caught.value.response.status_code == status, caught.value.response.body
+    assert world.defects() == []
+
+
+def test_a_wrong_token(world: World) -> None:
+    with pytest.raises(InvalidStatus) as caught, world.open(token="wrong"):
+        pass
+    assert caught.value.response.status_code == 401
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    first=st.sampled_from([command("cat"), command("true"), command("cat", terminal=[2, 2])])
+    | st.text()
+    | st.binary(),
+    messages=st.lists(
+        st.binary(max_size=20)
+        | st.text(max_size=20)
+        | st.sampled_from(['{"type": "Signal", "number": 15}', '{"type": "Size", "rows": 1}']),
+        max_size=4,
+    ),
+)
+def test_any_messages(world: World, first: str | bytes, messages: list[str | bytes]) -> None:
+    with world.open() as socket:
+        for message in (first, *messages):
+            try:
+                socket.send(message)
+            except ConnectionClosed:
+                break  # it was closed meanwhile
+    assert world.defects() == []
