@@ -131,7 +131,8 @@ class Served:
 @contextmanager
 def muster_server(home: Path, *words: str) -> Iterator[Served]:
     """A server of a new MUSTER_HOME, without a limit of requests."""
-    (home / "server.toml").write_text("requests_per_second = 1e6\nburst = 1000000\n")
+    settings = "requests_per_second = 1e6\nburst = 1000000\nseparate_owners = false\n"
+    (home / "server.toml").write_text(settings)
     port = free_port()
     served = Served([MUSTER, "server", "--port", str(port), *words], port, "/healthz")
     try:
@@ -176,7 +177,8 @@ def wrk(
     found = re.search(r"RESULT (\d+) (\S+) (\S+) (\d+)", done)
     assert found is not None, done
     if int(found[4]):
-        raise SystemExit(f"{path}: {found[4]} errors, such as {served.get(path)}")
+        verb = "GET" if body is None else "POST"
+        raise SystemExit(f"{path}: {found[4]} errors, such as {served.get(path, verb, body)}")
     count = int(found[1])
     return count / float(found[2]), float(found[3]), used / count * 1e6
 

@@ -46,7 +46,7 @@ def test_nested_secrets_are_hidden() -> None:
         "node_groups": [
             {"name": "TOKEN", "env": {"B_TOKEN": HIDDEN}, "node_env": {"C_TOKEN": HIDDEN}}
         ],
-        "args": ["TOKEN"],
+        "args": ("TOKEN",),
     }
 
 

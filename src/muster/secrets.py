@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 HIDDEN = "***"
@@ -109,7 +110,7 @@ def hidden_words(words: Sequence[str]) -> list[str]:
 
 
 def hidden(data: Any) -> Any:
-    """Plain data with secrets hidden at any depth.
+    """Plain data with secrets hidden at any depth; the same object where there is none.
 
     Values of mappings and of Kubernetes' `{name, value}` are recognized by their names; commands
     are handled as by `hidden_words`, other text as by `redacted`.
@@ -117,17 +118,23 @@ def hidden(data: Any) -> Any:
     if isinstance(data, str):
         return redacted(data)
     if isinstance(data, (dict, Mapping)):  # the usual case first, since the other takes longer
-        shown = {
-            key: value if type(value) in HARMLESS else _hide_in(str(key), value)
+        changed = {
+            key: shown
             for key, value in data.items()
+            if value
+            and type(value) not in HARMLESS
+            and (shown := _hide_in(str(key), value)) is not value
+            and shown != value
         }
         if isinstance(name := data.get("name"), str) and isinstance(data.get("value"), str):
-            shown["value"] = hide(name, data["value"])
-        return shown
+            changed["value"] = hide(name, data["value"])
+        return {**data, **changed} if changed else data
     if isinstance(data, (list, tuple)):
         if data and all(isinstance(item, str) for item in data):
-            return hidden_words(data)
-        return [hidden(item) for item in data]
+            shown = hidden_words(data)
+        else:
+            shown = [hidden(item) for item in data]
+        return data if all(map(is_, shown, data)) else shown
     return data
 
 

@@ -11,7 +11,7 @@ from contextlib import aclosing, closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from muster.api.streams import Notice
 from muster.client.following import give_warning
@@ -86,4 +86,4 @@ async def entries_async(
 
 
 def _event(entry: EventRecord) -> Event:
-    return Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))
+    return Event(entry.seq, moment(entry.time), entry.kind, hidden(to_builtins(entry.data)))

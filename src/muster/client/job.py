@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from muster.client.client import Client, check_array_size, overrides_from
 from muster.client.run import JobRun
@@ -125,7 +125,7 @@ class Job:
         """Its spec as plain data; secrets hidden."""
         from muster.secrets import hidden
 
-        shown: dict[str, Any] = hidden(self._record.spec)
+        shown: dict[str, Any] = hidden(to_builtins(self._record.spec))
         return shown
 
     @property

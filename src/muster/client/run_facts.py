@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from muster.client.node import Node, node_from
 from muster.describe.times import moment, optional_moment, span
@@ -181,7 +181,7 @@ class RunFacts:
     @property
     def spec(self) -> dict[str, Any]:
         """The effective spec in normal form, as plain data; secrets hidden."""
-        shown: dict[str, Any] = hidden(self._record.spec)
+        shown: dict[str, Any] = hidden(to_builtins(self._record.spec))
         return shown
 
     def settings(self) -> list[Setting]:

@@ -31,6 +31,9 @@ def seal(home: Home, data: Any) -> Any:
 
     The key is created if it is missing. Raises InvalidInput if that fails, or the key is not valid.
     """
+    shown = hidden(data)
+    if shown is data:
+        return data
     ciphers: list[MultiFernet] = []
 
     def lock(text: str, text_shown: str) -> str:
@@ -39,19 +42,16 @@ def seal(home: Home, data: Any) -> Any:
         token = ciphers[0].encrypt(text.encode(errors="surrogatepass")).decode()
         return f"{SEALED_MARK}{token}:{text_shown}"
 
-    sealed = _sealed(data, hidden(data), lock)
-    return sealed if ciphers else data
+    return _sealed(data, shown, lock)
 
 
 def _sealed(data: Any, shown: Any, lock: Callable[[str, str], str]) -> Any:
+    if data is shown or data == shown:
+        return data
     if isinstance(data, str):
-        return data if data == shown else lock(data, shown)
+        return lock(data, shown)
     if isinstance(data, (dict, Mapping)):
-        return {
-            # the same object: a value without a secret
-            key: value if value is shown[key] else _sealed(value, shown[key], lock)
-            for key, value in data.items()
-        }
+        return {key: _sealed(value, shown[key], lock) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
         return [_sealed(*pair, lock) for pair in zip(data, shown, strict=True)]
     return data
