@@ -31,11 +31,14 @@ from muster.server.call import Call, Changed
 from muster.server.pages import next_link
 from muster.server.parameters import Parameters, number_of
 from muster.service.embedded import EmbeddedAPI
+from muster.store.records import RunFilter
 
 #: Ends a stream of lines that is complete. One that was cut off has no such line.
 _END = b'{"type":"End"}'
 #: Operations that read a few rows of the store, and no files.
 _SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run"}
+#: The most runs of a page for which this holds.
+_SHORT_PAGE = 50
 #: Bytes that one thread makes at a time.
 _BATCH = 1 << 17
 
@@ -59,7 +62,7 @@ class OperationHandler:
         environ = given.pop("environ", None)
         api = call.api(environ)
         in_thread = call.state.in_thread
-        if self.name in _SHORT and call.state.backend.store.reads_at_once:
+        if self._is_short(given) and call.state.backend.store.reads_at_once:
             # to hand it to a thread would take longer
             return _with_etag(call, self._answer(call, api, given))
         if self.operation.form == "json":
@@ -79,6 +82,14 @@ class OperationHandler:
         if self.operation.form == "events":
             return Stream(_events(call, items), EVENTS, b": nothing new\n\n")
         return Stream(_lines(call, items), JSON_LINES, b"\n")
+
+    def _is_short(self, given: Mapping[str, Any]) -> bool:
+        if self.name != "runs":
+            return self.name in _SHORT
+        page = given["chosen"]
+        # others may look at all runs to find a few
+        few = page.limit is not None and page.limit <= _SHORT_PAGE
+        return few and page == RunFilter(limit=page.limit, before=page.before)
 
     def _call(self, api: EmbeddedAPI, given: dict[str, Any]) -> Any:
         _resolve(api, given)

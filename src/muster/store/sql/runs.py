@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from muster.store.base import RunBuilder
 
 
+#: Of a project, the run with a name or an id.
+_NAMED = "WHERE project = ? AND (name = ? OR id = ?)"
+
+
 class SqlRuns:
     """See `store.base.Runs`."""
 
@@ -259,6 +263,10 @@ class SqlRuns:
 
     def find(self, project: str, text: str) -> RunRecord:
         """See `Runs.find`."""
+        if names.is_valid_unicode(text):
+            rows = self._db.read(f"{RUN_QUERY} {_NAMED}", (project, text, text))
+            if len(rows) == 1:  # the usual case
+                return run_record(self._db, rows[0])
         return self.get(self.find_id(project, text))
 
     def find_id(self, project: str, text: str) -> str:
@@ -270,9 +278,8 @@ class SqlRuns:
             return str(newest[0]["id"])
         rows: Sequence[Row] = []
         if names.is_valid_unicode(text):
-            named = "SELECT id, name FROM runs WHERE project = ? AND (name = ? OR id = ?)"
             rows = (
-                self._db.read(named, (project, text, text))
+                self._db.read(f"SELECT id, name FROM runs {_NAMED}", (project, text, text))
                 or self._by_display_name(project, text)
                 or by_prefix(self._db, "runs", project, names.id_from_ocid(text))
             )
