@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from muster.store.base import RunBuilder
 
 
-#: Of a project, the run with a name or an id.
-_NAMED = "WHERE project = ? AND (name = ? OR id = ?)"
-
-
 class SqlRuns:
     """See `store.base.Runs`."""
 
@@ -263,23 +259,33 @@ class SqlRuns:
 
     def find(self, project: str, text: str) -> RunRecord:
         """See `Runs.find`."""
-        if names.is_valid_unicode(text):
-            rows = self._db.read(f"{RUN_QUERY} {_NAMED}", (project, text, text))
-            if len(rows) == 1:  # the usual case
-                return run_record(self._db, rows[0])
-        return self.get(self.find_id(project, text))
+        rows = self._named(RUN_QUERY, project, text)
+        if len(rows) == 1:
+            return run_record(self._db, rows[0])
+        return self.get(self._id_of(project, text, rows))
 
     def find_id(self, project: str, text: str) -> str:
         """See `Runs.find_id`."""
+        rows = self._named("SELECT id, name FROM runs", project, text)
+        return self._id_of(project, text, rows)
+
+    def _named(self, query: str, project: str, text: str) -> Sequence[Row]:
+        """The runs with this name or id."""
+        if text == "last" or not names.is_valid_unicode(text):
+            return []
+        where = "WHERE project = ? AND (name = ? OR id = ?)"
+        return self._db.read(f"{query} {where}", (project, text, text))
+
+    def _id_of(self, project: str, text: str, rows: Sequence[Row]) -> str:
+        """The id of a run. rows: see `_named`."""
         if text == "last":
             newest = self._db.read(f"SELECT id {self._newest} LIMIT 1", (project,))
             if not newest:
                 raise NotFound("no runs yet (`muster run` starts one)")
             return str(newest[0]["id"])
-        rows: Sequence[Row] = []
         if names.is_valid_unicode(text):
             rows = (
-                self._db.read(f"SELECT id, name FROM runs {_NAMED}", (project, text, text))
+                rows
                 or self._by_display_name(project, text)
                 or by_prefix(self._db, "runs", project, names.id_from_ocid(text))
             )
