@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.machine import _measured, this_machine
+from muster.engines.machine import _memory as _memory_of_second
+from muster.engines.machine import this_machine
 from muster.node import machine
 from muster.node.machine import memory_limit
 
@@ -22,9 +23,9 @@ def tree(root: Path, own: str, *folders: str) -> tuple[Path, Path]:
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(machine, "memory_limit", lambda: 12 << 20)
-    _measured.cache_clear()
+    _memory_of_second.cache_clear()
     yield
-    _measured.cache_clear()
+    _memory_of_second.cache_clear()
 
 
 def test_the_limit_of_a_control_group_is_the_machine_s_memory() -> None:

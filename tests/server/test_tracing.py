@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -80,6 +81,16 @@ def test_each_request_is_a_span_within_that_of_its_client(
     assert attributes["http.response.status_code"].int_value == 404
     assert spans["GET /caller"].trace_id.hex() == TRACE
     assert "secret-name" not in str(collector.spans)
+
+
+def test_a_forked_child_has_one_thread(collector: Collector) -> None:
+    """Linux lets no other process enter a node: `exec` would fail on a server that is traced."""
+    tracer = tracing.make_tracer()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(len(os.listdir("/proc/self/task")))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    tracer.close()
 
 
 def test_nothing_is_traced_unless_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from support.api_runs import start
 from support.faults import until
-from support.servers import TOKEN, RunningServer, running_server
+from support.muster_server import TOKEN, RunningServer, running_server
 
 
 class World:

@@ -22,11 +22,11 @@ class Machine(Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """This machine, as it was measured at most a second ago: a server plans hundreds of runs a
-    second, and each file that is read lets another thread go first."""
-    return _measured(int(time.monotonic()))
+    """Measure this machine. The limit of its memory may have been read up to a second ago: a server
+    plans hundreds of runs a second, and each file that is read lets another thread go first."""
+    return Machine(count_cpus(), _memory(int(time.monotonic())), len(gpu_numbers()))
 
 
 @lru_cache(maxsize=1)
-def _measured(_second: int) -> Machine:
-    return Machine(count_cpus(), count_memory(), len(gpu_numbers()))
+def _memory(_second: int) -> int:
+    return count_memory()

@@ -75,13 +75,14 @@ class OpenTelemetry:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        from muster.server.span_export import SpanExport
 
         # the variable OTEL_SERVICE_NAME comes first
         name = os.environ.get("OTEL_SERVICE_NAME", "muster-server")
         self._provider = TracerProvider(resource=Resource.create({"service.name": name}))
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider.add_span_processor(SpanExport(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("muster.server")
         self._contexts = TraceContextTextMapPropagator()
 
