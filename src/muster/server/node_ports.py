@@ -83,7 +83,7 @@ class Ways:
     def __init__(self) -> None:
         self._lock = Lock()
         self._ways: dict[tuple[Any, ...], Way] = {}
-        self._folder = tempfile.mkdtemp(prefix="muster-ports-")  # private to this user
+        self._folder: str | None = None  # of the sockets, from the first on
         self._count = 0
 
     def find(
@@ -100,6 +100,7 @@ class Ways:
             if found is not None:
                 found.used = now
                 return found
+            self._folder = self._folder or tempfile.mkdtemp(prefix="muster-ports-")  # mode 0700
             self._count += 1
             path = f"{self._folder}/{self._count}"
         with sockets.socket(sockets.AF_UNIX) as listener:
@@ -126,7 +127,8 @@ class Ways:
             ways, self._ways = [*self._ways.values()], {}
         for way in ways:
             way.forward.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _way_to(call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int) -> Way:
