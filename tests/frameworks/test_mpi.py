@@ -330,7 +330,12 @@ def test_a_killed_rank_is_restarted_with_all_others(client: Client, tmp_path: Pa
     for mark in (tmp_path / "up").iterdir():
         mark.unlink()
     os.kill(victim, signal.SIGKILL)
-    until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    try:
+        until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    except AssertionError:
+        pytest.fail(
+            "\n".join([run.refresh().state, *map(str, [*run.events(), *run.logs(attempt="all")])])
+        )
     run.cancel("seen enough")
     assert run.wait(240).state == "CANCELED"
 
