@@ -82,6 +82,7 @@ class LogCursor:
         self._offset = 0
         self._old: dict[int, int] = {}  # unread lines that existed when `tail` was called
         self._skip = 0
+        self._present = 0  # size of the index when `tail` was called, in bytes
         self._time = 0
         #: The index says that no output follows.
         self.finished = False
@@ -100,7 +101,7 @@ class LogCursor:
                     yield from self._change_owner(time_ns, *Owner.of_entry(number, end))
                     continue
                 reader = self._readers.get(number)
-                if reader is None:
+                if reader is None or (self._offset <= self._present and reader.is_past(end)):
                     continue
                 if number in self._unselected:
                     reader.skip_to(end)
@@ -160,6 +161,7 @@ class LogCursor:
         """
         if any(stream.shared for stream in self._streams.values()):
             return
+        self._present = os.fstat(self._index).st_size
         self._old = {number: reader.keep_last(lines) for number, reader in self._readers.items()}
         self._skip = max(0, sum(self._old.values()) - lines)
 

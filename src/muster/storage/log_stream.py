@@ -213,6 +213,10 @@ class StreamReader:
         """Advance to an offset without reading."""
         self._move(end)
 
+    def is_past(self, offset: int) -> bool:
+        """Whether all whole lines up to an offset have been read or skipped."""
+        return offset <= self._at
+
     def size(self) -> int:
         """The size of the file in bytes."""
         return self._file.size()
