@@ -115,6 +115,7 @@ PRINTS = {
     "login": "login --help",
     "logout": "logout --help",
     "context list": "context list",
+    "context show": "context show",
     "context use": "context use --help",
     "completion": "completion bash",
 }

@@ -9,6 +9,9 @@ from muster.cli.command_hints import Group
 from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo
 
+#: The name of the context that only the environment has.
+_ENVIRONMENT = "MUSTER_URL"
+
 
 @click.group(cls=Group)
 def context() -> None:
@@ -23,24 +26,67 @@ def list_contexts(as_json: bool) -> None:
     \b
     muster context list
     """
-    from muster.client.contexts import LOCAL, current_address, read_contexts
+    from muster.client.contexts import LOCAL, read_contexts
 
-    contexts, used = read_contexts(), current_address()
+    contexts, current = read_contexts(), _current()
     rows = [(LOCAL, "this machine", "")]
     rows += [(name, one.url, one.project or "") for name, one in contexts.servers.items()]
+    if current[0] == _ENVIRONMENT:
+        rows.append(current)
     if as_json:
         fields = ("name", "server", "project")
         shown = [dict(zip(fields, row, strict=True)) for row in rows]
-        print_json([{**one, "current": one["name"] == contexts.current} for one in shown])
+        print_json([{**one, "current": one["name"] == current[0]} for one in shown])
         return
-    mark = {contexts.current: "*"}
     print_table(
-        ("", "CONTEXT", "SERVER", "PROJECT"), [(mark.get(row[0], ""), *row) for row in rows]
+        ("", "CONTEXT", "SERVER", "PROJECT"),
+        [("*" if row[0] == current[0] else "", *row) for row in rows],
     )
-    if used is not None and used.url != getattr(
-        contexts.servers.get(contexts.current), "url", None
-    ):
-        echo(f"MUSTER_URL is set: commands use {used.url}", err=True)
+
+
+@context.command()
+@json_option()
+def show(as_json: bool) -> None:
+    """Show where commands go, and who you are there: user, project and rights.
+
+    \b
+    muster context show
+    """
+    from muster.client.connect import connect
+
+    name, server, _ = _current()
+    api = connect(None, None)
+    try:
+        caller = api.caller()
+    finally:
+        api.close()
+    found = {
+        "name": name,
+        "server": server,
+        "user": caller.user,
+        "project": caller.project,
+        "rights": sorted(caller.rights),
+    }
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("CONTEXT", "SERVER", "USER", "PROJECT", "RIGHTS"),
+        [(name, server, caller.user, caller.project, ", ".join(found["rights"]))],
+    )
+
+
+def _current() -> tuple[str, str, str]:
+    """Name, server and project of what commands use."""
+    from muster.client.contexts import LOCAL, current_address, read_contexts
+
+    address = current_address()
+    if address is None:
+        return LOCAL, "this machine", ""
+    contexts = read_contexts()
+    stored = contexts.servers.get(contexts.current)
+    name = contexts.current if stored and stored.url == address.url else _ENVIRONMENT
+    return name, address.url, address.project or ""
 
 
 @context.command()
