@@ -8,12 +8,14 @@ for data. Every package may import this module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import is_
 from typing import Any
 
 HIDDEN = "***"
+#: Characters of the shortest secret that is hidden in the output of programs.
+SHORTEST = 4
 #: Types of values that contain no secret: most values of a spec are of these.
 HARMLESS = frozenset((type(None), bool, int, float))
 #: What an encrypted string starts with.
@@ -73,6 +75,21 @@ def redacted(text: str, known: Sequence[str] = ()) -> str:
     if "PRIVATE KEY-----" in text:
         text = re.sub(_KEY, rf"\1{HIDDEN}\2", text, flags=re.DOTALL)
     return re.sub(_HEADER, rf"\1{HIDDEN}", text) if "uthorization" in text.lower() else text
+
+
+def secret_lines(values: Iterable[str]) -> list[str]:
+    """What to hide of secret values in the output of programs: their lines, longer ones first.
+    Shorter lines than `SHORTEST` characters would hide parts of other words."""
+    lines = {line.strip() for value in values for line in value.splitlines()}
+    return sorted((line for line in lines if len(line) >= SHORTEST), key=len, reverse=True)
+
+
+def without_lines(data: bytes, lines: Sequence[bytes]) -> bytes:
+    """Output of a program with the lines of secrets hidden (`secret_lines`)."""
+    for line in lines:
+        if line in data:
+            data = data.replace(line, HIDDEN.encode())
+    return data
 
 
 def has_secret(text: str) -> bool:

@@ -63,7 +63,7 @@ def test_a_run_gets_the_secret_and_what_is_prepared_does_not(
     made = prepared(client, tmp_path, SPEC)
     assert SECRET not in str(to_builtins(made))
     run = client.start(made)
-    assert output_of_success(run) == ["right", "of the job"]
+    assert output_of_success(run) == ["right", "***"]
     assert SECRET not in str(to_builtins(client.api.run(run.id)))
     assert SECRET.encode() not in on_disk(own_home)
 
@@ -121,3 +121,19 @@ def test_a_plan_is_shown_without_the_value(
     shown = TemplateText(plan, plan.nodes[0], 0, {})
     assert shown.text("${rank} ${secret.api-key} ${secret.own}") == "0 *** ***"
     assert shown.command(["x", "--key=${secret.api-key}"]) == "x '--key=***'"
+
+
+def test_programs_that_print_secrets_do_not_show_them(
+    client: Client, accounts: EmbeddedAccounts, tmp_path: Path
+) -> None:
+    accounts.set_secret("api-key", f"{SECRET}\nsecond line\nx")
+    program = 'printf "%s" "key=$KEY"; echo " $OTHER" >&2; echo "cannot use $KEY" >&2; exit 3'
+    spec = {**SPEC, "command": ["sh", "-c", program]}
+    run = client.start(prepared(client, tmp_path, spec))
+    run.wait(60)
+    shown = [record.message for record in run.logs(groups=["all"])]
+    assert sorted(shown) == sorted([" ***", "cannot use ***", "***", "x", "key=***", "***", "x"])
+    assert [*run.logs(groups=["all"], grep="hunter")] == []
+    assert run.state == "FAILED"
+    assert "cannot use ***" in run.details
+    assert SECRET not in str(to_builtins(client.api.run(run.id))) + str([*run.events()])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.control.clock import Clock
 from muster.control.controller import Controller, Record, Step
@@ -35,6 +36,7 @@ from muster.lifecycle.events import (
     EngineEvent,
     Event,
     HandOverRequested,
+    NodeEnded,
     Request,
     SessionClosed,
     Tick,
@@ -42,6 +44,7 @@ from muster.lifecycle.events import (
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import RunStatus
+from muster.secrets import HIDDEN
 from muster.store.records import LeaseLost
 
 #: Seconds until a step that could not be recorded is decided and recorded again.
@@ -74,6 +77,8 @@ class RunParts(Struct, frozen=True):
     requests: Callable[[], Sequence[Request | HandOverRequested]] = no_requests
     #: Whether nodes outlive the session (`Capabilities.detached`), which is a `DetachedSession`.
     detached: bool = False
+    #: The run's secrets, which are hidden in the messages that are recorded (`secret_lines`).
+    secrets: Sequence[str] = ()
 
 
 #: Errors that a supervisor on another host would not have, or a later one.
@@ -160,8 +165,16 @@ class DrivenRun:
             self._session.finish_logs()
 
     def _report(self, events: Sequence[EngineEvent]) -> None:
-        self._inbox += events
+        self._inbox += map(self._without_secrets, events) if self._parts.secrets else events
         self._driver.schedule(self)
+
+    def _without_secrets(self, event: EngineEvent) -> EngineEvent:
+        if not isinstance(event, NodeEnded):
+            return event
+        message = event.message  # made of a program's last lines, perhaps
+        for line in self._parts.secrets:
+            message = message.replace(line, HIDDEN)
+        return event if message == event.message else replace(event, message=message)
 
     def _pending(self) -> list[Request | HandOverRequested]:
         # in this order: a later notification calls `wake` again

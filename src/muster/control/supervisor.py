@@ -37,7 +37,7 @@ from muster.lifecycle.status import RunStatus, alive_nodes
 from muster.node.file_watch import RemovalWatcher, Watcher
 from muster.node.files import direct_output
 from muster.plan.model import RunPlan
-from muster.secrets import print_traceback
+from muster.secrets import print_traceback, secret_lines
 from muster.storage import wakeup
 from muster.storage.home import Home
 from muster.store.records import (
@@ -205,6 +205,7 @@ class SupervisedRun:
             open=partial(self._engine.open, context),
             requests=self._requests,
             detached=detached,
+            secrets=secret_lines(plan.secrets.values()),
         )
 
     def _requests(self) -> list[HandOverRequested]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
+from muster.errors import InvalidInput
+from muster.secrets import secret_lines, without_lines
 from muster.service.context import Context
 from muster.service.log_lines import LineFilter, last_lines, line_filter
 from muster.service.messages import Messages
+from muster.storage.log_reader import Unfinished
 from muster.storage.run_output import RunOutput
 
 if TYPE_CHECKING:
     from muster.service.follow import Follower
-    from muster.storage import log_reader
-    from muster.storage.log_reader import Unfinished
     from muster.store.base import Store
     from muster.store.records import RunSummary
 
@@ -103,9 +105,11 @@ class _Reading:
             self._output = RunOutput(folder, selection.selects, attempts, run.attempt)
             stack.enter_context(closing(self._output))
             self._selection = selection
+            hidden = _secrets(context, run.id)
+            self._hide = partial(without_lines, lines=hidden) if hidden else None
             self._with_messages = selection.with_messages
             messages = Messages(context.store, run.id, enabled=self._with_messages)
-            self._log = _Log(self._output, messages, line_filter(selection))
+            self._log = _Log(self._output, messages, line_filter(selection), self._hide)
             self._final = self.follower is None or self.follower.ended
             self._opened = stack.pop_all()
 
@@ -126,7 +130,8 @@ class _Reading:
 
     def unfinished(self) -> Iterator[Unfinished]:
         """The lines that programs have not finished."""
-        return self._output.unfinished()
+        for stream, line in self._output.unfinished():
+            yield Unfinished(stream, line if self._hide is None else self._hide(line))
 
     def new(self, *, final: bool) -> Iterator[LogChunk]:
         self._final = final
@@ -144,10 +149,18 @@ class _Reading:
 class _Log:
     """Merges messages into the output of the same attempt, and selects lines of both."""
 
-    def __init__(self, output: RunOutput, messages: Messages, keep: LineFilter | None) -> None:
+    def __init__(
+        self,
+        output: RunOutput,
+        messages: Messages,
+        keep: LineFilter | None,
+        hide: Callable[[bytes], bytes] | None,
+    ) -> None:
+        """hide: hides the run's secrets in output."""
         self._output = output
         self._messages = messages
         self._keep = keep
+        self._hide = hide
 
     def last(self, lines: int | None, *, final: bool) -> Iterator[LogChunk]:
         """The last lines that are present when they are read, over all attempts; None = all."""
@@ -187,16 +200,33 @@ class _Log:
         return sorted({*self._output.open_attempts, *with_messages})
 
     def _merge(self, attempt: int, final: bool) -> Iterator[LogChunk]:
-        output = (_of_attempt(attempt, chunk) for chunk in self._output.read(attempt, final=final))
+        output = self._read_output(attempt, final)
         merged = self._messages.merge(attempt, output)
         return merged if self._keep is None else self._keep(merged)
+
+    def _read_output(self, attempt: int, final: bool) -> Iterator[LogChunk]:
+        for chunk in self._output.read(attempt, final=final):
+            data = chunk.data if self._hide is None else self._hide(chunk.data)
+            yield LogChunk(chunk.time_ns, chunk.stream, data, attempt)
+
+
+def _secrets(context: Context, run_id: str) -> list[bytes]:
+    """What is hidden of the run's `${secret.NAME}` in its output."""
+    from muster.store.run_columns import StoredPlan
+
+    sealed = StoredPlan(context.store.runs.get(run_id)).secrets()
+    if not sealed:
+        return []
+    from muster.storage.sealing import unseal
+
+    try:
+        values = unseal(context.home, sealed, f"run {run_id}")
+    except InvalidInput:  # without the key nobody can tell them from other words
+        return []
+    return [line.encode() for line in secret_lines(values.values())]
 
 
 def _has_arrays(store: Store, run_id: str) -> bool:
     from muster.store.run_columns import StoredPlan
 
     return bool(StoredPlan(store.runs.get(run_id)).arrays())
-
-
-def _of_attempt(attempt: int, chunk: log_reader.LogChunk) -> LogChunk:
-    return LogChunk(chunk.time_ns, chunk.stream, chunk.data, attempt)

@@ -524,7 +524,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     env: Merged[Env] = field(default_factory=dict)
     """Environment variables."""
     secrets: Secrets = field(default_factory=dict)
-    """Values that are never shown, whatever their names. ${secret.NAME} in node_env, node_args and
+    """Values that are never shown, whatever their names, nor in the output of programs: a line of
+    4 characters or more is *** there. ${secret.NAME} in node_env, node_args and
     files is replaced by them when a node starts; not in env, command and args. A secret that is not
     here is the project's, which `muster secrets set NAME` stores."""
     framework: AlwaysShown[str] = DEFAULT_FRAMEWORK

@@ -136,6 +136,11 @@ class StoredPlan:
 
         return self._convert(given if unseal is None else unseal(given), Parameters)
 
+    def secrets(self) -> dict[str, str]:
+        """`RunPlan.secrets`, sealed."""
+        with reading(self._run, "plan"):
+            return dict(self._run.plan.get("secrets") or {})
+
     def resources(self) -> dict[str, ResourcePlan]:
         """Group -> its resources, for groups that have any."""
         from muster.plan.model import ResourcePlan
