@@ -93,6 +93,31 @@ def test_long_keys_are_refused(teams: Teams, key: str) -> None:
     assert "Idempotency-Key: has" in reply.json["detail"]
 
 
+def test_files_of_the_server_are_not_read_for_a_client(teams: Teams, tmp_path: Path) -> None:
+    """As the server, whose rights are not the client's."""
+    listed, conda = tmp_path / "list.txt", tmp_path / "conda.yaml"
+    listed.write_text("-r /etc/passwd\nword-of-the-server\n")
+    conda.write_text("dependencies: [python, word-of-the-server]\n")
+    token = teams.token("anouk")
+    for field, given in (
+        ("requirements", str(listed)),
+        ("requirements", [str(listed)]),
+        ("conda", str(conda)),
+    ):
+        run = body(**{field: given})
+        source = run["run"]["source"]
+        for path, what in (
+            ("/v1/jobs", source),
+            ("/v1/jobs/preview", source),
+            ("/v1/runs", run),
+            ("/v1/runs/preview", run),
+        ):
+            reply = teams.request("POST", path, token, what)
+            assert (reply.status, reply.problem) == (422, "InvalidInput"), (field, path)
+            assert "is a file of a machine" in reply.json["detail"]
+            assert "word-of-the-server" not in reply.body.decode()
+
+
 def test_keys_of_long_ago_are_forgotten(own_home: Path) -> None:
     home = EmbeddedAPI().home
     with request_keys.held(home, "key", "content"):
