@@ -31,6 +31,9 @@ from muster.unix_account import UnixAccount, acting_as, as_root
 
 #: The first number, and how many there are. systemd-nspawn and others use lower numbers.
 FIRST, COUNT = 2_000_000_000, 100_000_000
+#: What else helps if accounts cannot reach something.
+_WITHOUT = "or, on a server for one user, set separate_owners = false in server.toml"
+PYTHON_HINT = f"install Python and Muster where every user can read them, as in /opt, {_WITHOUT}"
 
 
 class Owner(Struct, frozen=True):
@@ -177,13 +180,12 @@ def _check_reachable(home: Home, owner: Owner) -> None:
     with acting_as(_account(home, owner)):
         if not os.path.isdir(own):
             text = f"programs of {owner.name} could not reach their files: a folder above is closed"
-            hint = "use one that every user can pass through, such as /var/lib/muster"
+            hint = f"use one that every user can pass through, as /var/lib/muster, {_WITHOUT}"
             found.append(Problem("MUSTER_HOME", f"{home.root}: {text}", hint))
         for path in _needed():
             if not _is_readable(path):
                 text = f"programs of {owner.name} could not read {path}, which nodes need"
-                hint = "install Python and Muster where every user can read them, as in /opt"
-                found.append(Problem("server", text, hint))
+                found.append(Problem("server", text, PYTHON_HINT))
     if found:
         raise InvalidInput(*found)
 
