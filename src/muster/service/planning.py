@@ -220,7 +220,8 @@ def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
     if why := why_refused(
         engine.name,
         separates=engine.capabilities.separates_owners,
-        root=context.submission.account is not None,
+        account=context.submission.account is not None,
+        root=os.geteuid() == 0,
         owner=context.caller.user,
         first_owner=context.store.runs.first_owner(),
     ):
