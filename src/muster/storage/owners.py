@@ -17,8 +17,9 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -99,6 +100,29 @@ def owner_home(home: Home, account: UnixAccount | None) -> Home:
     owner's programs must not run what came of it.
     """
     return home if account is None else Home(_folder(home, _number_of(account)))
+
+
+class Shared(NamedTuple):
+    """What runs share: those of an owner, or of all without accounts."""
+
+    #: Laid out as MUSTER_HOME is.
+    home: Home
+    #: To act as, since the owner can put links in it; None: it is of the user of this process.
+    account: UnixAccount | None
+
+
+def shared_by_runs(home: Home) -> list[Shared]:
+    """What runs of this MUSTER_HOME share: without accounts, and of each owner whose Unix user
+    exists."""
+    found = [Shared(home, None)]
+    if os.geteuid() != 0:
+        return found
+    with as_root():
+        owners = _read(home).owners
+    for owner in owners:
+        with suppress(InvalidInput):
+            found.append(Shared(Home(_folder(home, owner.number)), _account(home, owner)))
+    return found
 
 
 @as_root()
