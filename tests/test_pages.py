@@ -34,7 +34,8 @@ def unknown(command: str) -> list[str]:
             if inner is None:
                 return [name]
             found = inner
-        known = {option for param in found.get_params(context) for option in param.opts}
+        parameters = found.get_params(context)
+        known = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
     options = [word.partition("=")[0].rstrip("]") for word in words if word.startswith("--")]
     return [option for option in options if option not in known]
 

@@ -17,6 +17,17 @@ TYPE_CHECKING = False  # importing typing takes longer than running this module
 if TYPE_CHECKING:
     from typing import Any
 
+    from muster.client.accounts import (
+        Accounts,
+        AuditEntry,
+        Caller,
+        Member,
+        NewToken,
+        Project,
+        Secret,
+        Token,
+        User,
+    )
     from muster.client.api import cluster, create_job, get_job, get_run, jobs, prune, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster
@@ -34,6 +45,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accounts",
+    "AuditEntry",
+    "Caller",
     "Client",
     "Cluster",
     "Event",
@@ -44,15 +58,21 @@ __all__ = [
     "JobEvent",
     "JobRun",
     "LogRecord",
+    "Member",
     "MusterError",
+    "NewToken",
     "Node",
     "NotFound",
     "Output",
     "Outputs",
     "Problem",
+    "Project",
     "RunFailed",
+    "Secret",
     "Setting",
     "Table",
+    "Token",
+    "User",
     "cluster",
     "create_job",
     "get_job",
@@ -66,6 +86,15 @@ __all__ = [
 
 #: Public name -> its module; others are in `muster.client.api`.
 _MODULES = {
+    "Accounts": "muster.client.accounts",
+    "AuditEntry": "muster.client.accounts",
+    "Caller": "muster.client.accounts",
+    "Member": "muster.client.accounts",
+    "NewToken": "muster.client.accounts",
+    "Project": "muster.client.accounts",
+    "Secret": "muster.client.accounts",
+    "Token": "muster.client.accounts",
+    "User": "muster.client.accounts",
     "InvalidInput": "muster.errors",
     "MusterError": "muster.errors",
     "NotFound": "muster.errors",

@@ -24,6 +24,8 @@ class Submission(Struct, frozen=True):
     folder: Path
     #: Whether paths in specs name files of the submitter on this machine, which may be read.
     has_files: bool = True
+    #: Whether URLs may lead to addresses that are not of the public internet.
+    allow_private_addresses: bool = True
     #: The id of the run that is started, so that a request that is repeated starts one run; None
     #: for a new id each time.
     run_id: str | None = None

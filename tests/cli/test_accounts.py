@@ -46,8 +46,9 @@ def test_users() -> None:
         ["ana", "person", "yes", "active"],
         ["ci", "service", "no", "active"],
     ]
-    assert call("users disable ci").stderr == "changed ci: service, no, disabled\n"
-    assert call("users enable ci").stderr == "changed ci: service, no, active\n"
+    for change, state in (("disable", "disabled"), ("enable", "active")):
+        shown = call(f"users {change} ci").stderr
+        assert shown == f"changed ci: {state}, does not administer the server\n"
     assert json.loads(out("users change ci --admin --json"))["admin"] is True
     linked = out("users change ana --issuer https://id --subject 7 --json")
     assert json.loads(linked)["subject"] == "7"
@@ -116,7 +117,7 @@ def test_secrets(own_home: Path) -> None:
     stored = call("secrets set hf-token", "hush-4711\n")
     assert stored.stderr.splitlines() == [
         "stored version 1 of secret hf-token",
-        "in a job: node_env: {NAME: ${secret.hf-token}}",
+        "in a group of a job: node_env: {NAME: ${secret.hf-token}}",
     ]
     assert call("secrets set hf-token", "hush-4712").stderr.startswith("stored version 2")
     assert out("secrets list").splitlines()[1].split()[:3] == ["hf-token", "2", user_name()]
@@ -157,7 +158,7 @@ def test_a_value_that_is_typed_in_is_not_shown() -> None:
         while b"Value of typed:" not in shown:
             shown += os.read(ours, 1000)
         os.write(ours, b"hush-4711\n")
-        while b"in a job" not in shown:
+        while b"in a group of a job" not in shown:
             shown += os.read(ours, 1000)
         os.close(ours)
     assert process.returncode == 0

@@ -36,3 +36,10 @@ def test_asyncio(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.endswith("['SUCCEEDED', 'SUCCEEDED', 'SUCCEEDED']\n")
     assert {"echo-1 0 0", "echo-2 0 1", "echo-3 0 2"} <= {*out.splitlines()}
+
+
+def test_users_and_projects(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(example("Users and projects"), {})
+    assert capsys.readouterr().out.startswith("muster_")
+    with muster.Accounts("vision") as accounts:
+        assert [member.user for member in accounts.members("vision")] == ["ana"]

@@ -10,25 +10,31 @@ from muster.storage.home import default_home
 
 
 @pytest.mark.parametrize(
-    ("engine", "separates", "root", "first_owner", "words"),
+    ("engine", "separates", "account", "root", "first_owner", "words"),
     [
-        ("local", True, True, None, ""),
-        ("local", True, True, "ana", ""),
-        ("local", True, True, "ben", ""),
-        ("local", True, False, None, ""),
-        ("local", True, False, "ben", ""),
-        ("local", True, False, "ana", "does not run as root"),
-        ("slurm", False, True, None, ""),
-        ("slurm", False, True, "ben", ""),
-        ("slurm", False, True, "ana", "engine slurm runs the programs of all as one user"),
-        ("hosts", False, False, "ana", "engine hosts runs the programs of all as one user"),
+        ("local", True, True, True, None, ""),
+        ("local", True, True, True, "ana", ""),
+        ("local", True, True, True, "ben", ""),
+        ("local", True, False, False, None, ""),
+        ("local", True, False, False, "ben", ""),
+        ("local", True, False, False, "ana", "does not run as root"),
+        ("local", True, False, True, "ana", "set separate_owners = true"),
+        ("slurm", False, True, True, None, ""),
+        ("slurm", False, True, True, "ben", ""),
+        ("slurm", False, True, True, "ana", "engine slurm runs the programs of all as one user"),
+        ("hosts", False, False, False, "ana", "engine hosts runs the programs of all as one user"),
     ],
 )
 def test_a_second_owner_is_refused_where_runs_are_not_kept_apart(
-    engine: str, separates: bool, root: bool, first_owner: str | None, words: str
+    *, engine: str, separates: bool, account: bool, root: bool, first_owner: str | None, words: str
 ) -> None:
     found = why_refused(
-        engine, separates=separates, root=root, owner="ben", first_owner=first_owner
+        engine,
+        separates=separates,
+        account=account,
+        root=root,
+        owner="ben",
+        first_owner=first_owner,
     )
     assert words in found
     assert bool(words) == bool(found)

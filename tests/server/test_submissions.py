@@ -93,6 +93,55 @@ def test_long_keys_are_refused(teams: Teams, key: str) -> None:
     assert "Idempotency-Key: has" in reply.json["detail"]
 
 
+def test_files_of_the_server_are_not_read_for_a_client(teams: Teams, tmp_path: Path) -> None:
+    """As the server, whose rights are not the client's."""
+    listed, conda = tmp_path / "list.txt", tmp_path / "conda.yaml"
+    listed.write_text("-r /etc/passwd\nword-of-the-server\n")
+    conda.write_text("dependencies: [python, word-of-the-server]\n")
+    token = teams.token("anouk")
+    for field, given in (
+        ("requirements", str(listed)),
+        ("requirements", [str(listed)]),
+        ("conda", str(conda)),
+    ):
+        run = body(**{field: given})
+        source = run["run"]["source"]
+        for path, what in (
+            ("/v1/jobs", source),
+            ("/v1/jobs/preview", source),
+            ("/v1/runs", run),
+            ("/v1/runs/preview", run),
+        ):
+            reply = teams.request("POST", path, token, what)
+            assert (reply.status, reply.problem) == (422, "InvalidInput"), (field, path)
+            assert "is a file of a machine" in reply.json["detail"]
+            assert "word-of-the-server" not in reply.body.decode()
+
+
+def test_urls_of_the_servers_network_are_refused(teams: Teams) -> None:
+    url = "http://169.254.169.254/latest"
+    run = body("true", mounts=[{"source": url}], suspend=False)
+    for path in ("/v1/runs", "/v1/runs/preview"):
+        reply = teams.request("POST", path, teams.token("anouk"), run)
+        assert (reply.status, reply.problem) == (422, "InvalidInput"), path
+        text = f"mounts[0].source: {url}: it leads to an address of the server's own network"
+        assert reply.json["detail"].startswith(text)
+
+
+def test_the_process_that_fetches_refuses_what_was_not_known_before(teams: Teams) -> None:
+    """Here, the address of the store is in a variable."""
+    found = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
+    run = body("true", mounts=[{"source": "s3://bucket/x"}], suspend=False)
+    run["run"]["environ"] = {**found, "FSSPEC_S3_ENDPOINT_URL": "http://127.0.0.1:9"}
+    reply = teams.request("POST", "/v1/runs", teams.token("anouk"), run)
+    assert reply.status == 201, reply
+    api = teams.api("anouk")
+    for _ in api.watch(reply.json["id"], 120):
+        pass
+    details = api.run(reply.json["id"]).details
+    assert "s3://bucket/x: it leads to an address of the server's own network" in details
+
+
 def test_keys_of_long_ago_are_forgotten(own_home: Path) -> None:
     home = EmbeddedAPI().home
     with request_keys.held(home, "key", "content"):

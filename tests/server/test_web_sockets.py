@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,14 +17,15 @@ from websockets.sync.client import ClientConnection, connect
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
+from muster.store.account_records import AuditFilter
 from support.api_runs import start
 from support.faults import until
 from support.muster_server import TOKEN, RunningServer, running_server
 
 
 class World:
-    def __init__(self, server: RunningServer, run_id: str) -> None:
-        self.server, self.run_id = server, run_id
+    def __init__(self, server: RunningServer, api: EmbeddedAPI, run_id: str) -> None:
+        self.server, self.api, self.run_id = server, api, run_id
 
     def open(self, path: str = "nodes/0/exec", token: str = TOKEN) -> ClientConnection:
         url = f"ws://127.0.0.1:{self.server.port}/v1/runs/{self.run_id}/{path}"
@@ -43,7 +44,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         run = start(api, "sleep 600")
         until(lambda: all(node.state == "READY" for node in api.nodes(run.id)), "it is ready")
         try:
-            yield World(server, run.id)
+            yield World(server, api, run.id)
         finally:
             api.cancel(run.id)
             for _ in api.watch(run.id, 60):
@@ -100,6 +101,35 @@ def test_an_invalid_message_ends_the_command(world: World, message: str) -> None
     assert started == {"type": "Started"}
     assert ended["error"]["type"] == "muster:InvalidInput"
     assert world.defects() == []
+
+
+def test_who_enters_a_node_is_in_the_audit_log(world: World) -> None:
+    """Once for each request, with the node and the program, and without the program's arguments."""
+    name = world.api.run(world.run_id).name
+
+    def added(action: Callable[[], object]) -> list[tuple[str, str]]:
+        log = world.api.store.audit
+        before = max((one.seq for one in log.listing(AuditFilter(limit=1))), default=0)
+        action()
+        found = log.listing(AuditFilter(after=before))
+        assert all(one.user and one.address == "127.0.0.1" and one.allowed for one in found)
+        return [(one.action, one.object) for one in found]
+
+    def forward() -> None:
+        with world.open("nodes/0/forward?port=9") as socket:
+            socket.close()
+
+    def copy() -> None:
+        url = f"ws://127.0.0.1:{world.server.port}/v1/copy?source={name}:0:/etc/hostname"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with connect(url, additional_headers=headers, proxy=None) as socket:
+            assert [each for each in socket if isinstance(each, str)]
+
+    secret = command("/bin/sh", "-c", "true word-of-ana", env={"TOKEN": "word-of-ana"})
+    assert added(lambda: conversation(world, secret)) == [("runs.exec", f"{name}:0 sh")]
+    for _ in range(2):  # the second one uses the way of the first
+        assert added(forward) == [("runs.forward", f"{name}:0 port 9")]
+    assert added(copy) == [("runs.copy", f"{name}:0 from /etc/hostname")]
 
 
 def test_a_command_that_reads_nothing_keeps_nobody_out(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -85,6 +86,16 @@ def test_a_closed_folder_above_muster_home_is_refused(home: Home) -> None:
         account_of(home, "ana")
     home.root.parent.chmod(0o711)
     assert account_of(home, "ben").uid == FIRST  # the refused one got no number
+
+
+def test_a_closed_python_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = home.root.parent / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(sys, "prefix", str(closed))
+    with pytest.raises(InvalidInput, match=f"could not read {closed}, which nodes need") as caught:
+        account_of(home, "ana")
+    (problem,) = caught.value.problems
+    assert "set separate_owners = false in server.toml" in problem.hint
 
 
 def test_a_run_belongs_to_the_owner_of_its_folder(home: Home) -> None:

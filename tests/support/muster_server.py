@@ -17,7 +17,8 @@ from muster.server.state import Authenticate
 from muster.service.backend import Backend
 
 #: As root, too, programs run as the user of the test, whom Python is readable for.
-ONE_USER = Settings(file=FileSettings(separate_owners=False))
+#: What is mounted by URL is on this machine.
+ONE_USER = Settings(file=FileSettings(separate_owners=False, allow_private_addresses=True))
 TOKEN = "a-token-of-a-test"
 
 

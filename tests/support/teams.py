@@ -32,6 +32,7 @@ UPGRADE = {
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 }
+_DEFAULT = Settings()
 #: User -> project -> role.
 ROLES = {
     "anouk": {"vision": Role.ADMIN},
@@ -146,22 +147,22 @@ class Teams:
 
 
 @contextmanager
-def serving_teams() -> Iterator[Teams]:
+def serving_teams(settings: Settings = _DEFAULT) -> Iterator[Teams]:
     """The server, with a MUSTER_HOME of its own; all its runs are ended afterwards."""
     with open_home() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_HOME", str(home.root))
-        with _serving(Backend(home)) as teams:
+        with _serving(Backend(home), settings) as teams:
             yield teams
 
 
 @contextmanager
-def _serving(backend: Backend) -> Iterator[Teams]:
+def _serving(backend: Backend, settings: Settings) -> Iterator[Teams]:
     authenticator = Authenticator(backend.store.accounts)
 
     def authenticate(token: str, project: str | None) -> Caller:
         return authenticator.authenticate(token, time.time(), project)
 
-    with running_server(backend, authenticate, Settings()) as server:
+    with running_server(backend, authenticate, settings) as server:
         teams = Teams(backend, server)
         teams.create()
         try:

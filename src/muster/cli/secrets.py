@@ -69,7 +69,7 @@ def set_secret(name: str, project: str | None) -> None:
     value = _value(name)
     secret = connect_accounts(project).set_secret(name, value)
     echo(f"stored version {secret.version} of secret {secret.name}", err=True)
-    echo(f"in a job: node_env: {{NAME: ${{secret.{secret.name}}}}}", err=True)
+    echo(f"in a group of a job: node_env: {{NAME: ${{secret.{secret.name}}}}}", err=True)
 
 
 def _value(name: str) -> str:

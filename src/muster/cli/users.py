@@ -78,10 +78,14 @@ def _row(user: UserRecord) -> tuple[str, ...]:
         user.name,
         user.kind,
         "yes" if user.admin else "no",
-        "disabled" if user.disabled else "active",
+        _state(user),
         ago(user.created_at),
         user.display_name or "-",
     )
+
+
+def _state(user: UserRecord) -> str:
+    return "disabled" if user.disabled else "active"
 
 
 _NAME = click.argument("name")
@@ -206,4 +210,5 @@ def _change(name: str, change: object, *, as_json: bool) -> None:
     if as_json:
         print_json(account_data(user))
     else:
-        echo(f"changed {user.name}: {', '.join(_row(user)[1:4])}", err=True)
+        rights = "administers the server" if user.admin else "does not administer the server"
+        echo(f"changed {user.name}: {_state(user)}, {rights}", err=True)

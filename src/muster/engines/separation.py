@@ -7,17 +7,24 @@ _WAY_OUT = "or use a server of your own"
 
 
 def why_refused(
-    engine: str, *, separates: bool, root: bool, owner: str, first_owner: str | None
+    engine: str, *, separates: bool, account: bool, root: bool, owner: str, first_owner: str | None
 ) -> str:
     """Why an owner may not start a run; "" if that is fine. It names no other owner, who may be of
     another project.
 
-    engine: its name. separates: `Capabilities.separates_owners`. root: whether the server runs as
-    root, and may create namespaces. first_owner: who was the first to start a run on the server;
-    None if nobody has. Somebody who is alone on a server needs no separation.
+    engine: its name. separates: `Capabilities.separates_owners`. account: whether the owner has a
+    Unix account, as owners have on a server that runs as root, unless its settings say otherwise.
+    root: whether the server runs as root. first_owner: who was the first to start a run on the
+    server; None if nobody has. Somebody who is alone on a server needs no separation.
     """
-    if (separates and root) or first_owner in (None, owner):
+    if (separates and account) or first_owner in (None, owner):
         return ""
+    if separates and root:
+        return (
+            f"{owner} cannot start runs here, because another user has runs on this server, whose "
+            "server.toml says separate_owners = false: the programs of both would be root's, and "
+            f"could read each other's {_EVERYTHING}; set separate_owners = true, {_WAY_OUT}"
+        )
     if separates:
         return (
             f"{owner} cannot start runs here, because another user has runs on this server: as it "

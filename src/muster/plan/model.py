@@ -357,6 +357,8 @@ class RunPlan(Struct, frozen=True, dict=True):
     engine: str = "local"
     #: The parameters of the replicas of an array; None: there is no array, or it has none.
     parameters: Parameters | None = None
+    #: Whether URLs of mounts may lead to addresses that are not of the public internet.
+    allow_private_addresses: bool = True
 
     @property
     def own_interfaces(self) -> bool:

@@ -19,7 +19,7 @@ from muster.server.settings import Settings, read_file
 from muster.service.findings import home_finding, key_findings
 from muster.spec.quantities import format_size
 from muster.storage.home import Home
-from muster.storage.owners import closed_paths
+from muster.storage.owners import PYTHON_HINT, closed_paths
 from muster.store.account_records import UserKind
 
 #: Bytes that the disk of MUSTER_HOME should have left.
@@ -38,7 +38,7 @@ def examine(home: Home, settings: Settings) -> Iterator[Finding]:
     yield _settings_file(home)
     yield from _records(home)
     yield _logins(home)
-    yield from _separation()
+    yield from _separation(home)
     yield _address(settings)
 
 
@@ -107,16 +107,23 @@ def _logins(home: Home) -> Finding:
     return Finding(name, True, f"by tokens, and at {settings.issuer}")
 
 
-def _separation() -> Iterator[Finding]:
+def _separation(home: Home) -> Iterator[Finding]:
     name = "several owners on engine local"
     if os.geteuid() != 0:
         says = "the server does not run as root: one user at most may run jobs on engine local"
-        yield Finding(name, False, says, "run it as root, or use other engines")
+        yield Finding(name, False, says, "run it as root, or start a server for each user")
+        return
+    try:
+        separate = read_file(home.server).separate_owners
+    except InvalidInput:  # which was reported
+        return
+    if not separate:
+        says = "separate_owners = false in server.toml: one user at most may run jobs, as root"
+        yield Finding(name, True, says)
         return
     if closed := [*closed_paths()]:
         says = f"programs of owners could not read {', '.join(closed)}, which nodes need"
-        hint = "install Python and Muster where every user can read them, as in /opt"
-        yield Finding(name, False, says, hint)
+        yield Finding(name, False, says, PYTHON_HINT)
         return
     yield Finding(name, True, "each owner's runs have a Unix account and a network of their own")
 

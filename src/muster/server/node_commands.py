@@ -37,7 +37,7 @@ _REQUEST: msgspec.json.Decoder[Signal | Size] = msgspec.json.Decoder(Signal | Si
 async def execute(call: Call, socket: WebSocket) -> None:
     """WebSocket /runs/{run_id}/nodes/{rank}/exec"""
     api = call.api()
-    run_id, rank = await call.state.in_thread(node_of, api, call.path["run_id"], call.path["rank"])
+    run_id, rank = await call.state.in_thread(_node_of, api, call.path["run_id"], call.path["rank"])
     await socket.accept()
     streams: _Streams | None = None
     try:
@@ -102,11 +102,15 @@ async def running(call: Call) -> Answer:
     return Answer(encoded(await call.state.in_thread(find)))
 
 
-def node_of(api: EmbeddedAPI, run: str, rank: str) -> tuple[str, int]:
+def rank_of(text: str) -> int:
+    """A rank in a path. Raises InvalidInput."""
+    return number_of(text, "rank", _HIGHEST_RANK)
+
+
+def _node_of(api: EmbeddedAPI, run: str, rank: str) -> tuple[str, int]:
     """The id of a run in progress, and the rank of its node. Raises InvalidInput, NotFound."""
-    number = number_of(rank, "rank", _HIGHEST_RANK)
     run_id = api.find_run(run).id
-    return run_id, api.node_access.find(run_id, number).rank
+    return run_id, api.node_access.find(run_id, rank_of(rank)).rank
 
 
 class _Streams:

@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.server.call import Call, ClientGone
-from muster.server.node_commands import node_of
+from muster.server.node_commands import rank_of
 from muster.server.parameters import parse_query, read_number
 from muster.server.web_socket import WebSocket
+from muster.service import inside
 
 if TYPE_CHECKING:
     from muster.api.node_access import PortForward
-    from muster.service.embedded import EmbeddedAPI
+    from muster.engines.base import RunningNode
 
 _BLOCK = 1 << 16
 #: Seconds that a way to a port is kept for the next connection.
@@ -86,11 +87,9 @@ class Ways:
         self._folder: str | None = None  # of the sockets, from the first on
         self._count = 0
 
-    def find(
-        self, api: EmbeddedAPI, run_id: str, rank: int, hosts: tuple[str, ...], port: int
-    ) -> Way:
+    def find(self, node: RunningNode, hosts: tuple[str, ...], port: int) -> Way:
         """The way to a port. Raises InvalidInput, EngineError."""
-        key, now = (run_id, rank, hosts, port), time.monotonic()
+        key, now = (node.folder.path, node.rank, hosts, port), time.monotonic()
         with self._lock:
             for old, way in [*self._ways.items()]:
                 if now - way.used > _KEPT:
@@ -106,7 +105,7 @@ class Ways:
         with sockets.socket(sockets.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(_BACKLOG)
-            made = Way(path, api.node_access.forward(run_id, rank, hosts, port, listener), now)
+            made = Way(path, inside.forward(node, hosts, port, listener), now)
         with self._lock:
             self._ways[key] = made
         Thread(target=self._forget_at_end, args=(key, made), daemon=True).start()
@@ -133,5 +132,6 @@ class Ways:
 
 def _way_to(call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int) -> Way:
     api = call.api()
-    run_id, number = node_of(api, run, rank)
-    return call.state.ways.find(api, run_id, number, hosts, port)
+    run_id, number = api.find_run(run).id, rank_of(rank)
+    node = api.node_to_forward(run_id, number, f"port {port}")
+    return call.state.ways.find(node, hosts, port)

@@ -53,6 +53,7 @@ class ServerState:
             python=settings.file.python,
             folder=Path("/"),
             has_files=False,
+            allow_private_addresses=settings.file.allow_private_addresses,
         )
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")

@@ -65,8 +65,9 @@ def node_sender(api: EmbeddedAPI, place: NodePath, *, raw: bool, progress: Progr
     Forbidden."""
     run, node = _find_node(api, place)
     if _is_running(run, node):
-        running = api.running_node(run.id, node.rank)
+        running = api.node_to_copy(run.id, node.rank, f"from {place.path}")
         return EndInNode(place, running, "read" if raw else "send")
+    api.record_copy(run.id, node.rank, f"from {place.path}")
     saved = open_saved(api, place, run, node)
     name = transfer.name_of(place.path)
 
@@ -89,7 +90,7 @@ def node_receiver(api: EmbeddedAPI, place: NodePath, *, raw: bool) -> End:
         raise InvalidInput(
             Problem(str(place), text, "to give nodes files when they start, use a mount")
         )
-    running = api.running_node(run.id, node.rank)
+    running = api.node_to_copy(run.id, node.rank, f"to {place.path}")
     return EndInNode(place, running, "write" if raw else "receive")
 
 

@@ -99,11 +99,13 @@ def _requires(right: Right, what: str, *, action: str = "") -> Callable[[M], M]:
 
 
 def _of_run(
-    right: Right, what: str, *, action: str = "", anyones: bool = False
+    right: Right, what: str, *, action: str = "", anyones: bool = False, in_node: bool = False
 ) -> Callable[[M], M]:
     """As `_requires`, for a method of one run: also check that the run is of the caller's project
     and, unless it is only read, that the caller may change runs of its owner. What the method does
-    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right."""
+    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right.
+    in_node: the further parameters are the rank of a node and what is done there, which the audit
+    log has, too."""
 
     def decorate(method: M) -> M:
         @wraps(method)
@@ -116,10 +118,10 @@ def _of_run(
                     self._caller.require_for_run(run.created_by, right, what)
 
             def object_of() -> str:
-                try:
-                    return self._check_run(run_id).name
-                except NotFound:
-                    return run_id
+                name = run_id
+                with suppress(NotFound):
+                    name = self._check_run(run_id).name
+                return f"{name}:{args[0]} {args[1]}".rstrip() if in_node else name
 
             name = action or f"runs.{method.__name__}"
             with self._audited(name, object_of, check, changes=bool(action)):
@@ -602,9 +604,31 @@ class EmbeddedAPI:
 
         return supervisor_of(self.context, self.store.runs.summary(run_id))
 
-    @_of_run(Right.ENTER, "enter nodes", action="runs.enter")
+    @_of_run(Right.ENTER, "enter nodes")
     def running_node(self, run_id: str, rank: int | None) -> RunningNode:
         """A node of a run in progress; its only one if rank is None. See `service.inside`."""
+        return self._running_node(run_id, rank)
+
+    @_of_run(Right.ENTER, "enter nodes", action="runs.exec", in_node=True)
+    def node_to_execute(self, run_id: str, rank: int, program: str, /) -> RunningNode:
+        """As `running_node`. program: its name, without arguments, which may be secret."""
+        return self._running_node(run_id, rank)
+
+    @_of_run(Right.ENTER, "enter nodes", action="runs.forward", in_node=True)
+    def node_to_forward(self, run_id: str, rank: int, port: str, /) -> RunningNode:
+        """As `running_node`. port: `port 80`."""
+        return self._running_node(run_id, rank)
+
+    @_of_run(Right.ENTER, "enter nodes", action="runs.copy", in_node=True)
+    def node_to_copy(self, run_id: str, rank: int, path: str, /) -> RunningNode:
+        """As `running_node`. path: `from PATH` or `to PATH`."""
+        return self._running_node(run_id, rank)
+
+    @_of_run(Right.READ, "see runs", action="runs.copy", in_node=True)
+    def record_copy(self, run_id: str, rank: int, path: str, /) -> None:
+        """Record that files of a node that has ended are copied. path: as for `node_to_copy`."""
+
+    def _running_node(self, run_id: str, rank: int | None) -> RunningNode:
         from muster.service.inside import running_node
 
         return running_node(self.context, self.store.runs.summary(run_id), rank)

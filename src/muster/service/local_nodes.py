@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -30,12 +31,14 @@ class LocalNodes:
         return node
 
     def execute(self, run_id: str, rank: int, command: NodeCommand, stdio: Stdio) -> NodeProcess:
-        return inside.run_in_node(self._api.running_node(run_id, rank), command, stdio)
+        node = self._api.node_to_execute(run_id, rank, os.path.basename(command.argv[0]))
+        return inside.run_in_node(node, command, stdio)
 
     def forward(
         self, run_id: str, rank: int, hosts: Sequence[str], port: int, listener: socket.socket
     ) -> PortForward:
-        return inside.forward(self._api.running_node(run_id, rank), hosts, port, listener)
+        node = self._api.node_to_forward(run_id, rank, f"port {port}")
+        return inside.forward(node, hosts, port, listener)
 
     def copy(self, source: str, target: str, progress: Progress) -> tuple[str, ...]:
         from muster.service.copying import copy

@@ -156,7 +156,12 @@ def plan_on_machine(
         # the code was sent, whatever it was made from
         problems += local_paths(replace(spec, artifact=None, git=None))
         mounted = [source for source in mounted if not source.startswith("/")]
-    problems += check_sources({source: sources.get(source, "mounts") for source in mounted})
+    places = {source: sources.get(source, "mounts") for source in mounted}
+    problems += check_sources(places)
+    if not context.submission.allow_private_addresses:
+        from muster.storage.private_addresses import private_sources
+
+        problems += private_sources(places)
     environment = _environment_plan(spec)
     if environment is not None:
         from muster.storage.installers import check_tools
@@ -185,7 +190,8 @@ def plan_on_machine(
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
-    plan = replace(plan, environment=environment)
+    allowed = context.submission.allow_private_addresses
+    plan = replace(plan, environment=environment, allow_private_addresses=allowed)
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
         problems += image_problems(engine, spec, plan)
@@ -214,7 +220,8 @@ def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
     if why := why_refused(
         engine.name,
         separates=engine.capabilities.separates_owners,
-        root=context.submission.account is not None,
+        account=context.submission.account is not None,
+        root=os.geteuid() == 0,
         owner=context.caller.user,
         first_owner=context.store.runs.first_owner(),
     ):

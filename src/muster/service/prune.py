@@ -24,8 +24,10 @@ from muster.storage.config import Retention, read_config
 from muster.storage.disk_use import DiskUse, disk_use, entries_of
 from muster.storage.environments import Installed
 from muster.storage.home import Home
+from muster.storage.owners import Shared, shared_by_runs
 from muster.storage.temporary_folder import remove_abandoned
 from muster.store.records import RunFilter, RunSummary
+from muster.unix_account import acting_as
 
 _DAY = 86400.0
 #: Without options and configuration, runs stay this long after their end.
@@ -44,7 +46,7 @@ class Candidates(Struct, frozen=True):
     #: Stored code that no Job has.
     code: Sequence[Path]
     code_size: int
-    environments: Sequence[Installed]
+    environments: Sequence[tuple[Shared, Installed]]
     environments_size: int
     #: Files of killed processes, folders of runs without a record, and old digests.
     leftovers: Sequence[Path]
@@ -72,7 +74,7 @@ def candidates(context: Context, retention: Retention) -> Candidates:
     old = old_runs(store, home, retention, context.project)
     code = unused_code(store, home)
     age = UNUSED if retention.older_than is None else retention.older_than
-    unused = unused_environments(environments.list_installed(home), now - age)
+    unused = [*_unused_environments(home, now - age)]
     left = [*_leftovers(context, now)]
     return Candidates(
         runs=old,
@@ -80,7 +82,7 @@ def candidates(context: Context, retention: Retention) -> Candidates:
         code=code,
         code_size=_code_size(code),
         environments=unused,
-        environments_size=sum(one.size for one in unused),
+        environments_size=sum(one.size for _, one in unused),
         leftovers=left,
         leftovers_size=disk_use(*left),
     )
@@ -92,18 +94,19 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     InvalidInput where MUSTER_HOME is read-only."""
     found = candidates(context, retention)
     if dry_run:
-        return _report(found, [one.key for one in found.environments], dry_run=True)
+        return _report(found, [one for _, one in found.environments], dry_run=True)
     store, home = context.store, context.home
     home.check_writable()
     failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
     removed = []
-    for one in found.environments:
-        why = remove_environment(home, one.key)
+    for shared, one in found.environments:
+        with acting_as(shared.account):
+            why = remove_environment(shared.home, one.key)
+            left = disk_use(shared.home.environments / one.key) if why else 0
         if why is None:
-            removed.append(one.key)
+            removed.append(one)
         elif why:
-            left = disk_use(home.environments / one.key)
-            failures.append(_Failure(one.key, left, f"environment {one.key}: {why}"))
+            failures.append(_Failure(one.path, left, f"environment {one.key}: {why}"))
     remove_abandoned(home.checkouts)
     if collect_code(store, home):
         return _report(found, removed, failures)
@@ -115,6 +118,18 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
 def unused_environments(found: Sequence[Installed], since: float) -> list[Installed]:
     """Those that no process uses and that are incomplete, or were last used before `since`."""
     return [one for one in found if not one.busy and (not one.ready or (one.used or 0) < since)]
+
+
+def _unused_environments(home: Home, since: float) -> Iterator[tuple[Shared, Installed]]:
+    for shared in shared_by_runs(home):
+        with acting_as(shared.account):
+            try:
+                found = environments.list_installed(shared.home)
+            except OSError:
+                if shared.account is None:
+                    raise
+                continue  # the owner has closed the folder
+        yield from ((shared, one) for one in unused_environments(found, since))
 
 
 def remove_environment(home: Home, key: str) -> str | None:
@@ -130,7 +145,7 @@ def remove_environment(home: Home, key: str) -> str | None:
 class _Failure(NamedTuple):
     """Something that could not be deleted."""
 
-    #: The id of a run, the key of an environment, or the path of a leftover.
+    #: The id of a run, or the path of an environment or a leftover.
     key: str
     #: Bytes that are left of it.
     left: int
@@ -156,20 +171,21 @@ def _delete_leftovers(home: Home, found: Sequence[Path]) -> Iterator[_Failure]:
 
 def _report(
     found: Candidates,
-    removed: Sequence[str],
+    removed: Sequence[Installed],
     failures: Sequence[_Failure] = (),
     *,
     dry_run: bool = False,
     kept: tuple[str, ...] = (),
 ) -> Pruned:
     failed = {one.key for one in failures}
-    in_use = [one for one in found.environments if one.key not in {*removed, *failed}]
+    known = failed | {one.path for one in removed}
+    in_use = [one for _, one in found.environments if one.path not in known]
     left = sum(one.size for one in in_use) + sum(one.left for one in failures)
     return Pruned(
         dry_run=dry_run,
         runs=tuple(run.name for run in found.runs if run.id not in failed),
         code=len(found.code),
-        environments=tuple(removed),
+        environments=tuple(one.key for one in removed),
         leftovers=sum(str(path) not in failed for path in found.leftovers),
         freed=max(found.size - left, 0),
         kept=(*kept, *(f"environment {one.key} is in use now" for one in in_use)),

@@ -29,6 +29,7 @@ from muster.service.context import Context
 from muster.service.stored_spec import spec_of
 from muster.spec.overrides import Changes, combined, received_overrides
 from muster.spec.reader import parse_received
+from muster.spec.separation import local_paths
 from muster.storage import uploads
 
 if TYPE_CHECKING:
@@ -175,13 +176,16 @@ def has_code(backend: Backend, project: str, sha256: str) -> bool:
 
 
 def _check_sent(context: Context, spec: JobSpec, source: SpecSource) -> None:
-    """Raises InvalidInput for code that is not here, or not the project's."""
+    """Raises InvalidInput for code that is not here, or not the project's, and for paths: those of
+    the client mean nothing here, and what is at them here is not the client's to read."""
     if source.code is None and (spec.artifact is not None or spec.git is not None):
         path = "git" if spec.artifact is None else "artifact"
         hint = "upload it first, and name it in `code`; `muster run` does both"
         raise InvalidInput(Problem(path, "the code is not on the server", hint))
     if source.code is not None:
         _check_code(context, source.code, "code.sha256")
+    if problems := local_paths(replace(spec, artifact=None, git=None)):
+        raise InvalidInput(*problems)
 
 
 def _check_code(context: Context, code: ArtifactRef, path: str) -> None:

@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from muster.errors import EngineError
 from muster.file_locks import flock, try_flock
-from muster.node.files import remove_entry, replace_file
+from muster.node.files import read_regular, remove_entry, replace_file
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
 from muster.spec.paths import path_in
@@ -263,8 +263,8 @@ def _all(home: Home) -> list[Environment]:
 def _inspect(environment: Environment) -> Installed:
     about, used = None, None
     # a file that a power failure has cut is that of an incomplete environment
-    with suppress(FileNotFoundError, msgspec.DecodeError):
-        about = msgspec.json.decode(environment.about.read_bytes(), type=_About)
+    with suppress(OSError, msgspec.DecodeError):  # programs of its owner may put anything there
+        about = msgspec.json.decode(read_regular(environment.about), type=_About)
         used = environment.about.stat().st_mtime
     with _exclusive_lock(environment) as locked:
         busy = not locked

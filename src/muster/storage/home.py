@@ -294,9 +294,14 @@ class Home(Struct, frozen=True):
         """The accounts of owners, and the folder of each (`storage.owners`)."""
         return self.root / "owners"
 
+    @property
+    def volumes(self) -> Path:
+        """The directories that runs share and that outlive them."""
+        return self.root / "volumes"
+
     def volume(self, name: str) -> Path:
-        """A directory that runs share and that outlives them."""
-        return self.root / "volumes" / name
+        """One of `volumes`."""
+        return self.volumes / name
 
     def of_host(self, name: str) -> Path:
         """A file about the resources of this host: where several hosts may share MUSTER_HOME, each

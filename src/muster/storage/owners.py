@@ -17,8 +17,9 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +32,9 @@ from muster.unix_account import UnixAccount, acting_as, as_root
 
 #: The first number, and how many there are. systemd-nspawn and others use lower numbers.
 FIRST, COUNT = 2_000_000_000, 100_000_000
+#: What else helps if accounts cannot reach something.
+_WITHOUT = "or, on a server for one user, set separate_owners = false in server.toml"
+PYTHON_HINT = f"install Python and Muster where every user can read them, as in /opt, {_WITHOUT}"
 
 
 class Owner(Struct, frozen=True):
@@ -96,6 +100,29 @@ def owner_home(home: Home, account: UnixAccount | None) -> Home:
     owner's programs must not run what came of it.
     """
     return home if account is None else Home(_folder(home, _number_of(account)))
+
+
+class Shared(NamedTuple):
+    """What runs share: those of an owner, or of all without accounts."""
+
+    #: Laid out as MUSTER_HOME is.
+    home: Home
+    #: To act as, since the owner can put links in it; None: it is of the user of this process.
+    account: UnixAccount | None
+
+
+def shared_by_runs(home: Home) -> list[Shared]:
+    """What runs of this MUSTER_HOME share: without accounts, and of each owner whose Unix user
+    exists."""
+    found = [Shared(home, None)]
+    if os.geteuid() != 0:
+        return found
+    with as_root():
+        owners = _read(home).owners
+    for owner in owners:
+        with suppress(InvalidInput):
+            found.append(Shared(Home(_folder(home, owner.number)), _account(home, owner)))
+    return found
 
 
 @as_root()
@@ -177,13 +204,12 @@ def _check_reachable(home: Home, owner: Owner) -> None:
     with acting_as(_account(home, owner)):
         if not os.path.isdir(own):
             text = f"programs of {owner.name} could not reach their files: a folder above is closed"
-            hint = "use one that every user can pass through, such as /var/lib/muster"
+            hint = f"use one that every user can pass through, as /var/lib/muster, {_WITHOUT}"
             found.append(Problem("MUSTER_HOME", f"{home.root}: {text}", hint))
         for path in _needed():
             if not _is_readable(path):
                 text = f"programs of {owner.name} could not read {path}, which nodes need"
-                hint = "install Python and Muster where every user can read them, as in /opt"
-                found.append(Problem("server", text, hint))
+                found.append(Problem("server", text, PYTHON_HINT))
     if found:
         raise InvalidInput(*found)
 

@@ -22,7 +22,8 @@ import fsspec
 from muster.node.files import read_regular, replace_file
 from muster.secrets import redacted
 from muster.spec.quantities import format_size
-from muster.storage.sync_process import SYNC_URL
+from muster.storage.private_addresses import refuse_private_addresses
+from muster.storage.sync_process import REFUSAL, REFUSED, SYNC_PUBLIC_ONLY, SYNC_URL
 
 #: File name -> [its last mark at the URL, its last local mark]. A mark changes when the file does.
 #: Stored next to the folder, because the folder's content belongs to the job.
@@ -210,9 +211,20 @@ def _end_with_parent() -> None:
 
 def main(argv: list[str]) -> int:
     """Copy as the arguments say. Returns the exit code: 1, with a line on stderr per error; 2 for
-    wrong usage. The URL is in the environment, because it may contain a password and other users
-    can read command lines."""
+    wrong usage; `REFUSED`. The URL is in the environment, because it may contain a password and
+    other users can read command lines."""
     url = os.environ.get(SYNC_URL)
+    if url and SYNC_PUBLIC_ONLY in os.environ:
+        refused = refuse_private_addresses()
+        code = _copy_as(argv, url)
+        if code == 1 and refused:
+            _report(url, [f"{REFUSAL}: {', '.join(dict.fromkeys(refused))}"])
+            return REFUSED
+        return code
+    return _copy_as(argv, url)
+
+
+def _copy_as(argv: list[str], url: str | None) -> int:
     match argv:
         case ["in" | "need" as verb, folder, *limit] if url and len(limit) < 2:
             most = int(limit[0]) if limit else None

@@ -25,7 +25,7 @@ from muster.node.file_watch import Watcher
 from muster.node.files import remove_unless_regular
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
-from muster.storage.sync_process import Verb, sync_process
+from muster.storage.sync_process import REFUSAL, REFUSED, Verb, sync_process
 from muster.unix_account import current, process_options
 
 Direction = Literal["in", "out"]
@@ -55,6 +55,7 @@ class SyncedMounts:
         mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
         self._folders = sources
         self._environ = environ
+        self._public_only = not plan.allow_private_addresses
         self._sources: dict[Direction, list[str]] = {
             "in": _sources(mounts),
             "out": _sources([m for m in mounts if not m.read_only]),
@@ -134,7 +135,7 @@ class SyncedMounts:
         if source is None:
             return None
         if status != 0:
-            self._errors.append(self._error(source))
+            self._errors.append(self._error(source, status))
         else:
             self._exports.pop(source, None)
         if self._copying:
@@ -173,11 +174,16 @@ class SyncedMounts:
             # a source that is only read must exist; the run may create one that it writes to
             needed = direction == "in" and source not in self._sources["out"]
             verb: Verb = "need" if needed else direction
-            argv, environ = sync_process(verb, folder, source, self._environ)
+            argv, environ = sync_process(
+                verb, folder, source, self._environ, public_only=self._public_only
+            )
             self._copying[_start(argv, environ)] = source
 
-    def _error(self, source: str) -> str:
+    def _error(self, source: str, status: int) -> str:
+        """status: of the process, as of `os.wait`."""
         shown = without_credentials(source)  # the message is stored with the run
+        if os.waitstatus_to_exitcode(status) == REFUSED and source not in self._exports:
+            return f"cannot synchronize {shown}: {REFUSAL}"
         if source not in self._exports:
             return f"cannot synchronize {shown}: see the run's supervisor.log"
         return (

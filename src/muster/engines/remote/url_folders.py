@@ -34,6 +34,7 @@ class UrlFolders:
         self._folders = {one: run_dir.mounts / str(n) for n, one in enumerate(sources)}
         self._writable = {mount.source for mount in mounts if not mount.read_only}
         self._environ, self._limit = environ, limit
+        self._public_only = not plan.allow_private_addresses
         self._fetched: set[str] = set()
         self._lock = threading.Lock()  # for what follows
         self._processes: dict[subprocess.Popen[str], tuple[str, int | None]] = {}
@@ -61,7 +62,10 @@ class UrlFolders:
 
     def _run(self, verb: Verb, source: str, slot: int | None) -> None:
         limit = None if verb == "out" else self._limit
-        argv, environ = sync_process(verb, self._folders[source], source, self._environ, limit)
+        argv, environ = sync_process(
+            *(verb, self._folders[source], source, self._environ, limit),
+            public_only=self._public_only,
+        )
         with self._lock:
             if self._closed or (verb == "out" and source in self._canceled):
                 raise OSError(_CANCELED)
