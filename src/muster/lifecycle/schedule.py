@@ -136,8 +136,8 @@ def times(timing: Timing, after: float) -> Iterator[float]:
     from cronsim import CronSim  # few commands use it
 
     assert timing.cron is not None
-    last, zone = after, _zone(timing.time_zone)
-    for moment in CronSim(timing.cron, datetime.fromtimestamp(after, zone)):
+    last, clock = after, zone(timing.time_zone)
+    for moment in CronSim(timing.cron, datetime.fromtimestamp(after, clock)):
         time = moment.timestamp()
         if time > last:  # within a repeated hour it begins in the first one
             yield time
@@ -170,8 +170,8 @@ def problems_of(timing: Timing) -> list[Problem]:
         problems.append(_not_between("every", timing.every))
     if not _SHORTEST <= timing.start_within <= _LONGEST:
         problems.append(_not_between("start_within", timing.start_within))
-    if (zone := _zone_problem(timing.time_zone)) is not None:
-        problems.append(zone)
+    if (found := _zone_problem(timing.time_zone)) is not None:
+        problems.append(found)
     elif timing.cron is not None and (cron := _cron_problem(timing.cron)) is not None:
         problems.append(cron)
     return problems
@@ -184,7 +184,7 @@ def _not_between(path: str, seconds: float) -> Problem:
 
 def _zone_problem(name: str) -> Problem | None:
     try:
-        _zone(name)
+        zone(name)
     except (KeyError, ValueError, OSError):
         hint = "use an IANA name, such as Europe/Rome; the system's package tzdata has them"
         return Problem("time_zone", f"{short(name)} is not a time zone", hint)
@@ -209,7 +209,8 @@ def _cron_problem(cron: str) -> Problem | None:
     return None
 
 
-def _zone(name: str) -> tzinfo:
+def zone(name: str) -> tzinfo:
+    """The time zone with this name. Raises KeyError, ValueError or OSError if there is none."""
     from zoneinfo import ZoneInfo
 
     return UTC if name == "UTC" else ZoneInfo(name)

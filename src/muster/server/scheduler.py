@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from muster.caller import Caller, Right
-from muster.errors import EngineError, MusterError, NotFound, StoreError
+from muster.errors import EngineError, Forbidden, MusterError, NotFound, StoreError
 from muster.identity import id_of
 from muster.lifecycle.schedule import Action, Missed, Overlap, due
-from muster.service.audit import Origin, entry_of, refused
+from muster.service.audit import Origin, entry_of
 from muster.service.schedules import creator_of, start_request
 from muster.storage import request_keys
 from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
@@ -145,13 +145,14 @@ class Scheduler:
         try:
             caller = creator_of(state.backend.store.accounts, schedule)
             caller.require(Right.SUBMIT, "start runs")
+            request = start_request(state.backend.home, schedule, firing.time)
         except MusterError as error:
             if isinstance(error, StoreError):
                 raise
-            self._audit(schedule, firing, refusal=error)
+            noted = replace(firing, why=str(error))
+            self._audit(schedule, noted, forbidden=isinstance(error, Forbidden))
             return Outcome.REFUSED, str(error)
         try:
-            request = start_request(state.backend.home, schedule, firing.time)
             # excludes servers that carry this out at the same time
             with request_keys.held(state.backend.home, run_id, schedule.id):
                 if timing.overlap == Overlap.REPLACE:
@@ -190,15 +191,15 @@ class Scheduler:
         self._state.metrics.firing(firing.outcome)
 
     def _audit(
-        self, schedule: ScheduleRecord, firing: FiringRecord, refusal: MusterError | None = None
+        self, schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False
     ) -> None:
-        """Record that no run is started. refusal: why the creator may not start it."""
+        """Record why no run is started. forbidden: because the creator may not."""
         project = schedule.project
         caller = Caller(schedule.created_by, project, frozenset())
         given = (caller, _origin(schedule), time.time(), "schedules.start", schedule.name)
         entry = entry_of(*given, project=project)
-        entry = replace(entry, why=firing.why) if refusal is None else refused(entry, refusal)
-        self._state.backend.store.audit.append(entry)
+        noted = replace(entry, why=firing.why, allowed=not forbidden)
+        self._state.backend.store.audit.append(noted)
 
 
 def _origin(schedule: ScheduleRecord) -> Origin:
