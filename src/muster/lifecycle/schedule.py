@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 
 from msgspec import Struct
 
@@ -127,11 +127,9 @@ def due(
 def times(timing: Timing, after: float) -> Iterator[float]:
     """The times of a schedule after a moment, in order (epoch seconds)."""
     if timing.every is not None:
-        number = max(0, int((after - timing.since) / timing.every) - 1)
-        while True:
-            number += 1
-            time = round(timing.since + number * timing.every, 6)
-            if time > after:
+        near = max(0, int((after - timing.since) / timing.every) - 1)
+        for number in count(near + 1):
+            if (time := _nth(timing, number)) > after:
                 yield time
     from cronsim import CronSim  # few commands use it
 
@@ -144,12 +142,16 @@ def times(timing: Timing, after: float) -> Iterator[float]:
             last = time
 
 
+def _nth(timing: Timing, number: int) -> float:
+    assert timing.every is not None
+    return round(timing.since + number * timing.every, 6)
+
+
 def _last(timing: Timing, next_at: float, now: float) -> float:
     """The last time up to now. next_at: a time up to now."""
     if timing.every is not None:
-        steps = int((now - next_at) / timing.every) + 1
-        near = (next_at + number * timing.every for number in range(max(0, steps - 2), steps + 1))
-        return max(round(time, 6) for time in near if round(time, 6) <= now)
+        number = int((now - timing.since) / timing.every) + 1
+        return next(time for n in count(number, -1) if (time := _nth(timing, n)) <= now)
     for span in _SPANS:
         start = max(next_at, now - span)
         found = next_at
