@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -140,14 +141,14 @@ def _continued(context: Context, schedule: ScheduleRecord, next_at: float | None
 
 
 def trigger(context: Context, schedule: ScheduleRecord) -> RunRecord:
-    """Start a run now, whatever the schedule's times; it is the caller's. Raises InvalidInput,
-    EngineError."""
+    """Start a run now, whatever the schedule's times; it is the caller's. Nothing new if the same
+    request has started it before. Raises InvalidInput, EngineError."""
     from muster.service.submissions import start
 
-    now = round(time.time(), 6)
-    run = start(context, start_request(context.home, schedule, now))
+    run = start(context, start_request(context.home, schedule, round(time.time(), 6)))
+    at = datetime.fromisoformat(run.tags[SCHEDULED_TIME_TAG]).timestamp()
     by = context.caller.user
-    firing = FiringRecord(schedule.id, now, Outcome.STARTED, now, run_id=run.id, by=by)
+    firing = FiringRecord(schedule.id, at, Outcome.STARTED, at, run_id=run.id, by=by)
     context.store.schedules.note(firing)
     return run
 
