@@ -143,12 +143,12 @@ def _of_schedule(right: Right, what: str, *, action: str) -> Callable[[M], M]:
         def checked(self: EmbeddedAPI, schedule_id: str, *args: Any, **named: Any) -> Any:
             def check() -> None:
                 self._caller.require(right, what)
-                owner = self.schedule(schedule_id).created_by
+                owner = self._own_schedule(schedule_id).created_by
                 self._caller.require_for_run(owner, right, what)
 
             def object_of() -> str:
                 try:
-                    return self.schedule(schedule_id).name
+                    return self._own_schedule(schedule_id).name
                 except NotFound:
                     return schedule_id
 
@@ -254,6 +254,11 @@ class EmbeddedAPI:
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
         return self.store.jobs.find(self._caller.project, job_id)
+
+    def _own_schedule(self, text: str) -> ScheduleRecord:
+        """The schedule with this name or id. Raises NotFound if it is not of the caller's
+        project."""
+        return self.store.schedules.find(self._caller.project, text)
 
     def _check_project(self, job: JobRecord) -> None:
         """Raises NotFound if a Job that a caller passes is of another project. If it lies about
@@ -545,43 +550,43 @@ class EmbeddedAPI:
 
     @_requires(Right.READ, "see schedules")
     def schedule(self, text: str) -> ScheduleRecord:
-        return self.store.schedules.find(self._caller.project, text)
+        return self._own_schedule(text)
 
     @_requires(Right.READ, "see schedules")
     def firings(
         self, schedule_id: str, *, limit: int | None = None, before: float | None = None
     ) -> list[FiringRecord]:
-        found = self.schedule(schedule_id)
+        found = self._own_schedule(schedule_id)
         return self.store.schedules.firings(found.id, limit=limit, before=before)
 
     @_of_schedule(Right.SUBMIT, "edit schedules", action="schedules.edit")
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
         from muster.service.schedules import edit
 
-        return edit(self.context, self.schedule(schedule_id), change)
+        return edit(self.context, self._own_schedule(schedule_id), change)
 
     @_of_schedule(Right.SUBMIT, "pause schedules", action="schedules.pause")
     def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import pause
 
-        return pause(self.context, self.schedule(schedule_id))
+        return pause(self.context, self._own_schedule(schedule_id))
 
     @_of_schedule(Right.SUBMIT, "resume schedules", action="schedules.resume")
     def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import resume
 
-        return resume(self.context, self.schedule(schedule_id))
+        return resume(self.context, self._own_schedule(schedule_id))
 
     @_of_schedule(Right.SUBMIT, "delete schedules", action="schedules.delete")
     def delete_schedule(self, schedule_id: str) -> None:
-        self.store.schedules.delete(self.schedule(schedule_id).id)
+        self.store.schedules.delete(self._own_schedule(schedule_id).id)
 
     @_requires(Right.SUBMIT, "start runs", action="schedules.trigger")
     def trigger_schedule(self, schedule_id: str) -> RunRecord:
         from muster.service.schedules import trigger
 
         self.recover()
-        return trigger(self.context, self.schedule(schedule_id))
+        return trigger(self.context, self._own_schedule(schedule_id))
 
     # Find runs
 
