@@ -12,6 +12,9 @@ from msgspec import Struct
 
 from muster.unix_account import UnixAccount
 
+#: Variables that nodes elsewhere get from the submitter's environment without being asked for.
+_SENT = ("LANG", "LANGUAGE", "TZ")
+
 
 class Submission(Struct, frozen=True):
     """The place that a request to start something was made from."""
@@ -40,3 +43,11 @@ def of_this_process() -> Submission:
     except FileNotFoundError:  # deleted; a relative path is then reported as missing
         folder = Path(os.environ.get("PWD", "/"))
     return Submission(dict(os.environ), sys.executable, folder)
+
+
+def sent_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that are sent along to where a run starts later, or
+    elsewhere."""
+    return {
+        name: value for name, value in environ.items() if name in _SENT or name.startswith("LC_")
+    }

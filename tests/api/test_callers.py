@@ -17,9 +17,11 @@ from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeAccess, NodeCommand, Stdio
 from muster.api.replica_table import TableQuery
 from muster.api.retry import Retry
+from muster.api.schedules import ScheduleChange
 from muster.api.streams import Selection
 from muster.caller import ALL_RIGHTS, Caller, Right
 from muster.errors import Forbidden, MusterError, NotFound
+from muster.lifecycle.schedule import Timing
 from muster.service.audit import Origin
 from muster.service.embedded import EmbeddedAPI
 from muster.spec.override_models import RunOverrides
@@ -56,6 +58,8 @@ class World:
     def __init__(self, api: EmbeddedAPI) -> None:
         run = start(api, "true", suspend=True)
         self.prepared = prepare(api, "echo new")
+        timing = Timing(cron="0 3 * * *")
+        schedule = api.create_schedule("nightly", timing, prepare(api, "echo nightly"))
         self.arguments: dict[str, Any] = {
             "run_id": run.id,
             "job_id": run.job_id,
@@ -70,6 +74,9 @@ class World:
             "chosen": RunFilter(),
             "run_ids": [run.id],
             "query": TableQuery(),
+            "schedule_id": schedule.id,
+            "timing": timing,
+            "change": ScheduleChange(every=60.0),
             "retry": Retry(),
             "selection": Selection(),
             "environ": {},
@@ -117,7 +124,8 @@ def recorded(api: EmbeddedAPI) -> Any:
     """All that is recorded of Jobs and runs."""
     runs, jobs = api.run_records(RunFilter()), api.jobs(deleted=True)
     events = [api.events(run.id) for run in runs]
-    return runs, jobs, events, [api.job_events(job.id) for job in jobs]
+    schedules = [(one, api.firings(one.id)) for one in api.schedules()]
+    return runs, jobs, events, [api.job_events(job.id) for job in jobs], schedules
 
 
 @pytest.mark.parametrize("name", OF_RUNS)
@@ -152,7 +160,22 @@ def test_a_job_of_another_project_does_not_exist(
     assert recorded(backend_api) == before
 
 
-PREPARED = ["create_job", "discard", "prepare_run", "start", "start_function"]
+OF_SCHEDULES = [name for name, method in METHODS.items() if "schedule_id" in method.parameters]
+
+
+@pytest.mark.parametrize("name", OF_SCHEDULES)
+def test_a_schedule_of_another_project_does_not_exist(
+    backend_api: EmbeddedAPI, world: World, name: str
+) -> None:
+    before = recorded(backend_api)
+    with pytest.raises(NotFound):
+        world.call(as_caller(backend_api, "other"), name)
+    assert recorded(backend_api) == before
+
+
+PREPARED = [
+    *("create_job", "discard", "prepare_run", "start", "start_function", "create_schedule"),
+]
 
 
 @pytest.mark.parametrize("name", PREPARED)
@@ -280,6 +303,12 @@ ACTIONS = {
     "prune": "runs.prune",
     "node_access.execute": "runs.exec",
     "node_access.forward": "runs.forward",
+    "create_schedule": "schedules.create",
+    "edit_schedule": "schedules.edit",
+    "pause_schedule": "schedules.pause",
+    "resume_schedule": "schedules.resume",
+    "delete_schedule": "schedules.delete",
+    "trigger_schedule": "schedules.trigger",
 }
 
 

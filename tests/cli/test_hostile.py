@@ -61,6 +61,14 @@ PRINTS = {
     "jobs edit": "jobs edit seq --set description=x",
     "jobs list": "jobs list",
     "jobs show": "jobs show seq",
+    "schedules create": "schedules create --help",
+    "schedules list": "schedules list",
+    "schedules show": "schedules show nightly",
+    "schedules edit": "schedules edit nightly --overlap skip",
+    "schedules pause": "schedules pause --help",
+    "schedules resume": "schedules resume nightly",
+    "schedules delete": "schedules delete --help",
+    "schedules trigger": "schedules trigger --help",
     "explain": "explain -- true",
     "events": "events last",
     "simulate": "simulate --mtbf 2000h --hours 1 few.yaml",
@@ -129,6 +137,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     client = Client(root)
     job, new = client.job(command=["seq", "1", "30000"], name="seq")
     client.start(client.prepare_run(job, new_job=new)).wait(60)
+    client.create_schedule("nightly", client.prepare_run(client.api.job("seq")), cron="0 3 * * *")
     yield root
     embedded(client).close()
 

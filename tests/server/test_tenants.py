@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.lifecycle.schedule import Timing
 from muster.server.handlers import all_routes, open_routes, socket_routes
 from muster.storage import uploads
 from muster.store.account_records import AuditFilter
@@ -56,6 +57,7 @@ class Case(Struct, frozen=True):
 
 
 RUN, LIVE, JOB = {"run_id": "run"}, {"run_id": "live"}, {"job_id": "job"}
+SCHEDULE = {"schedule_id": "schedule"}
 REVIEW = {"written": {"spec": {}, "given": {}}, "changes": {}, "found": []}
 #: The routes, those that change something last.
 CASES: dict[str, Case] = {
@@ -72,6 +74,9 @@ CASES: dict[str, Case] = {
     "GET /jobs/{job_id}/code-size": Case(JOB),
     "POST /jobs/check-deletable": Case(body={"job_ids": ["{job}"]}),
     "POST /specs/review": Case(body=REVIEW, statuses=(200, 422), own=True),
+    "GET /schedules": Case(own=True),
+    "GET /schedules/{text}": Case({"text": "schedule"}),
+    "GET /schedules/{schedule_id}/firings": Case(SCHEDULE),
     "GET /runs": Case(own=True),
     "GET /run-records": Case(own=True),
     "POST /runs/replica-table": Case(body={"run_ids": ["{run}"], "query": {}}),
@@ -130,6 +135,19 @@ CASES: dict[str, Case] = {
     ),
     "POST /jobs": Case(body={"type": "job", "job": "{job}", "copy": True}, statuses=(201,)),
     "POST /runs": Case(body={"run": {"source": {"type": "job", "job": "{job}"}}}, statuses=(201,)),
+    "POST /schedules": Case(
+        body={
+            "name": "weekly",
+            "timing": {"cron": "0 3 * * 1"},
+            "run": {"source": {"type": "job", "job": "{job}"}},
+        },
+        statuses=(201,),
+    ),
+    "PATCH /schedules/{schedule_id}": Case(SCHEDULE, body={"change": {"cron": "0 4 * * *"}}),
+    "POST /schedules/{schedule_id}/pause": Case(SCHEDULE),
+    "POST /schedules/{schedule_id}/resume": Case(SCHEDULE),
+    "POST /schedules/{schedule_id}/trigger": Case(SCHEDULE, statuses=(201,)),
+    "DELETE /schedules/{schedule_id}": Case(SCHEDULE),
     "PATCH /jobs/{job_id}": Case(JOB, body={"changes": ["description=other"]}),
     "POST /runs/{run_id}/scale": Case(
         LIVE, body={"group": "workers", "replicas": 1}, statuses=(200, 422)
@@ -174,6 +192,7 @@ NOTHING = {
     "held": "0000000000",
     "job": "0000000000",
     "spare": "0000000000",
+    "schedule": "0000000000",
     "code": "0" * 64,
     "part": "0" * 64,
     "offset": "10",
@@ -214,6 +233,9 @@ class World:
             "spare": api.create_job(prepare(api, "echo spare").job).id,
             "code": code,
             "part": part,
+            "schedule": api.create_schedule(
+                "night-of-vision", Timing(cron="0 3 * * *"), prepare(api, "true")
+            ).id,
             "offset": str(len(PART)),
             "user": "sam",
             "project": "vision",
@@ -258,7 +280,9 @@ class World:
         tokens = [replace(token, last_used_at=None) for token in store.accounts.tokens()]
         files = sorted(p.name for p in (self.teams.backend.home.uploads / "vision").iterdir())
         accounts = (store.accounts.users(), store.accounts.projects(), store.accounts.members())
-        return runs, jobs, tokens, accounts, files, store.secrets.listing("vision")
+        schedules = [(one, api.firings(one.id)) for one in api.schedules()]
+        secrets = store.secrets.listing("vision")
+        return runs, jobs, tokens, accounts, files, secrets, schedules
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:

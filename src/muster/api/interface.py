@@ -31,11 +31,13 @@ from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.replica_table import ReplicaTable, TableQuery
 from muster.api.retry import Retry
+from muster.api.schedules import ScheduleChange
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
 from muster.caller import Caller
 from muster.engines.findings import Finding
 from muster.errors import Problem
+from muster.lifecycle.schedule import Timing
 from muster.plan.model import RunPlan
 from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
@@ -52,6 +54,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
+from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 
 class MusterAPI(Protocol):
@@ -155,7 +158,7 @@ class MusterAPI(Protocol):
         ...
 
     def delete_unused_job(self, job_id: str) -> None:
-        """Delete a Job and its event log unless it has runs."""
+        """Delete a Job and its event log unless it has runs or schedules."""
         ...
 
     def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
@@ -164,12 +167,13 @@ class MusterAPI(Protocol):
         ...
 
     def check_deletable(self, job_ids: Sequence[str]) -> None:
-        """Raises InvalidInput with every run of these Jobs that has not ended."""
+        """Raises InvalidInput with every run of these Jobs that has not ended, and every schedule
+        of them."""
         ...
 
     def delete_job(self, job_id: str) -> JobRecord:
         """Mark a Job deleted, so that it starts no more runs, and delete its code. No effect on a
-        deleted Job. Raises InvalidInput if it has runs that have not ended."""
+        deleted Job. Raises InvalidInput if it has runs that have not ended, or schedules."""
         ...
 
     # Start runs
@@ -236,6 +240,57 @@ class MusterAPI(Protocol):
 
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
         """Start a prepared run of a function. arguments: pickled. Raises as `start` does."""
+        ...
+
+    # Schedules
+
+    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+        """Record a schedule that starts runs as the prepared one, which is not started, and its Job
+        if that is new. Servers start them, in the name of the caller. Raises InvalidInput with
+        every problem."""
+        ...
+
+    def schedules(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[ScheduleRecord]:
+        """The project's schedules, by name. For pages: `limit`, and `after` with the name of the
+        last schedule of the page before."""
+        ...
+
+    def schedule(self, text: str) -> ScheduleRecord:
+        """The schedule with this name or id. Raises NotFound."""
+        ...
+
+    def firings(
+        self, schedule_id: str, *, limit: int | None = None, before: float | None = None
+    ) -> list[FiringRecord]:
+        """What was done at the last times of a schedule, newest first; for pages: `limit`, and
+        `before` with the last `time` of the page before. schedule_id, here and below: also a name.
+        Raises NotFound."""
+        ...
+
+    def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
+        """Change when a schedule starts runs, or of which Job. Raises InvalidInput with every
+        problem, Conflict if it was changed meanwhile, NotFound."""
+        ...
+
+    def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
+        """Have a schedule start no more runs until it is resumed. No effect on a paused one. Raises
+        Conflict, NotFound."""
+        ...
+
+    def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
+        """Have a paused schedule start runs again; the times in between do not count. No effect on
+        one that is not paused. Raises Conflict, NotFound."""
+        ...
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        """Delete a schedule. Its Job and its runs stay. Raises NotFound."""
+        ...
+
+    def trigger_schedule(self, schedule_id: str) -> RunRecord:
+        """Start a run as the schedule does, now, in the name of the caller. Raises InvalidInput,
+        EngineError, NotFound."""
         ...
 
     # Find runs

@@ -92,7 +92,7 @@ def _post(path: str, *body: str) -> Operation:
     return Operation("POST", path, body)
 
 
-_RUN = "/runs/{run_id}"
+_RUN, _SCHEDULE = "/runs/{run_id}", "/schedules/{schedule_id}"
 #: Method of `MusterAPI` -> its operation.
 OPERATIONS: Mapping[str, Operation] = {
     "caller": _get("/caller"),
@@ -111,6 +111,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "check_deletable": _post("/jobs/check-deletable", "job_ids"),
     "delete_job": Operation("DELETE", "/jobs/{job_id}"),
     "delete_unused_job": Operation("DELETE", "/jobs/{job_id}/if-unused"),
+    # schedules
+    "schedules": _get("/schedules"),
+    "schedule": _get("/schedules/{text}"),
+    "firings": _get(f"{_SCHEDULE}/firings"),
+    "edit_schedule": Operation("PATCH", _SCHEDULE, ("change",)),
+    "pause_schedule": _post(f"{_SCHEDULE}/pause"),
+    "resume_schedule": _post(f"{_SCHEDULE}/resume"),
+    "delete_schedule": Operation("DELETE", _SCHEDULE),
     # runs
     "review": _post("/specs/review", "written", "changes", "found"),
     "runs": _get("/runs"),

@@ -58,6 +58,14 @@ def jobs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[Compl
     return _matching(sorted(about), typed)
 
 
+def schedules(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Schedules by name."""
+    from muster.describe.schedules import timing_text
+
+    found = _client().api.schedules()
+    return _matching([(one.name, timing_text(one.timing)) for one in found], typed)
+
+
 def clusters(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Persistent clusters that are up."""
     from muster.client.cluster import clusters as found

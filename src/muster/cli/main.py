@@ -44,6 +44,7 @@ _COMMANDS = {
     "stacks": ("muster.cli.stacks", "Show the Python stacks of a run's nodes."),
     "open": ("muster.cli.open:open_", "Open a run's dashboard, or a port of a node."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
+    "schedules": ("muster.cli.schedules", "Start runs at times, such as each night."),
     "explain": ("muster.cli.explain", "Show the plan of a run, and start nothing."),
     "check": ("muster.cli.check", "Check that a job's nodes can work together."),
     "simulate": ("muster.cli.simulate", "Estimate a long run's goodput under node failures."),

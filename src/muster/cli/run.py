@@ -181,14 +181,15 @@ _OF_RUN = ("build", "no_wait", "detach", "dry_run", "as_json", "output")
 _WITHOUT_EFFECT = ("suspend", "run_name", "tags", "new")
 
 
-def options_of_run() -> list[click.Parameter]:
-    """The parameters of `muster run` for commands that prepare a run and do not start it."""
+def options_of_run(*, every_effect: bool = False) -> list[click.Parameter]:
+    """The parameters of `muster run` for commands that prepare a run and do not start it.
+    every_effect: it is started later, so that none of them is without effect."""
     from copy import copy
 
     params = []
     for given in run.params:
         param = copy(given)
-        if param.name in _WITHOUT_EFFECT:
+        if param.name in _WITHOUT_EFFECT and not every_effect:
             cast(click.Option, param).hidden = True
         if param.name not in _OF_RUN:
             params.append(param)

@@ -9,7 +9,7 @@ from muster.cli.output import node_cells, print_cells, print_table, state
 from muster.cli.terminal import echo
 from muster.describe.failure import cause_lines
 from muster.describe.settings import value_text
-from muster.describe.times import ran
+from muster.describe.times import minute, ran
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def _print_head(run: JobRun, *, most: int) -> None:
     attempt = f", attempt {run.attempt}" if run.attempt else ""
     display_name = f" ({run.display_name})" if run.display_name else ""
     echo(f"{run.name}{display_name}  {state(run.state)}{_took(run)}{attempt}", wrap=True)
+    if run.scheduled_at is not None:
+        echo(f"  started by schedule {run.schedule} for {minute(run.scheduled_at)}")
     for reason in run.why():
         for line in cause_lines(reason, most):
             echo(f"  {line}", wrap=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from muster.api.node_access import NodeAccess
     from muster.api.prepared import PreparedRun
     from muster.client.run import JobRun
+    from muster.client.schedule import Schedule
     from muster.client.table import Table
     from muster.control.launcher import Launcher
     from muster.spec.models import JobSpec
@@ -374,6 +375,56 @@ class Client:
             return run
         text = f"must be a run, a summary or the name of a run, not {run!r}"
         raise InvalidInput(Problem("before", text))
+
+    def create_schedule(
+        self,
+        name: str,
+        prepared: PreparedRun,
+        *,
+        cron: str | None = None,
+        every: float | str | None = None,
+        time_zone: str | None = None,
+        overlap: str | None = None,
+        missed: str | None = None,
+        start_within: float | str | None = None,
+    ) -> Schedule:
+        """Create a schedule that starts runs as the prepared one, which is not started. A server
+        starts them.
+
+        cron: when, such as `0 3 * * *`, on the clock of `time_zone` (default: UTC). every: instead,
+        an interval such as `6h`, or in seconds. overlap: if the run before has not ended, `allow`
+        another one, `skip` (default) or `replace` it. missed: after times when no server ran, start
+        no run (`skip`, default) or one (`run_once`). start_within: how late a run may start before
+        its time is missed (default: `10m`). Raises InvalidInput with every problem.
+        """
+        from muster.client.schedule import Schedule, timing_fields
+        from muster.lifecycle.schedule import Timing
+
+        given = {
+            "cron": cron,
+            "every": every,
+            "time_zone": time_zone,
+            "overlap": overlap,
+            "missed": missed,
+            "start_within": start_within,
+        }
+        timing = Timing(**timing_fields(given))
+        return Schedule(self, self.api.create_schedule(name, timing, prepared))
+
+    def schedules(self, *, limit: int | None = None, after: str | None = None) -> Table[Schedule]:
+        """Schedules, by name. limit: None for all. after: only those after this name; with `limit`,
+        that is the next page."""
+        from muster.client.schedule import Schedule
+        from muster.client.table import Table
+
+        found = self.api.schedules(limit=limit, after=after)
+        return Table(Schedule(self, record) for record in found)
+
+    def schedule(self, name: str) -> Schedule:
+        """The schedule with this name or id. Raises NotFound."""
+        from muster.client.schedule import Schedule
+
+        return Schedule(self, self.api.schedule(name))
 
     def disk(self) -> tuple[DiskItem, ...]:
         """What Muster keeps on disk, its size, and what `prune` would free."""

@@ -83,6 +83,21 @@ class RunFacts:
         return self.tags.get(RERUN_TAG)
 
     @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that has started it; None if none has."""
+        from muster.spec.values import SCHEDULE_TAG
+
+        return self.tags.get(SCHEDULE_TAG)
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The time of the schedule that it was started for, in UTC; None if there is none."""
+        from muster.spec.values import SCHEDULED_TIME_TAG
+
+        text = self.tags.get(SCHEDULED_TIME_TAG)
+        return None if text is None else datetime.fromisoformat(text)
+
+    @property
     def created_by(self) -> str:
         """The user who started it; "" if unknown."""
         return self._record.created_by

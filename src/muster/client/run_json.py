@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from muster.describe.times import time_text
+from muster.describe.times import rfc3339, time_text
 from muster.secrets import redacted
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def run_dict(run: RunFacts, record: RunRecord) -> dict[str, Any]:
         "engine": record.engine,
         "attempt": record.attempt,
         "tags": run.tags,
+        "schedule": run.schedule,
+        "scheduled_at": None if run.scheduled_at is None else rfc3339(run.scheduled_at),
         "created_by": record.created_by,
         "created_at": time_text(record.created_at),
         "started_at": time_text(record.started_at),

@@ -19,6 +19,12 @@ EXAMPLES: Mapping[str, Any] = {
     },
     "post /jobs": {"type": "spec", "spec": _SPEC},
     "post /jobs/preview": {"type": "spec", "spec": _SPEC},
+    "post /schedules": {
+        "name": "nightly",
+        "timing": {"cron": "0 3 * * *", "time_zone": "Europe/Rome"},
+        "run": {"source": {"type": "job", "job": "hello"}},
+    },
+    "edit_schedule": {"change": {"every": 21600.0, "missed": "run_once"}},
     "post /uploads/{digest}": {"file_name": "train.py", "kind": "file"},
     "cancel": {"why": "not needed any more"},
     "suspend": {"why": "maintenance"},

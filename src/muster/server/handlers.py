@@ -11,6 +11,7 @@ from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.logins import LOGIN
 from muster.api.operations import PREFIX
 from muster.api.prepared import PreparedJob
+from muster.api.schedules import ScheduleRequest
 from muster.api.submissions import (
     JobSource,
     Preview,
@@ -37,6 +38,7 @@ from muster.server.routes import Routes
 from muster.server.web_socket import WebSocket
 from muster.storage.artifacts import ArtifactRef
 from muster.store.records import JobRecord, NodeRecord, RunRecord
+from muster.store.schedule_records import ScheduleRecord
 
 SocketHandler = Callable[[Call, WebSocket], Awaitable[None]]
 
@@ -85,6 +87,19 @@ ROUTES = (
         "A run as it would start now. Nothing is recorded.",
         body=PreviewRequest,
         answer=Preview,
+    ),
+    Route(
+        *("POST", "/schedules", submissions.create_schedule),
+        "Create a schedule that starts such runs, in the name of the caller.",
+        body=ScheduleRequest,
+        answer=ScheduleRecord,
+        status=201,
+    ),
+    Route(
+        *("POST", "/schedules/{schedule_id}/trigger", submissions.trigger_schedule),
+        "Start a run as the schedule does, now, in the name of the caller.",
+        answer=RunRecord,
+        status=201,
     ),
     Route(
         *("GET", "/runs/{run_id}/in-progress", node_commands.in_progress),

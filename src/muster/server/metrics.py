@@ -60,6 +60,7 @@ class Metrics:
         self._statuses: dict[tuple[str, str, str], int] = {}
         self._restarts = 0
         self._failures: dict[str, int] = {}
+        self._firings: dict[str, int] = {}
         self._recoveries = Histogram(_RECOVERIES)
         #: Streams and WebSockets that are open.
         self.open_streams = 0
@@ -83,6 +84,11 @@ class Metrics:
         """Count a failure of nodes."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
+
+    def firing(self, outcome: str) -> None:
+        """Count what was done at a time of a schedule."""
+        with self._lock:
+            self._firings[outcome] = self._firings.get(outcome, 0) + 1
 
     def recovery(self, seconds: float) -> None:
         """Count a recovery: from a failure until nodes run again."""
@@ -110,6 +116,13 @@ class Metrics:
             )
             for reason, count in self._failures.items():
                 failures.add_metric([reason], count)
+            firings = CounterMetricFamily(
+                "muster_schedule_times",
+                "Times of schedules, by what was done.",
+                labels=["outcome"],
+            )
+            for outcome, count in self._firings.items():
+                firings.add_metric([outcome], count)
             restarts = CounterMetricFamily(
                 "muster_restarts", "Restarts of runs, replicas and nodes.", value=self._restarts
             )
@@ -117,7 +130,7 @@ class Metrics:
                 "muster_recovery_seconds", "Time from a failure until nodes run again."
             )
             recoveries.add_metric([], *self._recoveries.buckets())
-        yield from (counted, seconds, failures, restarts, recoveries)
+        yield from (counted, seconds, failures, restarts, recoveries, firings)
 
 
 async def metrics(call: Call) -> Answer:

@@ -35,6 +35,7 @@ _TAGS = {
     "specs": "Jobs",
     "code": "Code",
     "uploads": "Code",
+    "schedules": "Schedules",
     "runs": "Runs",
     "run-records": "Runs",
     "users": "Accounts",
@@ -45,6 +46,9 @@ _TAGS = {
     "secrets": "Accounts",
     "audit": "Audit",
 }
+
+#: Paths whose requests may have an idempotency key.
+_WITH_KEY = ("/runs", "/jobs", "/schedules", "/schedules/{schedule_id}/trigger")
 
 
 async def openapi(call: Call) -> Answer:
@@ -99,9 +103,9 @@ _ABOUT = """
     run.
 
     Errors are problem details (RFC 9457); `problems` has each one with its place. A request that
-    may be sent again after a lost answer has an `Idempotency-Key`, with which a run or a job is
-    made once; the same key with other content is a conflict. Lists have pages if `limit` is given:
-    the answer's `Link` header (rel=next) leads to the next one. Streams end with
+    may be sent again after a lost answer has an `Idempotency-Key`, with which a run, a job or a
+    schedule is made once; the same key with other content is a conflict. Lists have pages if
+    `limit` is given: the answer's `Link` header (rel=next) leads to the next one. Streams end with
     `{"type": "End"}`, or with `{"type": "Error"}` and the problem; one without either was cut off.
 """
 _COMMON_PARAMETERS = {
@@ -109,7 +113,8 @@ _COMMON_PARAMETERS = {
         "name": "If-Match",
         "in": "header",
         "schema": {"type": "string"},
-        "description": "The ETag of the job as it was read: if it has changed, nothing is done.",
+        "description": "The ETag of the job or schedule as it was read: if it has changed, "
+        "nothing is done.",
     },
     "Project": {
         "name": "Muster-Project",
@@ -190,7 +195,7 @@ def _of_route(types: _Types, route: Route) -> dict[str, Any]:
         made["requestBody"] = {"required": True, "content": content}
     elif route.body is not None:
         made["requestBody"] = _body(types, route.body, name)
-    if route.verb == "POST" and route.path in ("/runs", "/jobs"):
+    if route.verb == "POST" and route.path in _WITH_KEY:
         made["parameters"].append({"$ref": "#/components/parameters/IdempotencyKey"})
     content = {JSON: {"schema": types.ref(route.answer), **_example(f"{name} answer")}}
     made["responses"] = {

@@ -36,14 +36,20 @@ from muster.store.records import RunFilter
 #: Ends a stream of lines that is complete. One that was cut off has no such line.
 _END = b'{"type":"End"}'
 #: Operations that read a few rows of the store, and no files.
-_SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run"}
+_SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run", "schedule"}
 #: The most runs of a page for which this holds.
 _SHORT_PAGE = 50
 #: Bytes that one thread makes at a time.
 _BATCH = 1 << 17
 
-#: Methods that may be requested with If-Match: the ETag of `GET /jobs/{text}`.
-CONDITIONAL = ("edit_job", "delete_job")
+#: Methods that may be requested with If-Match, the ETag of what they change -> its parameter, and
+#: the method that reads it.
+CONDITIONAL = {
+    "edit_job": ("job_id", "job"),
+    "delete_job": ("job_id", "job"),
+    "edit_schedule": ("schedule_id", "schedule"),
+    "delete_schedule": ("schedule_id", "schedule"),
+}
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
 
@@ -98,7 +104,7 @@ class OperationHandler:
     def _answer(self, call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> Answer:
         limit = given["chosen"].limit if given.get("chosen") else given.get("limit")
         if self.name in CONDITIONAL:
-            _check_unchanged(call, api, given)
+            _check_unchanged(call, api, *CONDITIONAL[self.name], given)
         answer = self._call(api, given)
         if self.name == "job_spec":  # it is decoded, with its secrets
             answer = hidden(to_builtins(answer))
@@ -128,11 +134,13 @@ def _resolve(api: EmbeddedAPI, given: dict[str, Any]) -> None:
         given["job_id"] = api.job(job).id
 
 
-def _check_unchanged(call: Call, api: EmbeddedAPI, given: dict[str, Any]) -> None:
-    """Raises Changed unless the Job is as it was when the client read it."""
-    wanted = call.header("if-match")
-    if wanted and not matches(wanted, etag_of(encoded(api.job(given["job_id"])))):
-        raise Changed(f"job {given['job_id']} has changed since it was read; read it again")
+def _check_unchanged(
+    call: Call, api: EmbeddedAPI, parameter: str, kind: str, given: Mapping[str, Any]
+) -> None:
+    """Raises Changed unless the Job or schedule is as it was when the client read it."""
+    wanted, name = call.header("if-match"), given[parameter]
+    if wanted and not matches(wanted, etag_of(encoded(getattr(api, kind)(name)))):
+        raise Changed(f"{kind} {name} has changed since it was read; read it again")
 
 
 def _with_etag(call: Call, answer: Answer) -> Answer:

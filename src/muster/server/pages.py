@@ -17,7 +17,7 @@ class Cursor(Struct, frozen=True):
     #: The parameter that says where it begins.
     parameter: str
     #: Its value, from the last item of the page before.
-    after: Callable[[Any], str | int]
+    after: Callable[[Any], str | float]
 
 
 _OLDER = Cursor("before", lambda run: run.position)
@@ -25,6 +25,8 @@ _OLDER = Cursor("before", lambda run: run.position)
 CURSORS: Mapping[str, Cursor] = {
     "runs": _OLDER,
     "jobs": Cursor("before", lambda job: job.id),
+    "schedules": Cursor("after", lambda schedule: schedule.name),
+    "firings": Cursor("before", lambda firing: firing.time),
     "nodes": Cursor("after", lambda node: node.rank),
     "events": Cursor("after", lambda entry: entry.seq),
 }

@@ -1,4 +1,5 @@
-"""Run the server: listen, recover runs beside it, and stop without ending any run."""
+"""Run the server: listen; beside it, recover runs and start those of schedules; stop without ending
+any run."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from muster.server.app import App
 from muster.server.http_protocol import HttpProtocol
 from muster.server.log import ServerLog, logging_to
 from muster.server.run_observer import RunObserver
+from muster.server.scheduler import Scheduler
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
@@ -79,15 +81,18 @@ class Server:
         )
         self._server = _Uvicorn(config, self.state)
         self._recovery = Recovery(backend, RunObserver(backend, self.state.metrics), log)
+        self._scheduler = Scheduler(self.state)
         self.state.recovery_age = lambda: time.monotonic() - self._recovery.last
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
         self._recovery.start()
+        self._scheduler.start()
         try:
             with logging_to(self.state.log, "uvicorn", "asyncio"):
                 self._server.run([listener])
         finally:
+            self._scheduler.stop()
             self._recovery.stop()
             self.state.close()
 

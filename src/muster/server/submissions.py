@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from muster.api.schedules import ScheduleRequest
 from muster.api.submissions import JobSource, PreviewRequest, SpecSource, StartRequest
 from muster.caller import Caller, Right
 from muster.errors import InvalidInput, Problem
@@ -55,6 +56,24 @@ async def preview_job(call: Call) -> Answer:
     _, source = await _body(call, SpecSource | JobSource)
     found = await call.state.in_thread(call.api().preview_job, source)
     return Answer(_hidden(found))
+
+
+async def create_schedule(call: Call) -> Answer:
+    """POST /schedules"""
+    body, request = await _body(call, ScheduleRequest)
+    key = _run_id(call)
+    api = call.api(request.run.environ, key)
+    create = partial(api.submit_schedule, request)
+    made = await call.state.in_thread(_once, call, key, body, create)
+    return Answer(encoded(made), 201, headers={"location": f"/v1/schedules/{made.id}"})
+
+
+async def trigger_schedule(call: Call) -> Answer:
+    """POST /schedules/{schedule_id}/trigger"""
+    key, schedule = _run_id(call), call.path["schedule_id"]
+    trigger = partial(call.api(run_id=key).trigger_schedule, schedule)
+    run = await call.state.in_thread(_once, call, key, schedule.encode(), trigger)
+    return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
 async def _body(call: Call, kind: Any) -> tuple[bytes, Any]:

@@ -50,6 +50,7 @@ def entry_of(
 def name_of(given: object) -> str:
     """What a method of `MusterAPI` is about to change, by its first argument."""
     from muster.api.prepared import PreparedRun
+    from muster.api.schedules import ScheduleRequest
     from muster.api.submissions import JobSource, RerunSource, RetrySource, SpecSource, StartRequest
     from muster.store.records import JobRecord
 
@@ -60,6 +61,8 @@ def name_of(given: object) -> str:
             return given.name
         case PreparedRun():
             return given.plan.run_id
+        case ScheduleRequest():
+            return given.name
         case StartRequest():
             return name_of(given.run.source)
         case SpecSource():

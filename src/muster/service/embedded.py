@@ -29,7 +29,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
-from muster.submission import Submission, of_this_process
+from muster.submission import Submission, of_this_process, sent_variables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
+    from muster.api.schedules import ScheduleChange, ScheduleRequest
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.submissions import (
         JobSource,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding
     from muster.errors import Problem
+    from muster.lifecycle.schedule import Timing
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
     from muster.service.audit import Origin
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from muster.storage.usage import NodeUsage
     from muster.store.account_records import AuditEntry
     from muster.store.base import Store
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -127,6 +130,32 @@ def _of_run(
             with self._audited(name, object_of, check, changes=bool(action)):
                 folder = self.home.run_dir(run_id)
                 return as_owner(folder, partial(method, self, run_id, *args, **named))
+
+        return cast("M", checked)
+
+    return decorate
+
+
+def _of_schedule(right: Right, what: str, *, action: str) -> Callable[[M], M]:
+    """As `_requires`, for a method that changes a schedule: also check that the caller may change
+    what is its creator's."""
+
+    def decorate(method: M) -> M:
+        @wraps(method)
+        def checked(self: EmbeddedAPI, schedule_id: str, *args: Any, **named: Any) -> Any:
+            def check() -> None:
+                self._caller.require(right, what)
+                owner = self._own_schedule(schedule_id).created_by
+                self._caller.require_for_run(owner, right, what)
+
+            def object_of() -> str:
+                try:
+                    return self._own_schedule(schedule_id).name
+                except NotFound:
+                    return schedule_id
+
+            with self._audited(action, object_of, check, changes=True):
+                return method(self, schedule_id, *args, **named)
 
         return cast("M", checked)
 
@@ -227,6 +256,11 @@ class EmbeddedAPI:
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
         return self.store.jobs.find(self._caller.project, job_id)
+
+    def _own_schedule(self, text: str) -> ScheduleRecord:
+        """The schedule with this name or id. Raises NotFound if it is not of the caller's
+        project."""
+        return self.store.schedules.find(self._caller.project, text)
 
     def _check_project(self, job: JobRecord) -> None:
         """Raises NotFound if a Job that a caller passes is of another project. If it lies about
@@ -492,6 +526,69 @@ class EmbeddedAPI:
         prepared = prepare_job(self.context, source)
         self.context.artifact_lock.release(prepared.record.id)
         return prepared
+
+    # Schedules
+
+    @_requires(Right.SUBMIT, "create schedules", action="schedules.create")
+    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+        from muster.service.schedules import create
+
+        self._check_project(prepared.job)
+        environ = sent_variables(self.context.submission.environ)
+        return create(self.context, name, timing, prepared, environ)
+
+    @_requires(Right.SUBMIT, "create schedules", action="schedules.create")
+    def submit_schedule(self, request: ScheduleRequest) -> ScheduleRecord:
+        """Create a schedule, for a client on another machine. Raises InvalidInput."""
+        from muster.service.submissions import create_schedule
+
+        return create_schedule(self.context, request)
+
+    @_requires(Right.READ, "see schedules")
+    def schedules(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[ScheduleRecord]:
+        return self.store.schedules.listing(self._caller.project, limit=limit, after=after)
+
+    @_requires(Right.READ, "see schedules")
+    def schedule(self, text: str) -> ScheduleRecord:
+        return self._own_schedule(text)
+
+    @_requires(Right.READ, "see schedules")
+    def firings(
+        self, schedule_id: str, *, limit: int | None = None, before: float | None = None
+    ) -> list[FiringRecord]:
+        found = self._own_schedule(schedule_id)
+        return self.store.schedules.firings(found.id, limit=limit, before=before)
+
+    @_of_schedule(Right.SUBMIT, "edit schedules", action="schedules.edit")
+    def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
+        from muster.service.schedules import edit
+
+        return edit(self.context, self._own_schedule(schedule_id), change)
+
+    @_of_schedule(Right.SUBMIT, "pause schedules", action="schedules.pause")
+    def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
+        from muster.service.schedules import pause
+
+        return pause(self.context, self._own_schedule(schedule_id))
+
+    @_of_schedule(Right.SUBMIT, "resume schedules", action="schedules.resume")
+    def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
+        from muster.service.schedules import resume
+
+        return resume(self.context, self._own_schedule(schedule_id))
+
+    @_of_schedule(Right.SUBMIT, "delete schedules", action="schedules.delete")
+    def delete_schedule(self, schedule_id: str) -> None:
+        self.store.schedules.delete(self._own_schedule(schedule_id).id)
+
+    @_requires(Right.SUBMIT, "start runs", action="schedules.trigger")
+    def trigger_schedule(self, schedule_id: str) -> RunRecord:
+        from muster.service.schedules import trigger
+
+        self.recover()
+        return trigger(self.context, self._own_schedule(schedule_id))
 
     # Find runs
 

@@ -16,11 +16,14 @@ from muster.service.stored_spec import overrides_of, spec_of
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes, combined
 from muster.spec.reader import ParsedSpec
-from muster.spec.values import RERUN_TAG, RETRY_TAG
+from muster.spec.values import RERUN_TAG, RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG
 from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.api.submissions import PresentCode
+
+#: Tags that say where a run comes from.
+_OF_THE_RUN = (RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG)
 
 
 def prepare_rerun(
@@ -48,8 +51,8 @@ def prepare_rerun(
     if changes.problems:
         raise InvalidInput(*review(context, ParsedSpec(spec), changes))
     overrides = combined(earlier, changes.overrides)
-    tags = {name: text for name, text in overrides.tags.items() if name != RETRY_TAG}
-    overrides = replace(overrides, tags={**tags, RERUN_TAG: run.name})
+    others = {name: text for name, text in overrides.tags.items() if name not in _OF_THE_RUN}
+    overrides = replace(overrides, tags={**others, RERUN_TAG: run.name})
     moved = (overrides.engine or spec.engine_name) != run.engine
     before = f"{run.state} on engine {run.engine}" if moved else run.state
     notes = [f"runs {run.name} again ({before})", *notes]

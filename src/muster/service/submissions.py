@@ -33,10 +33,12 @@ from muster.spec.separation import local_paths
 from muster.storage import uploads
 
 if TYPE_CHECKING:
+    from muster.api.schedules import ScheduleRequest
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.storage.artifacts import ArtifactRef
     from muster.store.records import JobRecord, RunRecord
+    from muster.store.schedule_records import ScheduleRecord
 
 
 def preview(context: Context, request: PreviewRequest) -> Preview:
@@ -100,6 +102,33 @@ def prepare_job(context: Context, source: SpecSource | JobSource) -> PreparedJob
     job.check_active()
     spec = spec_of(context.home, job)
     return PreparedJob(jobs.copy(context, job) if source.copy else job, spec, new=source.copy)
+
+
+def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecord:
+    """Record a schedule; nothing new if the same request has created it before. Raises
+    InvalidInput; Conflict if that was another request."""
+    from muster.service.schedules import create
+
+    if (known := _created_schedule(context)) is not None:
+        return known
+    prepared = _prepared(context, request.run)
+    try:
+        return create(context, request.name, request.timing, prepared, request.run.environ)
+    finally:
+        context.artifact_lock.release(prepared.job.id)
+
+
+def _created_schedule(context: Context) -> ScheduleRecord | None:
+    """The schedule that an earlier request has created; None if there was none."""
+    if context.submission.run_id is None:
+        return None
+    try:
+        found = context.store.schedules.get(context.submission.run_id)
+    except NotFound:
+        return None
+    if found.project != context.project or found.created_by != context.caller.user:
+        raise Conflict("another request has this idempotency key")
+    return found
 
 
 def _started(context: Context) -> RunRecord | None:

@@ -20,6 +20,9 @@ CLUSTER_TAG = "muster-cluster"
 #: The tag of a retry: the name of the run whose replicas it runs again.
 RETRY_TAG = "muster-retry-of"
 RERUN_TAG = "muster-rerun-of"
+#: Of a run that a schedule has started: the schedule's name, and the time (RFC 3339).
+SCHEDULE_TAG = "muster-schedule"
+SCHEDULED_TIME_TAG = "muster-scheduled-time"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: maximum characters of displayName.

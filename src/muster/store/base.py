@@ -1,9 +1,9 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; accounts (users, projects, tokens), secrets, and the audit log. Each method is one
-transaction: it happens completely or not at all, and other processes see it at once. Any thread may
-call it. Every implementation passes the contract tests in `tests/store/`.
+drive runs; schedules; accounts (users, projects, tokens), secrets, and the audit log. Each method
+is one transaction: it happens completely or not at all, and other processes see it at once. Any
+thread may call it. Every implementation passes the contract tests in `tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -36,6 +36,7 @@ from muster.store.records import (
 
 if TYPE_CHECKING:  # most commands do not use them
     from muster.caller import Role
+    from muster.lifecycle.schedule import Running
     from muster.store.account_records import (
         AuditEntry,
         AuditFilter,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # most commands do not use them
         TokenRecord,
         UserRecord,
     )
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -98,15 +100,16 @@ class Jobs(Protocol):
 
     def delete(self, job_id: str, *, by: str, now: float) -> bool:
         """Mark a Job as deleted, so that no further run of it starts. False if it is deleted
-        already. Raises InvalidInput if it has runs that have not ended, NotFound."""
+        already. Raises InvalidInput if it has runs that have not ended, or schedules, NotFound."""
         ...
 
     def delete_unused(self, job_id: str) -> None:
-        """Remove a Job and its event log unless it has runs."""
+        """Remove a Job and its event log unless it has runs or schedules."""
         ...
 
     def check_ended(self, job_ids: Sequence[str]) -> None:
-        """Raises InvalidInput with every run of these Jobs that has not ended."""
+        """Raises InvalidInput with every run of these Jobs that has not ended, and every schedule
+        of them."""
         ...
 
     def artifact_in_use(self, sha256: str) -> bool:
@@ -475,6 +478,80 @@ class Audit(Protocol):
         ...
 
 
+class Schedules(Protocol):
+    """Schedules, and what was done at their times. Several servers may act on them at once: what
+    is done at a time is decided once (`decide`), and what was decided is carried out by whoever
+    decided it or, if that server was killed, by another one (`unsettled`)."""
+
+    def insert(self, schedule: ScheduleRecord, job: JobRecord) -> ScheduleRecord:
+        """Add a schedule and, if it is new, its Job. Raises InvalidInput if the name is taken, or
+        the Job is deleted."""
+        ...
+
+    def get(self, schedule_id: str) -> ScheduleRecord:
+        """The schedule with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def find(self, project: str, text: str) -> ScheduleRecord:
+        """The schedule with this name or id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def listing(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[ScheduleRecord]:
+        """The schedules of a project, by name. limit: only the first ones. after: only those after
+        this name."""
+        ...
+
+    def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
+        """Change the Job, the timing or the next time. Raises Conflict if the schedule was changed
+        since `before` was read, InvalidInput if the Job is deleted, NotFound."""
+        ...
+
+    def delete(self, schedule_id: str) -> bool:
+        """Delete a schedule and what is known of its times. False if there is none."""
+        ...
+
+    def due(self, now: float) -> list[ScheduleRecord]:
+        """The schedules of all projects whose next time is now or was before, the earliest
+        first."""
+        ...
+
+    def next_at(self) -> float | None:
+        """The earliest next time of all schedules; None if there is none."""
+        ...
+
+    def decide(self, schedule: ScheduleRecord, next_at: float | None, firing: FiringRecord) -> bool:
+        """Record what is to be done at a time of a schedule, and the next time to look at. False if
+        that was decided already, or the schedule was changed or deleted since it was read."""
+        ...
+
+    def settle(self, firing: FiringRecord) -> bool:
+        """Record what has become of a run that was to be started. False if that is recorded."""
+        ...
+
+    def note(self, firing: FiringRecord) -> None:
+        """Record what was done besides the times of the schedule."""
+        ...
+
+    def unsettled(self, until: float) -> list[FiringRecord]:
+        """Runs of all schedules that were to be started, and of which nothing more is recorded;
+        those that were decided by then, the earliest first."""
+        ...
+
+    def firings(
+        self, schedule_id: str, *, limit: int | None = None, before: float | None = None
+    ) -> list[FiringRecord]:
+        """What was done at the times of a schedule, newest first. limit: only the first ones.
+        before: only earlier times."""
+        ...
+
+    def running(self, schedule_id: str) -> list[Running]:
+        """The runs of a schedule that have not ended, the newest first, with those that are about
+        to be recorded."""
+        ...
+
+
 class Store(Protocol):
     """See the module."""
 
@@ -492,6 +569,8 @@ class Store(Protocol):
     def secrets(self) -> Secrets: ...
     @property
     def audit(self) -> Audit: ...
+    @property
+    def schedules(self) -> Schedules: ...
 
     @property
     def replaced(self) -> bool:

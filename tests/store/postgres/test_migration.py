@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from muster.errors import StoreError
+from muster.lifecycle.schedule import Timing
 from muster.store.account_records import AuditFilter
 from muster.store.postgres import schema
 from muster.store.postgres.migration import known_revisions
@@ -83,6 +84,8 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
         assert accept(store, job()).name == "train-3"
         if revision >= "0002":
             check_accounts(store)
+        if revision >= "0003":
+            check_schedules(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -99,6 +102,14 @@ def check_accounts(store: PostgresStore) -> None:
     assert [token.name for token in store.accounts.tokens(user="ana")] == ["laptop"]
     assert [secret.version for secret in store.secrets.listing("vision")] == [2]
     assert [one.action for one in store.audit.listing(AuditFilter())] == ["runs.cancel"]
+
+
+def check_schedules(store: PostgresStore) -> None:
+    (schedule,) = store.schedules.listing(PROJECT)
+    assert (schedule.name, schedule.job, schedule.next_at) == ("nightly", "train@1", 90.0)
+    assert schedule.timing == Timing(cron="0 3 * * *", time_zone="Europe/Rome", since=1.0)
+    skipped, started = store.schedules.firings(schedule.id)
+    assert (skipped.outcome, started.outcome, started.run_name) == ("skipped", "started", "train-2")
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

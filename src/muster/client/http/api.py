@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
+    from muster.api.schedules import ScheduleChange
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.usage import Counters, NodeUsage
     from muster.client.http.nodes import ServerNodes
     from muster.client.http.submissions import Submissions
     from muster.engines.findings import Finding
     from muster.errors import Problem
+    from muster.lifecycle.schedule import Timing
     from muster.plan.model import RunPlan
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 
 class HttpAPI:
@@ -216,6 +219,53 @@ class HttpAPI:
         self, run_id: str, changes: Changes, *, update_code: bool = False
     ) -> PreparedRun:
         return self.submissions.prepare_rerun(run_id, changes, update_code=update_code)
+
+    # Schedules
+
+    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+        return self.submissions.create_schedule(name, timing, prepared)
+
+    def schedules(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[ScheduleRecord]:
+        from muster.store.schedule_records import ScheduleRecord
+
+        return self._call("schedules", list[ScheduleRecord], limit=limit, after=after)
+
+    def schedule(self, text: str) -> ScheduleRecord:
+        from muster.store.schedule_records import ScheduleRecord
+
+        return self._call("schedule", ScheduleRecord, text=text)
+
+    def firings(
+        self, schedule_id: str, *, limit: int | None = None, before: float | None = None
+    ) -> list[FiringRecord]:
+        from muster.store.schedule_records import FiringRecord
+
+        given = {"schedule_id": schedule_id, "limit": limit, "before": before}
+        return self._call("firings", list[FiringRecord], **given)
+
+    def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
+        from muster.store.schedule_records import ScheduleRecord
+
+        given = {"schedule_id": schedule_id, "change": change}
+        return self._call("edit_schedule", ScheduleRecord, **given)
+
+    def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
+        from muster.store.schedule_records import ScheduleRecord
+
+        return self._call("pause_schedule", ScheduleRecord, schedule_id=schedule_id)
+
+    def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
+        from muster.store.schedule_records import ScheduleRecord
+
+        return self._call("resume_schedule", ScheduleRecord, schedule_id=schedule_id)
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        self._call("delete_schedule", None, schedule_id=schedule_id)
+
+    def trigger_schedule(self, schedule_id: str) -> RunRecord:
+        return self.submissions.trigger_schedule(schedule_id)
 
     # Find runs
 

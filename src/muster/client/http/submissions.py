@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import to_builtins
@@ -41,9 +42,12 @@ from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
 from muster.storage.sources import before_reading
 from muster.store.records import JobRecord, RunRecord
+from muster.submission import sent_variables
 
-#: Variables that nodes get from the submitter's environment without being asked for.
-_SENT = ("LANG", "LANGUAGE", "TZ")
+if TYPE_CHECKING:
+    from muster.lifecycle.schedule import Timing
+    from muster.store.schedule_records import ScheduleRecord
+
 #: Names of the kinds of JSON, in the lines of a stream or not.
 _JSON = {"Content-Type": "application/json"}
 
@@ -99,19 +103,20 @@ class Submissions:
     ) -> PreparedRun:
         """See `MusterAPI.prepare_run`."""
         notes = (*notes, *self._notes.get(job.id, ()))
-        return self._prepare(RunRequest(self._source(job), _given(overrides), notes, _environ()))
+        environ = sent_variables(os.environ)
+        return self._prepare(RunRequest(self._source(job), _given(overrides), notes, environ))
 
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         """See `MusterAPI.prepare_retry`."""
         code, notes = self._code_of(run_id, update=retry.update_code)
         source = RetrySource(run_id, retry, code)
-        return self._prepare(RunRequest(source, notes=notes, environ=_environ()))
+        return self._prepare(RunRequest(source, notes=notes, environ=sent_variables(os.environ)))
 
     def prepare_rerun(self, run_id: str, changes: Changes, *, update_code: bool) -> PreparedRun:
         """See `MusterAPI.prepare_rerun`."""
         code, notes = self._code_of(run_id, update=update_code)
         source = RerunSource(run_id, changes, code)
-        return self._prepare(RunRequest(source, notes=notes, environ=_environ()))
+        return self._prepare(RunRequest(source, notes=notes, environ=sent_variables(os.environ)))
 
     def _code_of(self, run_id: str, *, update: bool) -> tuple[PresentCode | None, tuple[str, ...]]:
         """The code of a run as it is now on this machine, uploaded, if the run is to be updated;
@@ -168,6 +173,20 @@ class Submissions:
         )
         self._runs.pop(prepared.plan.run_id, None)
         return started
+
+    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+        """See `MusterAPI.create_schedule`."""
+        from muster.api.schedules import ScheduleRequest
+        from muster.store.schedule_records import ScheduleRecord
+
+        request = ScheduleRequest(name, timing, self._request(prepared.plan))
+        key = _idempotency(prepared.plan.run_id)
+        return self._post("/schedules", request, ScheduleRecord, key)
+
+    def trigger_schedule(self, schedule_id: str) -> RunRecord:
+        """See `MusterAPI.trigger_schedule`."""
+        path = f"/schedules/{quote(schedule_id, safe='')}/trigger"
+        return self._post(path, {}, RunRecord, _idempotency(new_id()))
 
     def _request(self, plan: RunPlan) -> RunRequest:
         """The request of a prepared run. Raises InvalidInput if it was not prepared here, or was
@@ -241,9 +260,3 @@ def _given(overrides: RunOverrides) -> dict[str, Any]:
 def _idempotency(key: str) -> dict[str, str]:
     """So that a request that is sent again after a lost answer has no second effect."""
     return {"Idempotency-Key": key}
-
-
-def _environ() -> dict[str, str]:
-    return {
-        name: value for name, value in os.environ.items() if name in _SENT or name.startswith("LC_")
-    }

@@ -33,6 +33,7 @@ _BY_ID = "SELECT * FROM jobs WHERE id = ?"
 # not their specs, which may be large: an array from a file has its rows there, in each version
 _NAMES = "SELECT id, name, version, state FROM jobs WHERE project = ?"
 _ALIVE = f"SELECT name, state FROM runs WHERE job_id = ? AND {LIVE} ORDER BY position"
+_SCHEDULED = "SELECT name FROM schedules WHERE job_id = ? ORDER BY name"
 _COLUMNS = JobRecord.__struct_fields__
 _JSON = ("spec", "tags")
 _TIMES = ("created_at", "updated_at")
@@ -152,7 +153,10 @@ class SqlJobs:
         def step(connection: Connection) -> bool:
             if _lock_job(connection, job_id)["state"] == JobState.DELETED:
                 return False
-            _refuse(connection.execute(_ALIVE, (job_id,)).fetchall())
+            _refuse(
+                connection.execute(_ALIVE, (job_id,)).fetchall(),
+                connection.execute(_SCHEDULED, (job_id,)).fetchall(),
+            )
             connection.execute("UPDATE jobs SET state = 'DELETED' WHERE id = ?", (job_id,))
             _append_event(connection, job_id, "deleted", by=by, data={}, now=now)
             return True
@@ -161,8 +165,9 @@ class SqlJobs:
 
     def delete_unused(self, job_id: str) -> None:
         """See `Jobs.delete_unused`."""
-        unused = "NOT EXISTS (SELECT 1 FROM runs WHERE job_id = jobs.id)"
-        sql = f"DELETE FROM jobs WHERE id = ? AND {unused}"
+        users = ("runs", "schedules")
+        unused = [f"NOT EXISTS (SELECT 1 FROM {one} WHERE job_id = jobs.id)" for one in users]
+        sql = f"DELETE FROM jobs WHERE id = ? AND {' AND '.join(unused)}"
 
         def step(connection: Connection) -> None:
             with suppress(NotFound):
@@ -173,7 +178,10 @@ class SqlJobs:
 
     def check_ended(self, job_ids: Sequence[str]) -> None:
         """See `Jobs.check_ended`."""
-        _refuse([row for job_id in job_ids for row in self._db.read(_ALIVE, (job_id,))])
+        _refuse(
+            [row for job_id in job_ids for row in self._db.read(_ALIVE, (job_id,))],
+            [row for job_id in job_ids for row in self._db.read(_SCHEDULED, (job_id,))],
+        )
 
     def artifact_in_use(self, sha256: str) -> bool:
         """See `Jobs.artifact_in_use`."""
@@ -259,14 +267,16 @@ def _active_first(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["state"] != JobState.ACTIVE)
 
 
-def _refuse(alive: Sequence[Row]) -> None:
-    if alive:
-        raise InvalidInput(
-            *(
-                Problem("", f"{name} is {state}", f"`muster cancel {name}` ends it")
-                for name, state in alive
-            )
-        )
+def _refuse(alive: Sequence[Row], schedules: Sequence[Row]) -> None:
+    problems = [
+        Problem("", f"{name} is {state}", f"`muster cancel {name}` ends it")
+        for name, state in alive
+    ]
+    for (name,) in schedules:
+        hint = f"`muster schedules edit {name} --job JOB` has it start another one"
+        problems.append(Problem("", f"schedule {name} starts runs of it", hint))
+    if problems:
+        raise InvalidInput(*problems)
 
 
 def _lock_job(connection: Connection, job_id: str) -> Row:

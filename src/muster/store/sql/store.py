@@ -14,6 +14,7 @@ from muster.store.sql.runs import SqlRuns
 if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.accounts import SqlAccounts
     from muster.store.sql.audit import SqlAudit
+    from muster.store.sql.schedules import SqlSchedules
     from muster.store.sql.secrets import SqlSecrets
 
 D = TypeVar("D", bound=Database)
@@ -49,6 +50,13 @@ class SqlStore(Generic[D]):
         from muster.store.sql.audit import SqlAudit
 
         return SqlAudit(self.database)
+
+    @cached_property
+    def schedules(self) -> SqlSchedules:
+        """See `Store.schedules`."""
+        from muster.store.sql.schedules import SqlSchedules
+
+        return SqlSchedules(self.database)
 
     @property
     def replaced(self) -> bool:

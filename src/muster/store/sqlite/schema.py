@@ -511,6 +511,40 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT raise(ABORT, 'entries of the audit log are kept');
     END;
     """,
+    # schedules, and what was done at their times; runs of them may have been deleted
+    """
+    CREATE TABLE schedules (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        project TEXT NOT NULL,
+        job_id TEXT NOT NULL REFERENCES jobs (id),
+        timing TEXT NOT NULL,
+        overrides TEXT NOT NULL,
+        environ TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        next_at INTEGER,
+        local INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        UNIQUE (project, name)
+    );
+    CREATE INDEX schedules_by_job ON schedules (job_id);
+    CREATE INDEX schedules_due ON schedules (next_at) WHERE next_at IS NOT NULL;
+    CREATE TABLE firings (
+        schedule_id TEXT NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+        time INTEGER NOT NULL,
+        outcome TEXT NOT NULL,
+        decided_at INTEGER NOT NULL,
+        why TEXT NOT NULL,
+        passed INTEGER NOT NULL,
+        run_id TEXT,
+        by TEXT NOT NULL,
+        PRIMARY KEY (schedule_id, time)
+    ) WITHOUT ROWID;
+    CREATE INDEX firings_starting ON firings (decided_at) WHERE outcome = 'starting';
+    """,
 )
 
 

@@ -1,0 +1,31 @@
+"""What is sent to create and to edit schedules."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from muster.api.submissions import RunRequest
+from muster.lifecycle.schedule import Missed, Overlap, Timing
+
+
+class ScheduleRequest(Struct, frozen=True):
+    """A schedule to create."""
+
+    name: str
+    #: `since` is set by who stores it.
+    timing: Timing
+    #: What it starts.
+    run: RunRequest
+
+
+class ScheduleChange(Struct, frozen=True):
+    """What to change of a schedule; None: nothing. See `Timing`."""
+
+    cron: str | None = None
+    every: float | None = None
+    time_zone: str | None = None
+    overlap: Overlap | None = None
+    missed: Missed | None = None
+    start_within: float | None = None
+    #: The name or id of another Job, of which the next runs are. The overrides stay.
+    job: str | None = None

@@ -1,0 +1,285 @@
+"""`muster schedules`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from muster.cli import completion_values as values
+from muster.cli.arguments import Count, json_option
+from muster.cli.command_hints import Group
+from muster.cli.flags import as_flags
+from muster.cli.job_options import CommandWithProgram
+from muster.cli.output import print_cells, print_json
+from muster.cli.run import options_of_run, prepare_all
+from muster.cli.terminal import echo, echo_notes
+
+if TYPE_CHECKING:
+    from muster.client.schedule import Schedule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TIMING = ("cron", "every", "time_zone", "overlap", "missed", "start_within")
+_NAME = click.argument("name", shell_complete=values.schedules)
+
+
+@click.group(cls=Group)
+def schedules() -> None:
+    """Start runs at times, such as each night.
+
+    A server starts them: schedules wait while no `muster server` runs on their MUSTER_HOME.
+    """
+
+
+_TIMING_OPTIONS = (
+    click.option(
+        "--cron",
+        metavar="EXPRESSION",
+        help='When: minute, hour, day of the month, month, day of the week, such as "0 3 * * *".',
+    ),
+    click.option("--every", metavar="TIME", help="When: at intervals of 30m, 6h, 1d from now."),
+    click.option("--time-zone", metavar="ZONE", help="Of --cron: Europe/Rome. Default: UTC."),
+    click.option(
+        "--overlap",
+        type=click.Choice(["allow", "skip", "replace"]),
+        help="If the run before has not ended: start another one, none (default), or cancel it "
+        "and start another one.",
+    ),
+    click.option(
+        "--missed",
+        type=click.Choice(["skip", "run_once"]),
+        help="After times when no server ran: start no run (default), or one.",
+    ),
+    click.option(
+        "--start-within",
+        metavar="TIME",
+        help="How late a run may start before its time is missed. Default: 10m.",
+    ),
+)
+
+
+def _timing_options(function: F) -> F:
+    for option in reversed(_TIMING_OPTIONS):
+        function = option(function)
+    return function
+
+
+@schedules.command(
+    cls=CommandWithProgram,
+    params=[click.Argument(["schedule"], metavar="NAME"), *options_of_run(every_effect=True)],
+)
+@_timing_options
+@json_option("Print the schedule as JSON.", short=False)
+@click.pass_context
+def create(ctx: click.Context, /, schedule: str, as_json: bool, **options: Any) -> None:
+    """Create schedule NAME, which starts runs of TARGET.
+
+    TARGET and the other options are those of `muster run`. The code is stored now: to run changed
+    code, run it once, and give its job to `muster schedules edit`. Runs start in your name, with
+    the rights that you have then, from the server's environment: give variables with --env.
+
+    \b
+    muster schedules create nightly job.yaml --cron "0 3 * * *" --time-zone Europe/Rome
+    muster schedules create retrain train.py --every 6h --overlap replace -- --epochs 3
+    """
+    from muster.client.client import Client
+    from muster.errors import InvalidInput, Problem
+
+    timing = {name: options.pop(name) for name in _TIMING}
+    client = Client()
+    every = prepare_all(client, ctx.meta["after"], options)
+    if len(every) > 1:
+        hint = f"name one: {options['target']}#{every[0].job.name}"
+        raise InvalidInput(Problem("TARGET", f"has {len(every)} jobs", hint))
+    with as_flags(*_TIMING):
+        made = client.create_schedule(schedule, every[0], **timing)
+    echo_notes(every[0].notes)
+    if as_json:
+        print_json(made.to_dict())
+        return
+    echo(made.id)
+    echo(f"schedule {made.name} starts {made.job}: {_next(made)}", err=True)
+    _note_server()
+
+
+def _next(schedule: Schedule) -> str:
+    from muster.describe.schedules import clock_text
+
+    if schedule.next_at is None:
+        return "paused"
+    return f"next at {clock_text(schedule.timing, schedule.next_at.timestamp())}"
+
+
+def _note_server() -> None:
+    """Say what starts the runs, unless that is a server that was just asked."""
+    from muster.client.contexts import current_address
+
+    if current_address() is None:
+        echo("runs start only while a `muster server` runs on this MUSTER_HOME", err=True)
+
+
+@schedules.command("list")
+@json_option()
+def list_schedules(as_json: bool) -> None:
+    """List schedules, by name.
+
+    \b
+    muster schedules list -o wide
+    """
+    from muster.client.client import Client
+
+    found = Client().schedules()
+    if as_json:
+        print_json([one.to_dict() for one in found])
+        return
+    if not found:
+        echo("no schedules: `muster schedules create` makes one", err=True)
+        return
+    header = ("SCHEDULE", "JOB", "WHEN", "NEXT", "BY")
+    print_cells(header, [one._cells() for one in found], drop=("BY",), shorten={"JOB": 16})
+    _note_server()
+
+
+@schedules.command()
+@_NAME
+@click.option(
+    "--limit", type=Count(min=0), default=10, metavar="N", help="Last times to show (0 = all)."
+)
+@json_option()
+def show(name: str, limit: int, as_json: bool) -> None:
+    """Show a schedule: its next times, and what was done at the last ones.
+
+    \b
+    muster schedules show nightly
+    """
+    from muster.cli.output import state
+    from muster.client.client import Client
+    from muster.client.schedule import settings_text
+    from muster.describe.schedules import clock_text, timing_text
+
+    found = Client().schedule(name)
+    firings = found.firings(limit=limit or None)
+    if as_json:
+        upcoming = [one.isoformat().replace("+00:00", "Z") for one in found.next_times()]
+        done = [one.to_dict() for one in firings]
+        print_json({**found.to_dict(), "next_times": upcoming, "firings": done})
+        return
+    by = f", created by {found.created_by}" if found.created_by else ""
+    paused = "  paused" if found.paused else ""
+    echo(f"{found.name}{paused}  {timing_text(found.timing)}, starts {found.job}{by}", wrap=True)
+    echo(f"  {settings_text(found.timing)}", wrap=True)
+    for upcoming_time in found.next_times(3):
+        echo(f"  next: {clock_text(found.timing, upcoming_time.timestamp())}")
+    if not firings:
+        echo("\nno time has come yet")
+        return
+    echo()
+    rows = [
+        {
+            **one._cells(),
+            "TIME": clock_text(found.timing, one.time.timestamp()),
+            "STATE": state(one._cells()["STATE"]),
+        }
+        for one in firings
+    ]
+    print_cells(("TIME", "OUTCOME", "RUN", "STATE", "WHY"), rows)
+
+
+@schedules.command()
+@_NAME
+@_timing_options
+@click.option(
+    "--job", metavar="JOB", shell_complete=values.jobs, help="Start runs of this job from now on."
+)
+@json_option()
+def edit(name: str, as_json: bool, **changes: Any) -> None:
+    """Change when a schedule starts runs, or of which job.
+
+    Other times count from now; runs that have started continue.
+
+    \b
+    muster schedules edit nightly --cron "30 4 * * mon-fri"
+    muster schedules edit nightly --job train@3
+    """
+    from muster.client.client import Client
+
+    if not any(value is not None for value in changes.values()):
+        raise click.UsageError("Say what to change: --cron, --every, --overlap, --job, ...")
+    with as_flags(*_TIMING):
+        changed = Client().schedule(name).edit(**changes)
+    _print_changed(changed, as_json=as_json)
+
+
+def _print_changed(schedule: Schedule, *, as_json: bool) -> None:
+    if as_json:
+        print_json(schedule.to_dict())
+    else:
+        echo(f"{schedule.name}: {_next(schedule)}")
+
+
+@schedules.command()
+@_NAME
+@json_option()
+def pause(name: str, as_json: bool) -> None:
+    """Have a schedule start no more runs, until it is resumed.
+
+    \b
+    muster schedules pause nightly
+    """
+    from muster.client.client import Client
+
+    schedule = Client().schedule(name).pause()
+    if as_json:
+        print_json(schedule.to_dict())
+    else:
+        echo(f"{schedule.name} is paused; `muster schedules resume {schedule.name}` resumes it")
+
+
+@schedules.command()
+@_NAME
+@json_option()
+def resume(name: str, as_json: bool) -> None:
+    """Have a paused schedule start runs again. The times in between do not count.
+
+    \b
+    muster schedules resume nightly
+    """
+    from muster.client.client import Client
+
+    _print_changed(Client().schedule(name).resume(), as_json=as_json)
+
+
+@schedules.command()
+@_NAME
+def delete(name: str) -> None:
+    """Delete a schedule. Its job and its runs stay.
+
+    \b
+    muster schedules delete nightly
+    """
+    from muster.client.client import Client
+
+    schedule = Client().schedule(name)
+    schedule.delete()
+    echo(f"{schedule.name} is deleted; {schedule.job} and its runs stay")
+
+
+@schedules.command()
+@_NAME
+@json_option("Print the run as JSON.")
+def trigger(name: str, as_json: bool) -> None:
+    """Start a run as the schedule does, now, in your name.
+
+    \b
+    muster schedules trigger nightly
+    """
+    from muster.cli.run import client_with_launcher
+
+    run = client_with_launcher().schedule(name).trigger()
+    if as_json:
+        print_json(run.to_dict())
+        return
+    echo(run.id)
+    echo(f"{run.name} started; `muster logs {run.name} --follow` shows its output", err=True)

@@ -1,0 +1,211 @@
+"""Starts the runs of schedules at their times.
+
+Each server looks for what is due, and one of them decides what is done (`Schedules.decide`). The id
+of the run follows from the schedule and the time, so that whoever carries the decision out again,
+after a server was killed, finds the run if it was started already.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from muster.caller import Caller, Right
+from muster.errors import EngineError, Forbidden, MusterError, NotFound, StoreError
+from muster.identity import id_of
+from muster.lifecycle.schedule import Action, Missed, Overlap, due
+from muster.service.audit import Origin, entry_of
+from muster.service.schedules import creator_of, start_request
+from muster.storage import request_keys
+from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
+from muster.store.times import micros
+
+if TYPE_CHECKING:
+    from muster.server.state import ServerState
+    from muster.store.base import Schedules
+
+#: Seconds between looks: another server may have recorded a schedule that is due soon.
+_INTERVAL = 1.0
+#: Seconds after which a server carries out what another one has decided.
+_TAKEN_OVER_AFTER = 5.0
+_OUTCOMES = {Action.START: Outcome.STARTING, Action.SKIP: Outcome.SKIPPED}
+
+
+class Scheduler:
+    """A thread that starts the runs of schedules."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="scheduler", daemon=True)
+        #: The last error that was logged.
+        self._failed = ""
+
+    def start(self) -> None:
+        """Begin; the first look is at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present look."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stopped.wait(wait):
+            wait = _INTERVAL
+            try:
+                self.look()
+                if (next_at := self._schedules.next_at()) is not None:
+                    wait = min(_INTERVAL, max(0.0, next_at - time.time()))
+            except Exception as error:  # noqa: BLE001  the next look may work
+                self._report(error)
+
+    @property
+    def _schedules(self) -> Schedules:
+        return self._state.backend.store.schedules
+
+    def look(self) -> None:
+        """Do what is due. Raises StoreError, HomeGone."""
+        self._state.check_home()
+        worked = True
+        for firing in self._schedules.unsettled(time.time() - _TAKEN_OVER_AFTER):
+            worked &= self._attempt(firing.schedule_id, firing)
+        for schedule in self._schedules.due(time.time()):
+            worked &= self._attempt(schedule.id)
+        if worked:
+            self._failed = ""
+
+    def _attempt(self, schedule_id: str, firing: FiringRecord | None = None) -> bool:
+        """Act on one schedule, so that an error stops no others. firing: what was decided already.
+        Whether it worked."""
+        try:
+            schedule = self._schedules.get(schedule_id)
+            firing = firing or self._decide(schedule)
+            if firing is not None:
+                self._carry_out(schedule, firing)
+        except NotFound:  # it was deleted
+            pass
+        except Exception as error:  # noqa: BLE001  it is tried again in the next look
+            self._report(error)
+            return False
+        return True
+
+    def _report(self, error: Exception) -> None:
+        if not isinstance(error, MusterError):
+            self._state.log.defect("runs of schedules cannot be started", error)
+        elif str(error) != self._failed:  # once for each reason
+            self._failed = str(error)
+            self._state.log.write("warning", f"runs of schedules cannot be started: {error}")
+
+    def _decide(self, schedule: ScheduleRecord) -> FiringRecord | None:
+        """What is to be done now, if that was not decided before. Raises StoreError."""
+        now, running = time.time(), self._schedules.running(schedule.id)
+        found = due(schedule.timing, schedule.next_at, now, running)
+        if found is None:
+            return None
+        starts = found.action == Action.START
+        firing = FiringRecord(
+            schedule_id=schedule.id,
+            time=found.time,
+            outcome=_OUTCOMES.get(found.action, Outcome.MISSED),
+            decided_at=now,
+            why=found.why,
+            passed=found.passed,
+            run_id=run_id_of(schedule, found.time) if starts else None,
+        )
+        return firing if self._schedules.decide(schedule, found.next_at, firing) else None
+
+    def _carry_out(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
+        """Start the run, or note why there is none. Raises StoreError."""
+        if firing.run_id is None:
+            self._note(schedule, firing)
+            return
+        outcome, why = Outcome.STARTED, ""
+        if not self._exists(firing.run_id):
+            outcome, why = self._start(schedule, firing, firing.run_id)
+        settled = replace(firing, outcome=outcome, why=why)
+        if self._schedules.settle(settled):
+            self._state.metrics.firing(outcome)
+
+    def _start(
+        self, schedule: ScheduleRecord, firing: FiringRecord, run_id: str
+    ) -> tuple[Outcome, str]:
+        """What has become of the run, and why it was not started."""
+        state, timing = self._state, schedule.timing
+        late = time.time() - max(firing.time, firing.decided_at)
+        if late > timing.start_within and timing.missed == Missed.SKIP:
+            missed = replace(firing, outcome=Outcome.MISSED, why="the server was ended meanwhile")
+            self._audit(schedule, missed)
+            return missed.outcome, missed.why
+        try:
+            caller = creator_of(state.backend.store.accounts, schedule)
+            caller.require(Right.SUBMIT, "start runs")
+            request = start_request(state.backend.home, schedule, firing.time)
+        except MusterError as error:
+            if isinstance(error, StoreError):
+                raise
+            noted = replace(firing, why=str(error))
+            self._audit(schedule, noted, forbidden=isinstance(error, Forbidden))
+            return Outcome.REFUSED, str(error)
+        try:
+            # excludes servers that carry this out at the same time
+            with request_keys.held(state.backend.home, run_id, schedule.id):
+                if timing.overlap == Overlap.REPLACE:
+                    self._cancel_others(schedule, caller, run_id)
+                api = state.api(
+                    *(caller, _origin(schedule), request.run.environ, run_id),
+                    may_start=True,
+                    local=schedule.local,
+                )
+                api.submit(request)
+        except StoreError:
+            raise
+        except MusterError as error:
+            if isinstance(error, EngineError) and self._exists(run_id):
+                return Outcome.STARTED, ""  # it has failed at once
+            return Outcome.REFUSED, str(error)
+        return Outcome.STARTED, ""
+
+    def _cancel_others(self, schedule: ScheduleRecord, caller: Caller, run_id: str) -> None:
+        """Cancel the runs that the new one replaces, also those that others have triggered."""
+        caller = replace(caller, rights=caller.rights | {Right.OPERATE})
+        api = self._state.api(caller, _origin(schedule), {}, may_start=False)
+        for run in self._schedules.running(schedule.id):
+            if run.id != run_id and run.name:
+                api.cancel(run.id, f"replaced by the next run of schedule {schedule.name}")
+
+    def _exists(self, run_id: str) -> bool:
+        try:
+            self._state.backend.store.runs.summary(run_id)
+        except NotFound:
+            return False
+        return True
+
+    def _note(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
+        self._audit(schedule, firing)
+        self._state.metrics.firing(firing.outcome)
+
+    def _audit(
+        self, schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False
+    ) -> None:
+        """Record why no run is started. forbidden: because the creator may not."""
+        project = schedule.project
+        caller = Caller(schedule.created_by, project, frozenset())
+        given = (caller, _origin(schedule), time.time(), "schedules.start", schedule.name)
+        entry = entry_of(*given, project=project)
+        noted = replace(entry, why=firing.why, allowed=not forbidden)
+        self._state.backend.store.audit.append(noted)
+
+
+def _origin(schedule: ScheduleRecord) -> Origin:
+    return Origin(f"schedule {schedule.name}")
+
+
+def run_id_of(schedule: ScheduleRecord, at: float) -> str:
+    """The id of the run of a time (epoch seconds)."""
+    return id_of("schedule", schedule.id, str(micros(at)))

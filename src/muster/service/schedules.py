@@ -1,0 +1,201 @@
+"""Create, change and trigger schedules. A server starts their runs: see `server.scheduler`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
+
+from muster.api.schedules import ScheduleChange
+from muster.api.submissions import JobSource, RunRequest, StartRequest
+from muster.caller import Caller
+from muster.describe.times import moment
+from muster.errors import Forbidden, InvalidInput, NotFound, Problem
+from muster.iam.names import check_name
+from muster.identity import new_id
+from muster.lifecycle.schedule import Timing, problems_of, times
+from muster.service.context import Context
+from muster.spec.values import SCHEDULE_TAG, SCHEDULED_TIME_TAG
+from muster.storage.home import Home
+from muster.storage.sealing import seal, unseal
+from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
+
+if TYPE_CHECKING:
+    from muster.api.prepared import PreparedRun
+    from muster.store.base import Accounts
+    from muster.store.records import RunRecord
+
+#: Variables of the nodes of each run.
+NAME_VARIABLE, TIME_VARIABLE = "MUSTER_SCHEDULE", "MUSTER_SCHEDULED_TIME"
+#: What of a timing changes its times.
+_OF_TIMES = ("cron", "every", "time_zone")
+
+
+def create(
+    context: Context,
+    name: str,
+    timing: Timing,
+    prepared: PreparedRun,
+    environ: Mapping[str, str],
+) -> ScheduleRecord:
+    """Record a schedule and, if it is new, its Job. environ: what the nodes' environment starts
+    from, besides the server's. Raises InvalidInput with every problem."""
+    from muster.service.jobs import discard
+
+    try:
+        check_name("schedule", name)
+        _refuse(*problems_of(timing), *prepared.missing)
+        now = round(time.time(), 6)  # to the microsecond, as it is stored
+        timing = replace(timing, since=float(int(now)))
+        given = to_builtins(prepared.overrides)
+        overrides = {key: value for key, value in given.items() if value is not None}
+        job = prepared.job
+        if prepared.new_job:
+            job = replace(job, created_by=context.caller.user)
+        schedule = ScheduleRecord(
+            id=context.submission.run_id or new_id(),
+            name=name,
+            project=context.project,
+            job_id=job.id,
+            job=job.handle,
+            timing=timing,
+            overrides=seal(context.home, overrides),
+            environ=seal(context.home, dict(environ)),
+            notes=seal(context.home, list(prepared.notes)),
+            created_by=context.caller.user,
+            created_at=now,
+            updated_at=now,
+            next_at=next(times(timing, now), None),
+            local=context.submission.has_files,
+        )
+        made = context.store.schedules.insert(schedule, job)
+    except InvalidInput:
+        if prepared.new_job:
+            discard(context, prepared.job)
+        raise
+    context.artifact_lock.release(prepared.job.id)
+    return made
+
+
+def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> ScheduleRecord:
+    """Change a schedule. Other times count from now. Raises InvalidInput with every problem,
+    Conflict if it was changed meanwhile."""
+    given = {name: value for name, value in asdict(change).items() if value is not None}
+    job = given.pop("job", None)
+    for one, other in (("cron", "every"), ("every", "cron")):
+        if one in given:
+            given.setdefault(other, None)
+    timing = replace(schedule.timing, **given)
+    _refuse(*problems_of(timing))
+    now, next_at = round(time.time(), 6), schedule.next_at
+    if any(getattr(timing, name) != getattr(schedule.timing, name) for name in _OF_TIMES):
+        timing = replace(timing, since=float(int(now)))
+        next_at = None if schedule.paused else next(times(timing, now), None)
+    changed = replace(schedule, timing=timing, next_at=next_at, updated_at=now)
+    if job is not None:
+        changed = replace(changed, job_id=_checked_job(context, schedule, job))
+    return context.store.schedules.update(schedule, changed)
+
+
+def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> str:
+    """The id of a Job, a run of which could start with the schedule's overrides. Raises
+    InvalidInput, NotFound."""
+    from muster.service.prepare import prepare_run
+    from muster.spec.overrides import received_overrides
+
+    job = context.store.jobs.find(context.project, name)
+    job.check_active()
+    overrides = received_overrides(_unsealed(context.home, schedule, schedule.overrides))
+    prepared = prepare_run(context, job, overrides, new_job=False)
+    _refuse(*prepared.missing)
+    return job.id
+
+
+def _refuse(*problems: Problem) -> None:
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def pause(context: Context, schedule: ScheduleRecord) -> ScheduleRecord:
+    """Start no more runs. No effect on a paused schedule. Raises Conflict."""
+    if schedule.paused:
+        return schedule
+    return _continued(context, schedule, None)
+
+
+def resume(context: Context, schedule: ScheduleRecord) -> ScheduleRecord:
+    """Start runs again, at times from now on. No effect on a schedule that is not paused. Raises
+    Conflict."""
+    if not schedule.paused:
+        return schedule
+    return _continued(context, schedule, next(times(schedule.timing, time.time()), None))
+
+
+def _continued(context: Context, schedule: ScheduleRecord, next_at: float | None) -> ScheduleRecord:
+    changed = replace(schedule, next_at=next_at, updated_at=time.time())
+    return context.store.schedules.update(schedule, changed)
+
+
+def trigger(context: Context, schedule: ScheduleRecord) -> RunRecord:
+    """Start a run now, whatever the schedule's times; it is the caller's. Nothing new if the same
+    request has started it before. Raises InvalidInput, EngineError."""
+    from muster.service.submissions import start
+
+    run = start(context, start_request(context.home, schedule, round(time.time(), 6)))
+    at = datetime.fromisoformat(run.tags[SCHEDULED_TIME_TAG]).timestamp()
+    by = context.caller.user
+    firing = FiringRecord(schedule.id, at, Outcome.STARTED, at, run_id=run.id, by=by)
+    context.store.schedules.note(firing)
+    return run
+
+
+def start_request(home: Home, schedule: ScheduleRecord, at: float) -> StartRequest:
+    """The request that starts the run of a time (epoch seconds). Raises InvalidInput if the key of
+    the schedule's secrets is missing."""
+    overrides = dict(_unsealed(home, schedule, schedule.overrides))
+    text = moment(at).isoformat().replace("+00:00", "Z")
+    overrides["env"] = {
+        **(overrides.get("env") or {}),
+        NAME_VARIABLE: schedule.name,
+        TIME_VARIABLE: text,
+    }
+    overrides["tags"] = {
+        **(overrides.get("tags") or {}),
+        SCHEDULE_TAG: schedule.name,
+        SCHEDULED_TIME_TAG: text,
+    }
+    environ = _unsealed(home, schedule, schedule.environ)
+    notes = tuple(_unsealed(home, schedule, schedule.notes))
+    return StartRequest(RunRequest(JobSource(schedule.job_id), overrides, notes, environ))
+
+
+def _unsealed(home: Home, schedule: ScheduleRecord, data: Any) -> Any:
+    return unseal(home, data, f"schedule {schedule.name}")
+
+
+def creator_of(accounts: Accounts, schedule: ScheduleRecord) -> Caller:
+    """Who starts the runs of a schedule, with the rights of now. Raises Forbidden if it has no
+    account any more, or is disabled."""
+    from muster.iam.roles import rights_in
+
+    if schedule.local:
+        return Caller(schedule.created_by, schedule.project)
+    try:
+        user = accounts.user(schedule.created_by)
+    except NotFound:
+        raise Forbidden(_not_allowed(schedule, "has no account")) from None
+    if user.disabled:
+        raise Forbidden(_not_allowed(schedule, "is disabled"))
+    members = accounts.members(project=schedule.project, user=user.name)
+    role = members[0].role if members else None
+    return Caller(user.name, schedule.project, rights_in(role, administrator=user.admin))
+
+
+def _not_allowed(schedule: ScheduleRecord, why: str) -> str:
+    hint = "have somebody else create the schedule"
+    text = f"{schedule.created_by}, who created schedule {schedule.name}, {why}"
+    return str(Problem("", text, hint))

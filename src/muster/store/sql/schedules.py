@@ -1,0 +1,274 @@
+"""Schedules, and what was done at their times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import to_builtins
+
+from muster.errors import Conflict, InvalidInput, NotFound, Problem
+from muster.lifecycle.schedule import Running
+from muster.store import names
+from muster.store.records import CorruptRecord, JobRecord, decoded, read_record
+from muster.store.schedule_records import KEPT_FIRINGS, FiringRecord, ScheduleRecord
+from muster.store.sql.database import LIVE, Connection, Database, Row
+from muster.store.sql.jobs import insert_job
+from muster.store.times import micros, optional_micros, seconds
+
+_JSON = ("timing", "overrides", "environ", "notes")
+_TIMES = ("created_at", "updated_at", "next_at")
+#: The columns, which are called like the fields; `job` is that of another table.
+_COLUMNS = tuple(name for name in ScheduleRecord.__struct_fields__ if name != "job")
+_QUERY = (
+    "SELECT schedules.*, jobs.name || '@' || jobs.version AS job "
+    "FROM schedules JOIN jobs ON jobs.id = schedules.job_id"
+)
+_FIRING = tuple(
+    name for name in FiringRecord.__struct_fields__ if name not in ("run_name", "run_state")
+)
+_FIRINGS = (
+    "SELECT firings.*, coalesce(runs.name, '') AS run_name, coalesce(runs.state, '') AS run_state "
+    "FROM firings LEFT JOIN runs ON runs.id = firings.run_id"
+)
+_INSERT_FIRING = (
+    f"INSERT INTO firings ({', '.join(_FIRING)}) VALUES ({', '.join('?' * len(_FIRING))}) "
+    "ON CONFLICT (schedule_id, time) DO NOTHING RETURNING 1"
+)
+#: Of a schedule, all but the last ones, those to be settled, and those whose run has not ended.
+_FORGET = (
+    "DELETE FROM firings WHERE schedule_id = ? AND outcome != 'starting' AND time <= ("
+    "SELECT time FROM firings WHERE schedule_id = ? ORDER BY time DESC LIMIT 1 OFFSET ?) "
+    f"AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = firings.run_id AND {LIVE})"
+)
+_HINT = "delete the schedule, and create it again"
+
+
+class SqlSchedules:
+    """See `store.base.Schedules`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def insert(self, schedule: ScheduleRecord, job: JobRecord) -> ScheduleRecord:
+        """See `Schedules.insert`."""
+
+        def step(connection: Connection) -> None:
+            kept = insert_job(connection, job)
+            values = _values(schedule) | {"job_id": kept.id}
+            sql = (
+                f"INSERT INTO schedules ({', '.join(_COLUMNS)}) "
+                f"VALUES ({', '.join('?' * len(_COLUMNS))}) "
+                "ON CONFLICT (project, name) DO NOTHING RETURNING 1"
+            )
+            if connection.execute(sql, [*values.values()]).fetchone() is None:
+                text = f"there is a schedule named {schedule.name!r} already"
+                hint = "`muster schedules edit` changes it"
+                raise InvalidInput(Problem("name", text, hint))
+
+        def done(connection: Connection) -> bool:
+            sql = "SELECT 1 FROM schedules WHERE id = ?"
+            return connection.execute(sql, (schedule.id,)).fetchone() is not None
+
+        self._db.write(step, durable=True, done=done)
+        return self.get(schedule.id)
+
+    def get(self, schedule_id: str) -> ScheduleRecord:
+        """See `Schedules.get`."""
+        rows = self._db.read(f"{_QUERY} WHERE schedules.id = ?", (schedule_id,))
+        if not rows:
+            raise _no_schedule(schedule_id)
+        return _schedule(rows[0])
+
+    def find(self, project: str, text: str) -> ScheduleRecord:
+        """See `Schedules.find`."""
+        if names.is_valid_unicode(text):
+            sql = f"{_QUERY} WHERE schedules.project = ? AND "
+            for column in ("name", "id"):
+                if rows := self._db.read(f"{sql} schedules.{column} = ?", (project, text)):
+                    return _schedule(rows[0])
+        known = self._db.read("SELECT name FROM schedules WHERE project = ?", (project,))
+        given = sorted(row["name"] for row in known)
+        raise names.not_found_error("schedule", text, given, "muster schedules list")
+
+    def listing(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[ScheduleRecord]:
+        """See `Schedules.listing`."""
+        sql, values = f"{_QUERY} WHERE schedules.project = ?", [project]
+        if after is not None:
+            sql, values = f"{sql} AND schedules.name > ?", [*values, after]
+        sql += " ORDER BY schedules.name"
+        if limit is not None:
+            sql += f" LIMIT {int(limit)}"
+        return [_schedule(row) for row in self._db.read(sql, values)]
+
+    def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
+        """See `Schedules.update`."""
+        changed = ("job_id", "timing", "next_at", "updated_at", "version")
+        values = _values(after) | {"version": before.version + 1}
+        sql = (
+            f"UPDATE schedules SET {', '.join(f'{name} = ?' for name in changed)} "
+            "WHERE id = ? AND version = ? RETURNING 1"
+        )
+
+        def step(connection: Connection) -> bool:
+            _lock_job(connection, after.job_id)
+            given = [*(values[name] for name in changed), before.id, before.version]
+            return connection.execute(sql, given).fetchone() is not None
+
+        if not self._db.write(step, durable=True):
+            self.get(before.id)  # raises NotFound
+            text = f"schedule {before.name} was changed by another user meanwhile"
+            raise Conflict(str(Problem("", text, "review the change, then try again")))
+        return self.get(before.id)
+
+    def delete(self, schedule_id: str) -> bool:
+        """See `Schedules.delete`."""
+        sql = "DELETE FROM schedules WHERE id = ? RETURNING 1"
+
+        def step(connection: Connection) -> bool:
+            return bool(connection.execute(sql, (schedule_id,)).fetchall())
+
+        return self._db.write(step, durable=True)
+
+    def due(self, now: float) -> list[ScheduleRecord]:
+        """See `Schedules.due`."""
+        sql = f"{_QUERY} WHERE schedules.next_at <= ? ORDER BY schedules.next_at"
+        return [_schedule(row) for row in self._db.read(sql, (micros(now),))]
+
+    def next_at(self) -> float | None:
+        """See `Schedules.next_at`."""
+        first = self._db.read("SELECT min(next_at) FROM schedules")[0][0]
+        return None if first is None else float(seconds(first))
+
+    def decide(self, schedule: ScheduleRecord, next_at: float | None, firing: FiringRecord) -> bool:
+        """See `Schedules.decide`."""
+        sql = (
+            "UPDATE schedules SET next_at = ? WHERE id = ? AND version = ? AND next_at = ? "
+            "RETURNING 1"
+        )
+        known = (schedule.id, schedule.version, optional_micros(schedule.next_at))
+
+        def step(connection: Connection) -> bool:
+            moved = connection.execute(sql, (optional_micros(next_at), *known)).fetchone()
+            return moved is not None and _insert_firing(connection, firing)
+
+        def done(connection: Connection) -> bool:
+            found = "SELECT 1 FROM firings WHERE schedule_id = ? AND time = ? AND decided_at = ?"
+            values = (schedule.id, micros(firing.time), micros(firing.decided_at))
+            return connection.execute(found, values).fetchone() is not None
+
+        return self._db.write(step, durable=True, done=done)
+
+    def settle(self, firing: FiringRecord) -> bool:
+        """See `Schedules.settle`."""
+        sql = (
+            "UPDATE firings SET outcome = ?, why = ? "
+            "WHERE schedule_id = ? AND time = ? AND outcome = 'starting' RETURNING 1"
+        )
+        values = (str(firing.outcome), firing.why, firing.schedule_id, micros(firing.time))
+
+        def step(connection: Connection) -> bool:
+            return connection.execute(sql, values).fetchone() is not None
+
+        return self._db.write(step)
+
+    def note(self, firing: FiringRecord) -> None:
+        """See `Schedules.note`."""
+
+        def step(connection: Connection) -> None:
+            exists = "SELECT 1 FROM schedules WHERE id = ?" + connection.dialect.lock_to_refer
+            if connection.execute(exists, (firing.schedule_id,)).fetchone() is not None:
+                _insert_firing(connection, firing)
+
+        self._db.write(step)
+
+    def unsettled(self, until: float) -> list[FiringRecord]:
+        """See `Schedules.unsettled`."""
+        sql = f"{_FIRINGS} WHERE outcome = 'starting' AND decided_at <= ? ORDER BY decided_at"
+        return [_firing(row) for row in self._db.read(sql, (micros(until),))]
+
+    def firings(
+        self, schedule_id: str, *, limit: int | None = None, before: float | None = None
+    ) -> list[FiringRecord]:
+        """See `Schedules.firings`."""
+        values: tuple[Any, ...]
+        sql, values = f"{_FIRINGS} WHERE schedule_id = ?", (schedule_id,)
+        if before is not None:
+            sql, values = f"{sql} AND time < ?", (schedule_id, micros(before))
+        sql += " ORDER BY time DESC"
+        if limit is not None:
+            sql += f" LIMIT {int(limit)}"
+        return [_firing(row) for row in self._db.read(sql, values)]
+
+    def running(self, schedule_id: str) -> list[Running]:
+        """See `Schedules.running`."""
+        starting, live = "outcome = 'starting'", f"(runs.id IS NOT NULL AND {LIVE})"
+        sql = f"{_FIRINGS} WHERE schedule_id = ? AND ({starting} OR {live}) ORDER BY time DESC"
+        return [
+            Running(one.run_id or "", one.run_name, one.run_state or "STARTING")
+            for one in map(_firing, self._db.read(sql, (schedule_id,)))
+        ]
+
+
+def _insert_firing(connection: Connection, firing: FiringRecord) -> bool:
+    """Within a transaction: False if something was done at this time already."""
+    values = [_firing_column(name, getattr(firing, name)) for name in _FIRING]
+    new = connection.execute(_INSERT_FIRING, values).fetchone() is not None
+    forget = (firing.schedule_id, firing.schedule_id, KEPT_FIRINGS)
+    connection.execute(_FORGET, forget)
+    return new
+
+
+def _firing_column(name: str, value: Any) -> Any:
+    if name in ("time", "decided_at"):
+        return micros(value)
+    return str(value) if name == "outcome" else value
+
+
+def _lock_job(connection: Connection, job_id: str) -> None:
+    """Within a transaction: the Job stays as it is until it ends. Raises NotFound, and InvalidInput
+    if it is deleted."""
+    sql = f"SELECT name, version, state FROM jobs WHERE id = ?{connection.dialect.lock_to_refer}"
+    row = connection.execute(sql, (job_id,)).fetchone()
+    if row is None:
+        raise names.no_job_error(job_id)
+    if row["state"] != "ACTIVE":
+        raise InvalidInput(Problem("job", f"job {row['name']}@{row['version']} is deleted"))
+
+
+def _values(schedule: ScheduleRecord) -> dict[str, Any]:
+    """Column -> its value."""
+    given = {name: getattr(schedule, name) for name in _COLUMNS}
+    for name in _JSON:
+        given[name] = json.dumps(to_builtins(given[name]))
+    for name in _TIMES:
+        given[name] = optional_micros(given[name])
+    return given | {"local": int(schedule.local)}
+
+
+def _schedule(row: Row) -> ScheduleRecord:
+    data: dict[str, Any] = dict(row)
+    what = f"the record of schedule {row['name']}"
+    for name in _JSON:
+        try:
+            data[name] = decoded(data[name])
+        except ValueError as error:
+            raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {_HINT}") from None
+    for name in _TIMES:
+        data[name] = seconds(data[name])
+    return read_record(ScheduleRecord, data | {"local": bool(data["local"])}, what, _HINT)
+
+
+def _firing(row: Row) -> FiringRecord:
+    data: Mapping[str, Any] = dict(row)
+    times = {name: seconds(data[name]) for name in ("time", "decided_at")}
+    what = f"what was done by schedule {row['schedule_id']}"
+    return read_record(FiringRecord, {**data, **times}, what, _HINT)
+
+
+def _no_schedule(schedule_id: str) -> NotFound:
+    hint = "`muster schedules list` lists them"
+    return NotFound(Problem("", f"no schedule with the id {schedule_id!r}", hint))

@@ -1,0 +1,123 @@
+"""Two servers of one MUSTER_HOME are killed while they start runs of schedules.
+
+Each time has one run or none, none is forgotten, and what was decided is done.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from muster.lifecycle.schedule import Overlap, Timing
+from muster.service.backend import Backend
+from muster.service.embedded import EmbeddedAPI
+from muster.service.logins import create_first_admin
+from muster.storage.home import Home
+from muster.store.records import RunFilter
+from muster.store.schedule_records import Outcome
+from support.api_runs import prepare
+from support.faults import until
+from support.owners import open_home
+from support.postgres import PostgresServer
+from support.server_process import ServerProcess
+
+#: They are due at the same moments, so that a server is busy with one of them when it is killed.
+SCHEDULES = [f"s{number}" for number in range(6)]
+TIMING = Timing(every=1.0, overlap=Overlap.ALLOW, start_within=300.0)
+STRIKES = 8
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A MUSTER_HOME with a database of this kind."""
+    with open_home() as made:
+        if request.param == "sqlite":
+            yield made
+            return
+        database = PostgresServer()
+        try:
+            made.database_url.write_text(f"{database.url(database.create())}\n")
+            made.database_url.chmod(0o600)
+            yield made
+        finally:
+            database.remove()
+
+
+def test_each_time_has_one_run(
+    home: Home, rng: random.Random, alive: Callable[[str], list[str]]
+) -> None:
+    backend = Backend(home)
+    create_first_admin(backend.store)
+    api = EmbeddedAPI(backend=backend)
+    servers = [ServerProcess(home.root), ServerProcess(home.root)]
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            server.wait_until_ready()
+        prepared = prepare(api, "true")
+        first = api.create_schedule(SCHEDULES[0], TIMING, prepared)
+        for name in SCHEDULES[1:]:
+            api.create_schedule(name, TIMING, prepare(api, "true"))
+        for _ in range(STRIKES):
+            _kill_when_due(rng, servers, first.timing.since)
+        for server in servers:
+            server.wait_until_ready()
+        for name in SCHEDULES:
+            api.pause_schedule(name)
+        store = backend.store.schedules
+        until(lambda: store.unsettled(time.time()) == [], "what was decided is done", 60)
+        _check(api)
+        for server in servers:
+            assert server.stop(signal.SIGTERM) == 0, server.log.read_text()[-2000:]
+            defects = [line for line in server.log.read_text().splitlines() if "traceback" in line]
+            assert not defects, "\n".join(defects)[:5000]
+        backend.close()
+    finally:
+        for server in servers:
+            if server.process is not None and server.process.poll() is None:
+                server.stop()
+    until(lambda: alive(str(home.root)) == [], "no process is left", 60)
+
+
+def _kill_when_due(rng: random.Random, servers: list[ServerProcess], since: float) -> None:
+    """Kill servers while they do what is due, and start them again."""
+    for server in servers:
+        server.wait_until_ready()
+    now = time.time()
+    due = since + int(now - since) + 1 + rng.uniform(0, 0.3)
+    time.sleep(max(0.0, due - now))
+    killed = rng.choice([servers, servers[:1], servers[1:]])
+    for server in killed:
+        server.stop()
+    for server in killed:
+        server.start()
+
+
+def _check(api: EmbeddedAPI) -> None:
+    runs = api.run_records(RunFilter())
+    for run in runs:
+        for _ in api.watch(run.id, 120):
+            pass
+    states = Counter(run.state for run in api.runs(RunFilter()))
+    assert states.keys() == {"SUCCEEDED"}, states
+    started: set[str | None] = set()
+    for name in SCHEDULES:
+        firings = api.firings(name)[::-1]
+        assert {one.outcome for one in firings} == {Outcome.STARTED}, firings
+        assert firings[0].time - firings[0].passed - 1 == api.schedule(name).timing.since
+        for before, after in pairwise(firings):
+            assert after.time - before.time == after.passed + 1, (before, after)
+        for one in firings:
+            assert one.run_name, one
+        started |= {one.run_id for one in firings}
+        times = [r.tags["muster-scheduled-time"] for r in runs if r.tags["muster-schedule"] == name]
+        assert len(set(times)) == len(times) == len(firings)
+    assert started == {run.id for run in runs}
+    assert len({run.name for run in runs}) == len(runs)
