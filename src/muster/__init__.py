@@ -17,7 +17,19 @@ TYPE_CHECKING = False  # importing typing takes longer than running this module
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.client.api import cluster, create_job, get_job, get_run, jobs, prune, run, runs
+    from muster.client.api import (
+        cluster,
+        create_job,
+        create_schedule,
+        get_job,
+        get_run,
+        get_schedule,
+        jobs,
+        prune,
+        run,
+        runs,
+        schedules,
+    )
     from muster.client.client import Client
     from muster.client.cluster import Cluster
     from muster.client.events import Event
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
     from muster.client.outputs import Output, Outputs
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
+    from muster.client.schedule import Firing, Schedule
     from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
 
@@ -37,6 +50,7 @@ __all__ = [
     "Client",
     "Cluster",
     "Event",
+    "Firing",
     "FunctionJob",
     "FunctionRun",
     "InvalidInput",
@@ -51,17 +65,21 @@ __all__ = [
     "Outputs",
     "Problem",
     "RunFailed",
+    "Schedule",
     "Setting",
     "Table",
     "cluster",
     "create_job",
+    "create_schedule",
     "get_job",
     "get_run",
+    "get_schedule",
     "job",
     "jobs",
     "prune",
     "run",
     "runs",
+    "schedules",
 ]
 
 #: Public name -> its module; others are in `muster.client.api`.
@@ -84,6 +102,8 @@ _MODULES = {
     "Node": "muster.client.node",
     "Output": "muster.client.outputs",
     "Outputs": "muster.client.outputs",
+    "Firing": "muster.client.schedule",
+    "Schedule": "muster.client.schedule",
     "Setting": "muster.client.run_facts",
     "Table": "muster.client.table",
 }
