@@ -85,6 +85,7 @@ GIVEN = {
         {"https://HOST/OWNER/REPO.git": "file://$PWD/REPO", "/home/me/project": "$PWD/REPO"},
     ),
     "clusters": Given({}),
+    "schedules": Given({"train.py": TRAIN, "job.yaml": "name: train\nartifact: train.py\n"}),
     "simulate": Given({"train.py": TRAIN, "job.yaml": "artifact: train.py\nnodes: 4\n"}),
 }
 SLOW = ("move", "code", "clusters", "simulate")

@@ -28,7 +28,19 @@ if TYPE_CHECKING:
         Token,
         User,
     )
-    from muster.client.api import cluster, create_job, get_job, get_run, jobs, prune, run, runs
+    from muster.client.api import (
+        cluster,
+        create_job,
+        create_schedule,
+        get_job,
+        get_run,
+        get_schedule,
+        jobs,
+        prune,
+        run,
+        runs,
+        schedules,
+    )
     from muster.client.client import Client
     from muster.client.cluster import Cluster
     from muster.client.events import Event
@@ -39,6 +51,7 @@ if TYPE_CHECKING:
     from muster.client.outputs import Output, Outputs
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
+    from muster.client.schedule import Firing, Schedule
     from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
 
@@ -51,6 +64,7 @@ __all__ = [
     "Client",
     "Cluster",
     "Event",
+    "Firing",
     "FunctionJob",
     "FunctionRun",
     "InvalidInput",
@@ -68,6 +82,7 @@ __all__ = [
     "Problem",
     "Project",
     "RunFailed",
+    "Schedule",
     "Secret",
     "Setting",
     "Table",
@@ -75,13 +90,16 @@ __all__ = [
     "User",
     "cluster",
     "create_job",
+    "create_schedule",
     "get_job",
     "get_run",
+    "get_schedule",
     "job",
     "jobs",
     "prune",
     "run",
     "runs",
+    "schedules",
 ]
 
 #: Public name -> its module; others are in `muster.client.api`.
@@ -113,6 +131,8 @@ _MODULES = {
     "Node": "muster.client.node",
     "Output": "muster.client.outputs",
     "Outputs": "muster.client.outputs",
+    "Firing": "muster.client.schedule",
+    "Schedule": "muster.client.schedule",
     "Setting": "muster.client.run_facts",
     "Table": "muster.client.table",
 }

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from muster.api.answers import Pruned
+    from muster.api.prepared import PreparedRun
     from muster.client.cluster import Cluster
+    from muster.client.schedule import Schedule
     from muster.client.table import Table
 
 _clients: dict[str, Client] = {}
@@ -81,22 +83,89 @@ def run(
         "conda": conda,
         "display_name": display_name,
     }
+    options = {"copy": copy, "new": new, "large_array": large_array}
+    prepared = _prepared(client, target, command, fields, overrides, **options)
+    return client.start(prepared, queue=queue)
+
+
+#: Parameters of `run` that describe the Job.
+_OF_JOBS = (
+    *("name", "entrypoint", "framework", "framework_options", "engine", "processes_per_node"),
+    *("network", "requirements", "conda", "display_name"),
+)
+
+
+def _prepared(
+    client: Client,
+    target: str | Path | None,
+    command: str | Sequence[str] | None,
+    fields: dict[str, Any],
+    overrides: dict[str, Any],
+    *,
+    copy: bool = False,
+    new: bool = False,
+    large_array: bool = False,
+) -> PreparedRun:
+    """A run as `run` describes it. fields: of the Job. Raises InvalidInput."""
     from muster.client.target import place_of_command
     from muster.spec.overrides import changes_from_mapping
 
+    also = ("engine", "processes_per_node", "network", "framework_options")
+    overrides = {**overrides, **{name: fields.get(name) for name in also}}
     if command or copy:
-        fields |= place_of_command(target, copy=copy)
-    overrides |= {
-        "engine": engine,
-        "processes_per_node": processes_per_node,
-        "network": network,
-        "framework_options": framework_options,
-    }
+        fields = {**fields, **place_of_command(target, copy=copy)}
     changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
-    prepared = client.prepare(
+    return client.prepare(
         target, changes, command=command, new=new, large_array=large_array, **fields
     )
-    return client.start(prepared, queue=queue)
+
+
+def create_schedule(
+    schedule: str,
+    target: str | Path | None = None,
+    *,
+    command: str | Sequence[str] | None = None,
+    cron: str | None = None,
+    every: float | str | None = None,
+    time_zone: str | None = None,
+    overlap: str | None = None,
+    missed: str | None = None,
+    start_within: float | str | None = None,
+    home: str | Path | None = None,
+    **options: Any,
+) -> Schedule:
+    """Create a schedule, which starts runs at times while a server runs.
+
+    schedule: its name. target, command, options: as for `run`; they are checked, and the code is
+    stored, now. cron, every, time_zone, overlap, missed, start_within: when, as for
+    `Client.create_schedule`.
+
+    Raises InvalidInput with every problem found.
+    """
+    client = client_of(home)
+    fields = {name: options.pop(name, None) for name in _OF_JOBS}
+    how = {name: options.pop(name, False) for name in ("copy", "new", "large_array")}
+    prepared = _prepared(client, target, command, fields, options, **how)
+    return client.create_schedule(
+        schedule,
+        prepared,
+        cron=cron,
+        every=every,
+        time_zone=time_zone,
+        overlap=overlap,
+        missed=missed,
+        start_within=start_within,
+    )
+
+
+def get_schedule(name: str, *, home: str | Path | None = None) -> Schedule:
+    """The schedule with this name or id. Raises NotFound."""
+    return client_of(home).schedule(name)
+
+
+def schedules(*, home: str | Path | None = None) -> Table[Schedule]:
+    """All schedules, by name."""
+    return client_of(home).schedules()
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:
