@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 
 from muster.caller import Caller, Role
+from muster.control.launcher import Launcher
 from muster.iam.authenticate import Authenticator
 from muster.server.settings import Settings
 from muster.service.accounts import EmbeddedAccounts
@@ -22,6 +23,7 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import UserKind, UserRecord
 from muster.store.records import RunFilter
+from support.launchers import spawn
 from support.muster_server import RunningServer, running_server
 from support.owners import open_home
 
@@ -151,6 +153,7 @@ def serving_teams(settings: Settings = _DEFAULT) -> Iterator[Teams]:
     """The server, with a MUSTER_HOME of its own; all its runs are ended afterwards."""
     with open_home() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_HOME", str(home.root))
+        patch.setattr(Launcher, "spawn", spawn)  # not in the namespace of other tests
         with _serving(Backend(home), settings) as teams:
             yield teams
 

@@ -14,6 +14,7 @@ from msgspec import Struct, convert, field, to_builtins
 from muster.frameworks.base import Network, Port, Quiet, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
+from muster.type_info import compile_type
 
 if TYPE_CHECKING:
     from muster.plan.parameters import ParameterSets
@@ -513,4 +514,5 @@ class RunPlan(Struct, frozen=True, dict=True):
             from muster.plan.upgrade import upgrade_plan
 
             data = upgrade_plan(data)
+        compile_type(cls)
         return convert(data, cls)

@@ -20,6 +20,7 @@ from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
 from muster.spec.wording import suggestion
+from muster.type_info import decode_json
 
 #: Parameters that a query has at most.
 _MOST_PARAMETERS = 10_000
@@ -181,7 +182,7 @@ def read_body(kind: type[Struct], body: bytes, problems: list[Problem]) -> dict[
 def decode_body(kind: Any, body: bytes, problems: list[Problem]) -> Any:
     """A JSON body as a value of a type; None if it is not valid. problems: extended."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return decode_json(body or b"{}", kind)
     except msgspec.ValidationError as error:
         problems.append(problem_of(error))
     except msgspec.DecodeError as error:

@@ -81,7 +81,8 @@ async def finish(call: Call) -> Answer:
     what = decode_body(Upload, await call.body(), problems)
     if problems:
         raise InvalidInput(*problems)
-    stored = await _in_project(call, uploads.finish, what.file_name, what.kind)
+    lock = call.state.backend.artifact_lock
+    stored = await _in_project(call, uploads.finish, what.file_name, what.kind, lock)
     return Answer(encoded(stored), 201)
 
 

@@ -33,6 +33,7 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
     code = [one for one in every if one.name not in others]
     unfinished = [*home.artifacts.glob(".part-*")]  # of copies in progress, or killed
     shared = [one for one in entries_of(home.artifacts) if one not in (*folders, *unfinished)]
+    shared += entries_of(home.sent.root)
     code_size = sum(map(use.add, [*code, *([] if others else shared)]))
     hidden = _runs_of_others(context)
     runs = [one for one in entries_of(home.runs) if one.name not in hidden]
@@ -42,7 +43,8 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
     records = (f"{home.database.name}*", "reserve", "reservations.*", "gpus*")
     files = (home.artifacts_lock.name, home.config.name)
     database = [path for pattern in (*records, *files) for path in home.root.glob(pattern)]
-    known = {home.artifacts, home.runs, home.environments, home.volumes, home.owners, *database}
+    known = {home.artifacts, home.runs, home.environments, home.volumes, home.owners}
+    known |= {home.sent.root, *database}
     rest = [*unfinished, *(path for path in entries_of(home.root) if path not in known)]
     return (
         DiskItem("code", len(code), code_size, found.code_size),

@@ -231,6 +231,12 @@ class Home(Struct, frozen=True):
         return self.root / "uploads"
 
     @property
+    def sent(self) -> Home:
+        """The code that was sent to servers last, laid out as MUSTER_HOME is
+        (`client.http.code`)."""
+        return Home(self.root / "sent")
+
+    @property
     def requests(self) -> Path:
         """What was requested with which idempotency key (`storage.request_keys`)."""
         return self.root / "requests"

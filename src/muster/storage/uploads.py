@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import IO, Literal
 
 from muster.errors import Conflict, InvalidInput, Problem
+from muster.identity import new_id
 from muster.node.files import remove_tree
+from muster.storage.artifact_lock import ArtifactLock
 from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
 from muster.storage.disk_use import entries_of
 from muster.storage.home import Home
@@ -76,10 +78,27 @@ def open_part(home: Home, project: str, digest: str, offset: int) -> IO[bytes]:
 
 
 def finish(
-    home: Home, project: str, digest: str, file_name: str, kind: Literal["file", "folder"]
+    home: Home,
+    project: str,
+    digest: str,
+    file_name: str,
+    kind: Literal["file", "folder"],
+    lock: ArtifactLock,
 ) -> ArtifactRef:
     """Store a payload that is complete as code. file_name: the original name of the file or
-    folder. Raises InvalidInput if it is not complete, damaged, or no code."""
+    folder. lock: of this process. Raises InvalidInput if it is not complete, damaged, or no
+    code."""
+    claim = new_id()
+    lock.hold(claim)  # until it is noted, nobody else knows that the code is needed
+    try:
+        return _finish(home, project, digest, file_name, kind)
+    finally:
+        lock.release(claim)
+
+
+def _finish(
+    home: Home, project: str, digest: str, file_name: str, kind: Literal["file", "folder"]
+) -> ArtifactRef:
     part = _part(home, project, digest)
     _check_name(file_name)
     _check_content(part, digest)

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from muster.errors import InvalidInput, Problem, StoreError
 from muster.identity import DEFAULT_PROJECT, Owner
 from muster.lifecycle.states import JobState, RunState
+from muster.type_info import compile_type
 
 T = TypeVar("T", bound=Struct)
 
@@ -71,6 +72,7 @@ class LeaseLost(StoreError):  # noqa: N818
 def read_record(kind: type[T], values: Mapping[str, Any], what: str, hint: str) -> T:
     """Convert a row to a record. what: names the row in the message; hint: what to do about a
     corrupt row. Raises CorruptRecord."""
+    compile_type(kind)
     try:
         return convert(values, kind)
     except ValidationError as error:

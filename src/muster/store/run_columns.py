@@ -15,6 +15,7 @@ from msgspec import Struct, convert, field
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Spent, Stopping
 from muster.store.records import LIFECYCLE_KEYS, CorruptRecord, RunRecord
+from muster.type_info import compile_type
 
 if TYPE_CHECKING:
     from muster.plan.model import Parameters, ResourcePlan, UnsentFiles
@@ -47,6 +48,7 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=LIFECYCLE_KEYS):
 def lifecycle_of(run: RunRecord) -> Lifecycle:
     """The `lifecycle` of a run; empty for a run that was just accepted. Raises CorruptRecord."""
     kept: Mapping[str, Any] = run.lifecycle or {}
+    compile_type(Lifecycle)
     try:
         return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
     except msgspec.ValidationError as error:
@@ -93,6 +95,7 @@ class StoredPlan:
             return self._run.plan[name]
 
     def _convert(self, data: Any, kind: type[T]) -> T:
+        compile_type(kind)
         with reading(self._run, "plan"):
             return convert(data, kind)
 

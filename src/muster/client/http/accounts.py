@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
-import msgspec
-
 from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.accounts import Identity, NewToken, UserChange
 from muster.caller import Right, Role
@@ -21,6 +19,7 @@ from muster.store.account_records import (
     TokenRecord,
     UserRecord,
 )
+from muster.type_info import decode_json
 
 T = TypeVar("T")
 
@@ -39,7 +38,7 @@ class HttpAccounts:
         if operation.body:
             body = json_body({name: given[name] for name in operation.body})
         data = self.connection.request(operation.verb, operation.url(given), body)
-        return msgspec.json.decode(data, type=answer)
+        return decode_json(data, answer)
 
     def close(self) -> None:
         self.connection.close()

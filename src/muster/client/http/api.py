@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequ
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from muster.api.operations import OPERATIONS
 from muster.caller import Caller
 from muster.client.contexts import Address
@@ -27,6 +25,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
+from muster.type_info import decode_json
 
 if TYPE_CHECKING:
     from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
@@ -66,7 +65,7 @@ class HttpAPI:
         if operation.body:
             body = json_body({name: given[name] for name in operation.body})
         data = self.connection.request(operation.verb, operation.url(given), body)
-        return msgspec.json.decode(data, type=answer)
+        return decode_json(data, answer)
 
     @property
     def submissions(self) -> Submissions:

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,28 +19,67 @@ from msgspec.structs import replace
 from muster.api.operations import PREFIX
 from muster.client.http.connection import Connection, json_body
 from muster.errors import Conflict, MusterError, NotFound, Problem, ServerUnavailable
+from muster.identity import new_id
 from muster.spec.models import JobSpec
 from muster.spec.paths import is_url
 from muster.spec.problem_places import touched
 from muster.spec.reader import ParsedSpec
+from muster.storage.artifact_lock import ArtifactLock, try_exclusive
 from muster.storage.artifacts import ArtifactRef
-from muster.storage.home import default_home
+from muster.storage.code_trees import remove_artifact, remove_unlinked
+from muster.storage.disk_use import DiskUse, entries_of
+from muster.storage.home import Home, default_home
 from muster.storage.sources import check_gathering, store_sources
 from muster.submission import of_this_process
 
 _BLOCK = 1 << 20
 #: Times that an upload is continued after the connection was lost.
 _ATTEMPTS = 5
+#: Versions of code that are kept here after they were sent, and the bytes of all; the last one is
+#: kept in any case.
+_KEPT, _MOST_KEPT = 10, 1 << 30
+#: Seconds that digests of a folder's files are kept after they were last needed.
+_LAST_READ = 30 * 86400.0
 
 
-def gather(spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
-    """Store the code of a spec in MUSTER_HOME of this machine. Returns the spec with what was
-    found: the commit of a repository, the packages of a requirements file, the entry point. Raises
-    InvalidInput."""
-    home = default_home()
-    if spec.artifact is not None or spec.git is not None:
-        home.prepare()
-    return store_sources(home, spec, of_this_process())
+def send(connection: Connection, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+    """Send the code of a spec, and keep a copy for a while: the next version shares its files and
+    is read faster. Returns the spec with what was found: the commit of a repository, the packages
+    of a requirements file, the entry point. Raises InvalidInput."""
+    home = default_home().sent
+    if spec.artifact is None and spec.git is None:
+        return store_sources(home, spec, of_this_process())
+    default_home().prepare()
+    home.artifacts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock, claim = ArtifactLock(home), new_id()
+    lock.hold(claim)  # another process could delete it
+    try:
+        found, code = store_sources(home, spec, of_this_process())
+        if code is not None:
+            _upload(connection, code)
+            os.utime(home.artifact(code.sha256))
+    finally:
+        lock.release(claim)
+    _forget_old(home)
+    return found, code
+
+
+def _forget_old(home: Home) -> None:
+    """Delete the code that was sent long ago. Does nothing while another process sends some."""
+    with try_exclusive(home) as alone:
+        if not alone:
+            return
+        stored = [code for folder in home.artifacts.glob("??") for code in folder.iterdir()]
+        stored.sort(key=lambda code: code.stat().st_mtime, reverse=True)
+        use = DiskUse()
+        for number, code in enumerate(stored):
+            use.add(code)
+            if number and (number >= _KEPT or use.size > _MOST_KEPT):
+                remove_artifact(home, code.name, shared=False)
+        remove_unlinked(home)
+        for cache in entries_of(home.digests):
+            if time.time() - cache.lstat().st_mtime > _LAST_READ:
+                cache.unlink(missing_ok=True)
 
 
 def digest_here(spec: JobSpec) -> str | None:
@@ -48,16 +88,16 @@ def digest_here(spec: JobSpec) -> str | None:
     from muster.storage.script_modules import digest_of_code
 
     try:
-        return digest_of_code(default_home(), Path(str(spec.artifact)), entrypoint_of(spec))
+        return digest_of_code(default_home().sent, Path(str(spec.artifact)), entrypoint_of(spec))
     except (MusterError, OSError):
         return None
 
 
-def upload(connection: Connection, code: ArtifactRef) -> None:
+def _upload(connection: Connection, code: ArtifactRef) -> None:
     """Send stored code to the server, unless it has the code already."""
     if _has_code(connection, code.sha256):
         return
-    stored = default_home().artifact(code.sha256)
+    stored = default_home().sent.artifact(code.sha256)
     kind, name = (
         ("folder", code.file_name.removesuffix(".tar"))
         if stored.is_dir()
@@ -142,4 +182,4 @@ def code_problems(written: ParsedSpec) -> list[Problem]:
     known = not touched(("artifact", "git", "entrypoint", "command"), written.broken)
     if touched(("artifact", "git"), written.broken) or is_url(spec.artifact):
         spec = replace(spec, artifact=None, git=None)
-    return check_gathering(default_home(), spec, Path.cwd(), entrypoint_known=known)
+    return check_gathering(default_home().sent, spec, Path.cwd(), entrypoint_known=known)

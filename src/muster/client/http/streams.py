@@ -16,6 +16,7 @@ from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem
 from muster.client.http.connection import Connection, lines_of, unavailable
 from muster.client.http.protocol import Answer
 from muster.errors import ServerUnavailable, StoreBusy, TooManyRequests, Unreadable
+from muster.type_info import compile_type
 
 #: Seconds without data after which a stream counts as lost: the server sends some every 15.
 _SILENCE = 45.0
@@ -201,6 +202,7 @@ def _items(
 ) -> Generator[Any]:
     """The items of a stream. path: of the operation, when a connection is made. lines: the JSON of
     each item. First yields None, when the server has accepted the request."""
+    compile_type(kind)
     decoder = msgspec.json.Decoder(kind | _Error | _End)
     lost_at: float | None = None
     pause = 0.02

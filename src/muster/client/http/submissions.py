@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ from muster.api.submissions import (
     SpecSource,
     StartRequest,
 )
-from muster.client.http.code import digest_here, gather, upload
+from muster.client.http.code import digest_here, send
 from muster.client.http.connection import Connection, json_body
 from muster.engines.findings import Finding
 from muster.errors import InvalidInput, Problem
@@ -43,6 +42,7 @@ from muster.spec.reader import ParsedSpec
 from muster.storage.sources import before_reading
 from muster.store.records import JobRecord, RunRecord
 from muster.submission import sent_variables
+from muster.type_info import decode_json
 
 if TYPE_CHECKING:
     from muster.lifecycle.schedule import Timing
@@ -68,9 +68,7 @@ class Submissions:
 
     def prepare_job(self, spec: JobSpec, *, always_new: bool) -> PreparedJob:
         """See `MusterAPI.prepare_job`. The code is uploaded."""
-        found, code = gather(spec)
-        if code is not None:
-            upload(self._connection, code)
+        found, code = send(self._connection, spec)
         sent, notes = _without_own_directory(found)
         source = SpecSource(to_builtins(sent), code, always_new)
         made = self._post("/jobs/preview", source, PreparedJob)
@@ -134,15 +132,15 @@ class Submissions:
             name = os.path.basename(os.path.abspath(str(spec.artifact)))
             text = f"uses the code of {run.name}; {name} has changed since: --update-code uses it"
             return None, (text,)
-        found, code = gather(replace(spec, requirements=None, conda=None))  # those are read already
+        spec = replace(spec, requirements=None, conda=None)  # those are read already
+        found, code = send(self._connection, spec)
         assert code is not None  # there is an artifact
-        upload(self._connection, code)
         commit = None if found.git is None else found.git.commit
         return PresentCode(code, found.entrypoint, commit), ()
 
     def _get(self, name: str, answer: Any, /, **given: str) -> Any:
         data = self._connection.request("GET", OPERATIONS[name].url(given))
-        return msgspec.json.decode(data, type=answer)
+        return decode_json(data, answer)
 
     def _prepare(self, request: RunRequest) -> PreparedRun:
         found = self._preview(PreviewRequest(request)).prepared
@@ -239,7 +237,7 @@ class Submissions:
         data = self._connection.request(
             "POST", f"{PREFIX}{path}", json_body(body), {**_JSON, **(headers or {})}
         )
-        return msgspec.json.decode(data, type=answer)
+        return decode_json(data, answer)
 
 
 def _without_own_directory(spec: JobSpec) -> tuple[JobSpec, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from muster.store.names import no_run_error
 from muster.store.records import Lease, LeaseHeld, LeaseLost
 from muster.store.sql.database import Connection, Database, Row, lock_runs
 from muster.store.times import micros, optional_micros, seconds
+from muster.type_info import compile_type
 
 _NAMES = Lease.__struct_fields__
 _COLUMNS = ", ".join(f"leases.{name}" for name in _NAMES)
@@ -141,6 +142,7 @@ def _read(connection: Connection, run_id: str, *, lock: bool = False) -> Lease |
 
 def _lease(row: Row) -> Lease | None:
     """None if the row is damaged: nobody can have such a lease, so that any process may take it."""
+    compile_type(Lease)
     with suppress(ValidationError):
         return convert({**dict(row), "expires_at": seconds(row["expires_at"])}, Lease)
     return None

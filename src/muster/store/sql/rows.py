@@ -24,6 +24,7 @@ from muster.store.records import (
 )
 from muster.store.sql.database import Connection, Database, Dialect, Row
 from muster.store.times import optional_micros, seconds
+from muster.type_info import compile_type
 
 #: Columns that hold JSON.
 _JSON = (
@@ -76,6 +77,7 @@ _CHANGE_NODES = (
 )
 _STATES = frozenset(map(str, RunState))
 _NODE_STATES = frozenset(map(str, NodeState))
+compile_type(NodeRecord)  # here, as there may be a hundred thousand of them
 
 
 @cache

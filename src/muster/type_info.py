@@ -1,0 +1,31 @@
+"""Types that threads decode with msgspec.
+
+When msgspec decodes a Struct for the first time, it compiles what it knows of its fields. If two
+threads do that for the same Struct at the same time, the process ends with a segmentation fault
+(msgspec 0.22). So each type is compiled here first, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+_lock = Lock()
+_compiled: set[Any] = set()
+
+
+def compile_type(kind: Any) -> None:
+    """Compile a type, with those of its fields, unless that was done."""
+    if kind in _compiled:
+        return
+    with _lock:
+        msgspec.json.Decoder(kind)
+        _compiled.add(kind)
+
+
+def decode_json(data: bytes | str, kind: Any) -> Any:
+    """JSON as a value of a type. Raises as `msgspec.json.decode`."""
+    compile_type(kind)
+    return msgspec.json.decode(data, type=kind)
