@@ -16,7 +16,10 @@ import pytest
 
 from muster.cli.main import cli
 from muster.client.client import Client
-from support.embedded import embedded
+from muster.service.backend import Backend
+from muster.storage.home import Home
+from support.embedded import embedded, variables_of
+from support.muster_server import running_server
 
 MANIFEST = """
 apiVersion: jobset.x-k8s.io/v1alpha2
@@ -132,13 +135,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     embedded(client).close()
 
 
+@pytest.fixture(scope="module")
+def reached(home: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Variables with which commands use the home; with --over-http, through a server."""
+    if not request.config.getoption("--over-http"):
+        yield {}
+        return
+    with running_server(Backend(Home(home))) as server:
+        yield variables_of(server.address())
+
+
 @pytest.fixture
-def shell(home: Path) -> Any:
+def shell(home: Path, reached: dict[str, str]) -> Any:
     """Run a line of sh, in which `muster` is the tested one. Returns the completed process."""
 
     def run(line: str, **environ: str) -> subprocess.CompletedProcess[str]:
         muster = f'muster() {{ "{sys.executable}" -m muster "$@"; }}; '
-        env = {**os.environ, "MUSTER_HOME": str(home), **environ}
+        env = {**os.environ, "MUSTER_HOME": str(home), **reached, **environ}
         argv = ["bash", "-c", muster + line]
         return subprocess.run(  # noqa: PLW1510
             argv, env=env, cwd=home, capture_output=True, text=True, errors="replace", timeout=120

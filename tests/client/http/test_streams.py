@@ -13,6 +13,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.storage.home import Home
 from support.command import MUSTER
+from support.embedded import variables_of
 from support.faults import until
 from support.runs import PROGRAM_OUTPUT
 from support.server_process import ServerProcess, admin_token
@@ -35,9 +36,8 @@ def server(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerPr
     home.server.write_text("separate_owners = false\n")
     token = admin_token(home)
     with ServerProcess(home) as server:
-        address = server.address(token)
-        monkeypatch.setenv("MUSTER_URL", address.url)
-        monkeypatch.setenv("MUSTER_TOKEN", address.token)
+        for name, text in variables_of(server.address(token)).items():
+            monkeypatch.setenv(name, text)
         yield server
 
 
