@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
-from io import TextIOWrapper
 from typing import Any
 
-from support import forked_commands
+from support import forked_programs
 
 MUSTER = [sys.executable, "-m", "muster"]
 
 
-def muster(
-    *args: str,
-    code: int | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    encoding: str | None = None,
-    timeout: float = 120,
-    **options: Any,
-) -> subprocess.CompletedProcess[str]:
+def muster(*args: str, code: int | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command and, if `code` is given, check its exit code; `options` are of subprocess.
 
-    Without `options` it is a forked one, unless the environment differs.
+    It is forked if the options are those of `forked_programs.run`.
     """
-    argv, environ = [*MUSTER, *args], os.environ if env is None else env
-    if options or not forked_commands.is_like_the_first(environ):
-        options = {"capture_output": True, "text": True, "encoding": encoding, **options}
-        done = subprocess.run(argv, cwd=cwd, env=env, timeout=timeout, check=False, **options)
+    if options.keys() <= {"cwd", "env", "encoding", "timeout"}:
+        done = forked_programs.run(["-m", "muster", *args], **options)
     else:
-        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-            folder = os.getcwd() if cwd is None else os.path.abspath(cwd)
-            ended = forked_commands.run(args, environ, folder, stdout, stderr, timeout)
-            texts = []
-            for file in (stdout, stderr):
-                file.seek(0)
-                with TextIOWrapper(file, encoding=encoding) as text:
-                    texts.append(text.read())
-        done = subprocess.CompletedProcess(argv, ended, *texts)
+        defaults = {"capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run([*MUSTER, *args], check=False, **(defaults | options))
     assert code is None or done.returncode == code, done.stderr
     return done
 

@@ -1,7 +1,7 @@
-"""`muster` commands forked from a process that has imported Muster: to import it takes ten times as
+"""Python programs forked from a process that has imported Muster: importing it takes ten times as
 long as most commands.
 
-The process starts with the first command and ends with the tests. A command has the arguments, the
+The process starts with the first program and ends with the tests. A program has the arguments, the
 environment, the working directory and the standard streams that a new process would have.
 """
 
@@ -16,14 +16,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 TESTS = str(Path(__file__).parents[1])
-#: What a command needs, whose modules import the rest.
+#: What a program needs, whose modules import the rest.
 _PACKAGES = ("cli", "client", "control", "engines.local", "service", "storage", "store.sqlite")
 #: How the variables begin that are not read while modules are imported.
 _READ_LATER = ("MUSTER_", "PYTEST_")
@@ -44,28 +47,48 @@ def _mounts() -> int | None:
 _ENVIRON, _MOUNTS = dict(os.environ), _mounts()
 
 
-def is_like_the_first(environ: Mapping[str, str]) -> bool:
-    """Whether a command in an environment can be forked: it finds the same modules and files as
-    when this module was imported."""
-    return _read_early(environ) == _read_early(_ENVIRON) and _mounts() == _MOUNTS
-
-
 def run(
-    words: Sequence[str],
-    environ: Mapping[str, str],
-    folder: str,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    timeout: float,
-) -> int:
-    """Run a command in a folder, with this process's standard input. Returns its exit code; -N if
-    signal N ended it. Raises subprocess.TimeoutExpired."""
+    argv: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with arguments: `-m muster ...` or `-c CODE ...`; the others are those of
+    `subprocess.run`. Where a forked process would find other modules or files than a new one, it is
+    a new one."""
+    environ = os.environ if env is None else env
+    if _read_early(environ) != _read_early(_ENVIRON) or _mounts() != _MOUNTS:
+        return subprocess.run(
+            [sys.executable, *argv],
+            cwd=cwd,
+            env=env,
+            encoding=encoding,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    folder = os.getcwd() if cwd is None else os.path.abspath(cwd)
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        code = _run_forked([argv, dict(environ), folder], (stdout, stderr), timeout)
+        texts = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            with TextIOWrapper(file, encoding=encoding) as text:
+                texts.append(text.read())
+    return subprocess.CompletedProcess([sys.executable, *argv], code, *texts)
+
+
+def _run_forked(request: Any, outputs: Iterable[IO[bytes]], timeout: float) -> int:
+    """Its exit code; -N if signal N ended it. Raises subprocess.TimeoutExpired."""
     ours, theirs = socket.socketpair()
     with ours, theirs, ours.makefile("rw") as channel:
-        streams = [0, stdout.fileno(), stderr.fileno()]
+        streams = [0, *(file.fileno() for file in outputs)]
         socket.send_fds(_server(), [b"\0"], [theirs.fileno(), *streams])
         theirs.close()
-        json.dump([[*words], dict(environ), folder], channel)
+        json.dump(request, channel)
         channel.write("\n")
         channel.flush()
         pid = int(channel.readline())
@@ -74,7 +97,7 @@ def run(
             return int(channel.readline())
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(["muster", *words], timeout) from None
+            raise subprocess.TimeoutExpired(request[0], timeout) from None
 
 
 @cache
@@ -86,14 +109,14 @@ def _server() -> socket.socket:
         theirs.set_inheritable(True)
         code = (
             f"import sys; sys.path.append({TESTS!r}); "
-            f"from support.forked_commands import serve; serve({theirs.fileno()})"
+            f"from support.forked_programs import serve; serve({theirs.fileno()})"
         )
         os.posix_spawn(sys.executable, [sys.executable, "-c", code], _ENVIRON)
     return ours
 
 
 def serve(descriptor: int) -> NoReturn:
-    """Fork commands until the tests close the connection."""
+    """Fork programs until the tests close the connection."""
     sys.path.remove(TESTS)
     for name in _PACKAGES:
         package = import_module(f"muster.{name}")
@@ -101,7 +124,7 @@ def serve(descriptor: int) -> NoReturn:
             if not module.name.endswith("__main__"):
                 import_module(module.name)
     gc.freeze()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests and their commands
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests and their programs
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as connection:
         while True:
@@ -116,16 +139,20 @@ def serve(descriptor: int) -> NoReturn:
 
 
 def _fork(channel: int, *streams: int) -> NoReturn:
-    """Fork a command, and send its pid and its exit code."""
+    """Fork a program, and send its pid and its exit code."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with socket.socket(fileno=channel) as sock, sock.makefile("rw") as file:
-            words, environ, folder = json.loads(file.readline())
+            argv, environ, folder = json.loads(file.readline())
             pid = os.fork()
             if pid == 0:
                 sock.detach()
                 os.close(channel)
-                _run(words, environ, folder, streams)
+                try:
+                    _run(argv, environ, folder, streams)
+                except BaseException:  # noqa: BLE001  what ends an interpreter, too
+                    traceback.print_exc()
+                    os._exit(1)
             print(pid, file=file, flush=True)
             _, status = os.waitpid(pid, 0)
             print(os.waitstatus_to_exitcode(status), file=file, flush=True)
@@ -134,7 +161,7 @@ def _fork(channel: int, *streams: int) -> NoReturn:
 
 
 def _run(
-    words: Sequence[str], environ: Mapping[str, str], folder: str, streams: Sequence[int]
+    argv: Sequence[str], environ: Mapping[str, str], folder: str, streams: Sequence[int]
 ) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -143,8 +170,13 @@ def _run(
     os.environ.update(environ)
     os.chdir(folder)
     sys.path[0] = folder
-    sys.argv = ["muster", *words]
+    option, program, *words = argv
+    sys.argv = [option, *words]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if option == "-c":
+        exec(program, {"__name__": "__main__"})
+        sys.stdout.flush()
+        os._exit(0)
     from muster.__main__ import main
 
     main()
