@@ -259,6 +259,7 @@ def test_a_low_limit_of_open_files_is_enough_for_reading(shell: Any, files: int)
             assert "`ulimit -n 1024`" in done.stdout + done.stderr
 
 
+@pytest.mark.embedded("the server writes the files")
 def test_a_limit_of_file_sizes_is_reported(shell: Any) -> None:
     done = shell("export MUSTER_HOME=$PWD/other; ulimit -f 1; muster run -- true")
     assert done.returncode == 2
@@ -285,7 +286,7 @@ def test_characters_missing_in_the_encoding_are_escaped(
     shell: Any, environ: dict[str, str]
 ) -> None:
     shell("muster run --name g -- true; muster jobs edit g --set description='Grüße 雪…'")
-    done = shell("muster jobs list; muster runs show 雪", **environ)
+    done = shell("muster jobs list; muster runs list --tag 雪; muster runs show 雪", **environ)
     assert "Traceback" not in done.stderr
     assert "no run named" in done.stderr
     assert "\\u96ea" in done.stdout or "雪" in done.stdout, done.stdout
