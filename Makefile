@@ -29,8 +29,8 @@ demos: $(VENV)/.heavy
 	done
 
 # tests of clients and commands that `make test` repeats with a server between them and Muster
-OVER_HTTP := $(addprefix tests/client/test_,async.py copying.py jobs.py lifecycle.py) \
-  $(addprefix tests/cli/test_,cp.py exec.py rerun.py terminal.py)
+OVER_HTTP := $(addprefix tests/client/test_,async.py copying.py jobs.py lifecycle.py outputs.py scaling.py) \
+  $(addprefix tests/cli/test_,accounts.py cp.py exec.py jobs.py rerun.py terminal.py)
 
 test: lint $(VENV)/.system
 	$(PYTEST) -m "not slow"

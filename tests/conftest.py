@@ -16,6 +16,7 @@ from muster.client.client import Client
 from muster.control.launcher import Launcher
 from muster.service.backend import Backend
 from muster.storage.home import Home
+from support.embedded import variables_of
 from support.launchers import SharedLauncher, spawn
 from support.plugins import install_servers, plug_in
 from support.postgres import end_shared_server
@@ -99,11 +100,11 @@ def _server(
     if not request.config.getoption("--over-http"):
         yield
         return
-    from support.muster_server import TOKEN, running_server
+    from support.muster_server import running_server
 
     with running_server(Backend(Home(own_home))) as server:
-        monkeypatch.setenv("MUSTER_URL", server.address().url)
-        monkeypatch.setenv("MUSTER_TOKEN", TOKEN)
+        for name, text in variables_of(server.address()).items():
+            monkeypatch.setenv(name, text)
         yield
 
 

@@ -15,7 +15,6 @@ from muster.engines.local.namespaces import probe
 from muster.engines.local.network.addresses import wrapper
 from support.command import muster
 from support.faults import until
-from support.plugins import install_servers
 
 PASSWORD, USER = "s3cr3t-qwerty", "admin-zz9"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -122,15 +121,10 @@ LEAKS = (PASSWORD, USER, "czNjcjN0LXF3ZXJ0eQ", "/wD+AQ")
 
 
 @pytest.fixture(params=["namespaces", "plain", "servers"])
-def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options that choose an engine."""
     if request.param == "servers":
-        site = tmp_path / "site"
-        install_servers(site)
-        monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{site}")
-        return ["--engine", "servers"]
+        return ["--engine", request.getfixturevalue("servers")]
     if request.param == "namespaces" and probe():
         pytest.skip("the kernel refuses namespaces")
     monkeypatch.setenv("MUSTER_ISOLATION", request.param)

@@ -16,7 +16,10 @@ import pytest
 
 from muster.cli.main import cli
 from muster.client.client import Client
-from support.embedded import embedded
+from muster.service.backend import Backend
+from muster.storage.home import Home
+from support.embedded import embedded, variables_of
+from support.muster_server import running_server
 
 MANIFEST = """
 apiVersion: jobset.x-k8s.io/v1alpha2
@@ -142,13 +145,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     embedded(client).close()
 
 
+@pytest.fixture(scope="module")
+def reached(home: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Variables with which commands use the home; with --over-http, through a server."""
+    if not request.config.getoption("--over-http"):
+        yield {}
+        return
+    with running_server(Backend(Home(home))) as server:
+        yield variables_of(server.address())
+
+
 @pytest.fixture
-def shell(home: Path) -> Any:
+def shell(home: Path, reached: dict[str, str]) -> Any:
     """Run a line of sh, in which `muster` is the tested one. Returns the completed process."""
 
     def run(line: str, **environ: str) -> subprocess.CompletedProcess[str]:
         muster = f'muster() {{ "{sys.executable}" -m muster "$@"; }}; '
-        env = {**os.environ, "MUSTER_HOME": str(home), **environ}
+        env = {**os.environ, "MUSTER_HOME": str(home), **reached, **environ}
         argv = ["bash", "-c", muster + line]
         return subprocess.run(  # noqa: PLW1510
             argv, env=env, cwd=home, capture_output=True, text=True, errors="replace", timeout=120
@@ -256,6 +269,7 @@ def test_a_low_limit_of_open_files_is_enough_for_reading(shell: Any, files: int)
             assert "`ulimit -n 1024`" in done.stdout + done.stderr
 
 
+@pytest.mark.embedded("the server writes the files")
 def test_a_limit_of_file_sizes_is_reported(shell: Any) -> None:
     done = shell("export MUSTER_HOME=$PWD/other; ulimit -f 1; muster run -- true")
     assert done.returncode == 2
@@ -282,7 +296,7 @@ def test_characters_missing_in_the_encoding_are_escaped(
     shell: Any, environ: dict[str, str]
 ) -> None:
     shell("muster run --name g -- true; muster jobs edit g --set description='Grüße 雪…'")
-    done = shell("muster jobs list; muster runs show 雪", **environ)
+    done = shell("muster jobs list; muster runs list --tag 雪; muster runs show 雪", **environ)
     assert "Traceback" not in done.stderr
     assert "no run named" in done.stderr
     assert "\\u96ea" in done.stdout or "雪" in done.stdout, done.stdout

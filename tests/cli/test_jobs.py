@@ -13,6 +13,7 @@ import yaml
 
 import muster as api
 from support.command import muster, output_of
+from support.embedded import over_http
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
@@ -92,6 +93,14 @@ def test_versions_are_deleted_singly_or_together(tmp_path: Path) -> None:
     assert (api.jobs(), api.runs()) == ([], [])
 
 
+#: What is wrong with the directory of a mount.
+MISSING = "not found (create it, or check the path)"
+ON_SERVER = (
+    "is a directory of the server's machine (use a URL, or volume:NAME for a directory that your "
+    "runs share on the server)"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "problems"),
     [
@@ -117,7 +126,7 @@ def test_versions_are_deleted_singly_or_together(tmp_path: Path) -> None:
                 "--nodes: 'many' is not a number of nodes (write 4 or workers=4)",
                 "--env: NOT_SET is not set in your environment (write NOT_SET=VALUE, or export it)",
                 "--tag: 'team' is not a tag (write K=V)",
-                "mounts[0].source: /no not found (create it, or check the path)",
+                "mounts[0].source: /no {no_directory}",
             ],
         ),
         (["nothing.py"], ['TARGET: {folder}/nothing.py not found (did you mean "train.py"?)']),
@@ -132,7 +141,10 @@ def test_invalid_jobs_are_not_created(
     done = muster("jobs", "create", *words)
     assert done.returncode == 2
     output = [line.removeprefix("error: ") for line in done.stderr.splitlines()]
-    assert output == [problem.replace("{folder}", str(tmp_path)) for problem in problems]
+    expected = {"{folder}": str(tmp_path), "{no_directory}": ON_SERVER if over_http() else MISSING}
+    for name, text in expected.items():
+        problems = [problem.replace(name, text) for problem in problems]
+    assert output == problems
     assert api.jobs() == []
 
 

@@ -67,7 +67,8 @@ def test_ctrl_c_erases_the_status(tmp_path: Path) -> None:
     run.read_until(lambda s: any("Ctrl-C again" in line for line in s.lines))
     run.type("\x03")
     assert run.end() == 3
-    assert run.screen.lines[:3] == [
+    first = run.screen.lines.index("sh-1 starts 1 node")
+    assert run.screen.lines[first : first + 3] == [
         "sh-1 starts 1 node",
         "workers/0 | up",
         "Press Ctrl-C again within 5 s to cancel sh-1, or Enter to detach at once.",

@@ -64,6 +64,7 @@ def test_ended_runs_are_deleted_and_others_stay(client: Client, own_home: Path) 
     alive.cancel().wait(60)
 
 
+@pytest.mark.embedded("a client of a server keeps code in the same MUSTER_HOME here")
 def test_code_that_no_job_has_is_deleted_and_shared_code_stays(
     client: Client, own_home: Path, code: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_runs_start_while_others_prune(client: Client, code: Path) -> None:
     assert failed == []
 
 
+@pytest.mark.embedded("a client of a server keeps code in the same MUSTER_HOME here")
 def test_disk_counts_what_versions_share_once(client: Client, own_home: Path, code: Path) -> None:
     muster.run(code, entrypoint="main.py").wait(60)
     (code / "main.py").write_text("print(2)\n")
@@ -251,6 +253,7 @@ print(remove_folder(home, "id"))
         assert done.stdout == "None\n" and not Path(home, "runs", "id").exists()
 
 
+@pytest.mark.embedded("a client of a server keeps code in the same MUSTER_HOME here")
 def test_deleted_code_leaves_no_empty_folders(own_home: Path, code: Path) -> None:
     muster.run(code, entrypoint="main.py", nodes=1, name="job").wait(60)
     assert stored(own_home)

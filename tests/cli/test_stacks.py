@@ -63,6 +63,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "python3")
 
 
+@pytest.mark.embedded("a program on a server does not get the PYTHONPATH of the test")
 def test_main_threads_are_shown_and_others_counted(
     client: Client, engine: str, python: str
 ) -> None:
@@ -78,6 +79,7 @@ def test_main_threads_are_shown_and_others_counted(
     assert f"{run.name} has no rank 3" in muster("stacks", run.name, "--rank", "3", code=2).stderr
 
 
+@pytest.mark.embedded("a program on a server does not get the PYTHONPATH of the test")
 def test_a_process_that_cannot_be_read_is_named(client: Client, engine: str, python: str) -> None:
     program = "import time; time.sleep(1000)"
     run = start(client, engine, 1, [python, "-c", program, "unreadable"])

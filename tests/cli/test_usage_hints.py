@@ -171,7 +171,11 @@ def refused(*words: str) -> str:
         ("cluster delete x", "Did you mean `muster cluster down`?"),
         ("prune --older-than 7", "--older-than: 7 has no unit (write 7s, 7m, 7h or 7d)"),
         ("rm --older-than 7 --yes", "7 has no unit (write 7s, 7m, 7h or 7d)"),
-        ("env prune --older-than 7", "7 has no unit (write 7s, 7m, 7h or 7d)"),
+        pytest.param(
+            "env prune --older-than 7",
+            "7 has no unit (write 7s, 7m, 7h or 7d)",
+            marks=pytest.mark.embedded("environments are on the machine of the server"),
+        ),
         ("run job.yaml --max-runtime 10", "--max-runtime 10: 10 has no unit (write 10s, 10m"),
         ("jobs create job.yaml --max-runtime 10", "10 has no unit (write 10s, 10m, 10h or 10d)"),
         ("ps --since 1", "1 has no unit"),

@@ -268,3 +268,8 @@ def test_a_run_can_be_renamed_when_it_is_resumed(script: Path) -> None:
     assert (run.state, run.display_name) == ("SUCCEEDED", "second")
     assert run.tags == {"a": "1", "b": "2"}
     assert muster.get_run("second").id == run.id
+
+
+def test_an_empty_file_is_a_program(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "main.py").touch()
+    assert muster.run(tmp_path / "main.py").wait(60).state == "SUCCEEDED"

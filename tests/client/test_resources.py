@@ -68,6 +68,7 @@ def test_closed_clients_leave_no_process_and_no_descriptor(own_home: Path) -> No
     client.close()
 
 
+@pytest.mark.embedded("the server, in this process, starts a launcher too")
 @pytest.mark.usefixtures("own_launcher")
 def test_a_launcher_whose_client_was_dropped_is_reaped_with_the_next(own_home: Path) -> None:
     before = children(os.getpid())

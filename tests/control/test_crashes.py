@@ -7,14 +7,13 @@ differ; then another command recovers the run. This is done for every n.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from muster.client.client import Client
+from support import forked_programs
 from support.crashes import check_log, submit
 from support.embedded import embedded
 
@@ -111,7 +110,7 @@ def test_a_killed_submitter_leaves_a_whole_run_or_none(
         "job, new = client.job(sys.argv[1])\n"
         "client.start(client.prepare_run(job, new_job=new))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(job)], check=False)
+    done = forked_programs.run(["-c", code, str(job)])
     assert done.returncode == -9
     found = client.runs()
     for run in found:

@@ -14,19 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from muster.client.contexts import Address
 from muster.client.http.api import HttpAPI
-from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
-from muster.service.logins import create_first_admin
 from muster.storage.home import Home
 from muster.store.records import RunFilter
 from support.api_runs import start, wait
+from support.command import MUSTER
 from support.disks import on_a_disk
 from support.faults import until
 from support.owners import open_home
 from support.postgres import PostgresServer
-from support.server_process import MUSTER, ServerProcess
+from support.server_process import ServerProcess, admin_token
 from support.teams import ask
 
 
@@ -38,35 +36,25 @@ def home() -> Iterator[Home]:
 
 @pytest.fixture
 def token(home: Home) -> str:
-    backend = Backend(home)
-    first = create_first_admin(backend.store)
-    backend.close()
-    assert first is not None
-    return first.text
+    return admin_token(home)
 
 
 @pytest.fixture
 def server(home: Home, token: str) -> Iterator[ServerProcess]:
-    made = ServerProcess(home.root)
-    made.start()
-    made.wait_until_ready()
-    try:
+    with ServerProcess(home) as made:
         yield made
-    finally:
-        if made.process is not None and made.process.poll() is None:
-            made.stop()
-        api = EmbeddedAPI(home)
-        for run in api.runs(RunFilter()) if home.root.exists() else ():
-            api.cancel(run.id)
-            for _ in api.watch(run.id, 60):
-                pass
-        api.close()
+    api = EmbeddedAPI(home)
+    for run in api.runs(RunFilter()) if home.root.exists() else ():
+        api.cancel(run.id)
+        for _ in api.watch(run.id, 60):
+            pass
+    api.close()
 
 
 def refused(home: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and the message of a server that does not start."""
     environ = {**os.environ, "MUSTER_HOME": str(home)}
-    argv = [str(MUSTER), "server", *arguments]
+    argv = [*MUSTER, "server", *arguments]
     done = subprocess.run(
         argv, env=environ, capture_output=True, text=True, timeout=60, check=False
     )
@@ -114,7 +102,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
 def test_streams_end_and_runs_continue_when_it_is_stopped(
     home: Home, token: str, server: ServerProcess, how: signal.Signals
 ) -> None:
-    api = HttpAPI(Address(f"http://127.0.0.1:{server.port}", token))
+    api = HttpAPI(server.address(token))
     run = start(api, "echo begun; sleep 600")
     until(lambda: all(node.state == "READY" for node in api.nodes(run.id)), "it is ready", 60)
     with closing(socket.create_connection(("127.0.0.1", server.port))) as follower:
@@ -162,13 +150,8 @@ def test_an_upload_is_continued_after_a_restart(
 
 def test_two_servers_of_one_home(home: Home, token: str, server: ServerProcess) -> None:
     """Each sees at once what the other one has recorded."""
-    other = ServerProcess(home.root)
-    other.start()
-    other.wait_until_ready()
-    try:
-        one, two = (
-            HttpAPI(Address(f"http://127.0.0.1:{each.port}", token)) for each in (server, other)
-        )
+    with ServerProcess(home) as other:
+        one, two = (HttpAPI(each.address(token)) for each in (server, other))
         run = start(one, "true")
         assert wait(two, run.id) == "SUCCEEDED"
         held = start(two, "sleep 600")
@@ -177,8 +160,6 @@ def test_two_servers_of_one_home(home: Home, token: str, server: ServerProcess) 
         assert wait(two, held.id) == "CANCELED"
         one.close()
         two.close()
-    finally:
-        other.stop(signal.SIGTERM)
 
 
 def test_a_home_that_is_gone(home: Home, token: str, server: ServerProcess) -> None:
@@ -204,23 +185,18 @@ def test_a_database_that_is_away_for_a_while(home: Home) -> None:
         home.prepare()
         home.database_url.write_text(f"{database.url(database.create())}\n")
         home.database_url.chmod(0o600)
-        backend = Backend(home)
-        first = create_first_admin(backend.store)
-        assert first is not None
-        backend.close()
-        server = ServerProcess(home.root)
-        server.start()
-        server.wait_until_ready()
-        assert ask(server.port, "GET", "/v1/runs", first.text).status == 200
-        database.stop(signal.SIGQUIT)
-        reply = ask(server.port, "GET", "/v1/runs", first.text)
-        assert (reply.status, reply.problem) == (503, "StoreBusy")
-        assert "PostgreSQL" in reply.json["detail"]
-        assert ask(server.port, "GET", "/readyz").status == 503
-        assert ask(server.port, "GET", "/healthz").status == 200
-        database.start()
-        assert ask(server.port, "GET", "/v1/runs", first.text).status == 200
-        assert server.stop(signal.SIGTERM) == 0
+        token = admin_token(home)
+        with ServerProcess(home) as server:
+            assert ask(server.port, "GET", "/v1/runs", token).status == 200
+            database.stop(signal.SIGQUIT)
+            reply = ask(server.port, "GET", "/v1/runs", token)
+            assert (reply.status, reply.problem) == (503, "StoreBusy")
+            assert "PostgreSQL" in reply.json["detail"]
+            assert ask(server.port, "GET", "/readyz").status == 503
+            assert ask(server.port, "GET", "/healthz").status == 200
+            database.start()
+            assert ask(server.port, "GET", "/v1/runs", token).status == 200
+            assert server.stop(signal.SIGTERM) == 0
         lines = [line for line in server.log.read_text().splitlines() if line.startswith("{")]
         assert not [line for line in lines if "traceback" in json.loads(line)], lines
     finally:

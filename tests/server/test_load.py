@@ -24,14 +24,13 @@ import pytest
 from muster.control import run_lock
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
-from muster.service.logins import create_first_admin
 from muster.service.submissions import has_code
 from muster.storage.home import Home
 from muster.store.records import RunFilter
 from support.faults import until
 from support.owners import open_home
 from support.postgres import PostgresServer
-from support.server_process import ServerProcess
+from support.server_process import ServerProcess, admin_token
 
 CLIENT = Path(__file__).parents[1] / "support" / "load_client.py"
 CLIENTS = 3
@@ -138,16 +137,11 @@ def check(
     alive: Callable[[str], list[str]],
     seconds: float,
 ) -> None:
+    token = admin_token(home)
     backend, root = Backend(home), home.root
-    first = create_first_admin(backend.store)
-    assert first is not None
-    servers = [ServerProcess(root), ServerProcess(root)]
-    try:
-        for server in servers:
-            server.start()
-        for server in servers:
-            server.wait_until_ready()
-        notes, killed = _under_load(home, servers, database, rng, first.text, seconds)
+    with ServerProcess(home) as one, ServerProcess(home) as two:
+        servers = [one, two]
+        notes, killed = _under_load(home, servers, database, rng, token, seconds)
         for server in servers:
             server.wait_until_ready()
         _check_effects(backend, notes)
@@ -161,10 +155,6 @@ def check(
             database.stop()
         until(lambda: alive(str(root)) == [], "no process is left", 60)
         assert str(root) not in Path("/proc/self/mountinfo").read_text()
-    finally:
-        for server in servers:
-            if server.process is not None and server.process.poll() is None:
-                server.stop()
 
 
 def _under_load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,21 @@ _CHECKS = [
         "response_schema_conformance",
     )
 ]
-schema = schemathesis.openapi.from_dict(document())
+
+
+def _flat(described: dict[str, Any]) -> dict[str, Any]:
+    """The description, in which jobs and overrides have no fields with fields of their own:
+    generating cases for all of them takes minutes."""
+    schemas = described["components"]["schemas"]
+    for name in ("JobSpec", "RunOverrides"):
+        properties = schemas[name]["properties"]
+        for field in [field for field in properties if "$ref" in json.dumps(properties[field])]:
+            del properties[field]
+    return described
+
+
+schema = schemathesis.openapi.from_dict(_flat(document()))
+whole_schema = schemathesis.openapi.from_dict(document())
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +73,7 @@ def test_answers_are_as_described(server: RunningServer, case: Any) -> None:
 
 
 @pytest.mark.slow
-@schema.parametrize()
+@whole_schema.parametrize()
 @settings(max_examples=_MANY, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_to_many_requests_are_as_described(server: RunningServer, case: Any) -> None:
     check(server, case)

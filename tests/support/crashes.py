@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from muster.client.client import Client
 from muster.lifecycle.replay import replay
+from support import forked_programs
 
 #: Where a supervisor dies: before and after each record and each effect; before a round of its
 #: loop, in which it hears of what has happened, and sends what the effects have made ready; or
@@ -78,9 +77,8 @@ KILLED = 9
 
 
 def _run(what: str, places: Places, point: int, target: str, codes: Sequence[int] = (0,)) -> str:
-    argv = [sys.executable, "-c", _DEADLY + what, places, str(point), target]
-    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, text=True)
-    assert done.returncode in codes, done.returncode
+    done = forked_programs.run(["-c", _DEADLY + what, places, str(point), target])
+    assert done.returncode in codes, (done.returncode, done.stderr)
     return done.stdout.strip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from muster.client.client import Client
+from muster.client.contexts import Address
 from muster.client.http.api import HttpAPI
 from muster.service.embedded import EmbeddedAPI
 
@@ -12,6 +13,11 @@ from muster.service.embedded import EmbeddedAPI
 def over_http() -> bool:
     """Whether clients reach Muster through a server."""
     return "MUSTER_URL" in os.environ
+
+
+def variables_of(server: Address) -> dict[str, str]:
+    """The variables with which clients and commands reach Muster through a server."""
+    return {"MUSTER_URL": server.url, "MUSTER_TOKEN": server.token}
 
 
 def embedded(client: Client) -> EmbeddedAPI:

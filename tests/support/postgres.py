@@ -27,6 +27,13 @@ _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "muster"
 #: For tests of logic: what is written needs not survive a power cut.
 _FAST = ("fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0")
+#: Waits for a line, or until the process of the tests has ended, even if it was killed; then ends
+#: the server and removes its folder.
+_GUARDIAN = """
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+until rm -rf "$1"; do sleep 0.1; done  # while the server ends, it writes
+"""
 
 
 @cache
@@ -48,8 +55,8 @@ def require_postgres() -> Path:
 
 
 class PostgresServer:
-    """A server that listens on loopback and on a socket. fsync: whether what it has committed
-    survives a power cut."""
+    """A server that listens on loopback and on a socket. It ends with this process, even if that is
+    killed. fsync: whether what it has committed survives a power cut."""
 
     def __init__(self, *, fsync: bool = False, settings: tuple[str, ...] = ()) -> None:
         self._programs = require_postgres()
@@ -65,6 +72,15 @@ class PostgresServer:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
+        self._guardian = subprocess.Popen(
+            ["sh", "-c", _GUARDIAN, "sh", self.folder],
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # no signal for the tests ends it
+            **self._user,
+        )
         self._numbers = count(1)
         self._call(
             "initdb",
@@ -125,7 +141,7 @@ class PostgresServer:
     def remove(self) -> None:
         """Stop the server and delete its data."""
         self.stop(signal.SIGQUIT)
-        shutil.rmtree(self.folder)
+        self._guardian.communicate(b"\n")
 
     def _connect(self, name: str) -> psycopg.Connection[Any]:
         import psycopg

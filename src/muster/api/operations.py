@@ -37,16 +37,21 @@ class Operation(Struct, frozen=True):
     def url(self, given: Mapping[str, Any]) -> str:
         """The path with its parameters filled in, and the query. given: all parameters."""
         words = [
-            quote(str(given[word[1:-1]]), safe="") if word.startswith("{") else word
+            _quoted(str(given[word[1:-1]])) if word.startswith("{") else word
             for word in self.path.split("/")
         ]
         query = [
-            f"{name}={quote(text, safe='')}"
+            f"{name}={_quoted(text)}"
             for parameter, value in given.items()
             if parameter not in self.body and f"{{{parameter}}}" not in self.path
             for name, text in query_of(parameter, value)
         ]
         return f"{PREFIX}{'/'.join(words)}" + (f"?{'&'.join(query)}" if query else "")
+
+
+def _quoted(text: str) -> str:
+    """Text in a URL. An argument of a command line that is not UTF-8 is sent as the bytes it is."""
+    return quote(text, safe="", errors="surrogateescape")
 
 
 def query_of(name: str, value: Any) -> list[tuple[str, str]]:

@@ -76,7 +76,16 @@ def choice_flags(options: Mapping[str, Any]) -> ChoiceFlags:
 
 
 def tag_filter(texts: Sequence[str]) -> dict[str, str | None]:
-    """Tags by `K=V`; for `K` alone the value is None, which matches any."""
+    """Tags by `K=V`; for `K` alone the value is None, which matches any. Raises InvalidInput for
+    what no tag can contain."""
+    from muster.spec.decode import check_storable
+    from muster.spec.wording import Refused
+
+    for text in texts:
+        try:
+            check_storable(text)
+        except Refused as refused:
+            raise InvalidInput(Problem("--tag", f"{text!r} {refused.message}")) from None
     pairs = (text.partition("=") for text in texts)
     return {key: value if equals else None for key, equals, value in pairs}
 

@@ -11,10 +11,12 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
+from muster.storage.home import Home
 from support.command import MUSTER
+from support.embedded import variables_of
 from support.faults import until
-from support.restartable_server import ServerProcess
 from support.runs import PROGRAM_OUTPUT
+from support.server_process import ServerProcess, admin_token
 
 #: Prints numbers until a file exists.
 NUMBERS = """
@@ -27,14 +29,15 @@ KILLS = 10
 
 
 @pytest.fixture
-def server(
-    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ServerProcess]:
+def server(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerProcess]:
     """A server that the test's clients and commands use."""
-    with ServerProcess(own_home, tmp_path / "server.log") as server:
-        address = server.address()
-        monkeypatch.setenv("MUSTER_URL", address.url)
-        monkeypatch.setenv("MUSTER_TOKEN", address.token)
+    home = Home(own_home)
+    # as root, too, programs run as the user of the test, whom the test's files are readable for
+    home.server.write_text("separate_owners = false\n")
+    token = admin_token(home)
+    with ServerProcess(home) as server:
+        for name, text in variables_of(server.address(token)).items():
+            monkeypatch.setenv(name, text)
         yield server
 
 
@@ -43,8 +46,9 @@ def kill_often(server: ServerProcess, seen: Callable[[], int]) -> None:
     for _ in range(KILLS):
         before = seen()
         until(lambda before=before: seen() > before + 10)  # type: ignore[misc]
-        server.kill()
+        server.stop()
         server.start()
+        server.wait_until_ready()
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def _send(connection: Connection, path: str, file: IO[bytes]) -> None:
     for attempt in range(_ATTEMPTS):
         answer = msgspec.json.decode(connection.request("GET", path))
         offset = answer["size"]
-        if offset >= size:
+        if offset >= size > 0:  # an empty file is sent as well: the server knows nothing of it yet
             return
         file.seek(offset)
         headers = {"Content-Length": str(size - offset), "Content-Type": "application/octet-stream"}
