@@ -25,7 +25,7 @@ def compile_type(kind: Any) -> None:
         _compiled.add(kind)
 
 
-def decode_json(data: bytes | str, kind: Any) -> Any:
+def decode_json(data: bytes | bytearray | str, kind: Any) -> Any:
     """JSON as a value of a type. Raises as `msgspec.json.decode`."""
     compile_type(kind)
     return msgspec.json.decode(data, type=kind)

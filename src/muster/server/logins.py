@@ -16,6 +16,7 @@ from muster.iam.oidc.settings import OidcSettings, read_settings
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.service.logins import log_in
+from muster.type_info import decode_json
 
 #: Bytes of a request: an ID token may list many groups.
 _MOST = 1 << 18
@@ -31,7 +32,7 @@ async def exchange(call: Call) -> Answer:
     """POST /login: a token of this server for an ID token."""
     body = await call.body(_MOST)
     try:
-        request = msgspec.json.decode(body, type=LoginRequest)
+        request = decode_json(body, LoginRequest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(Problem("", f"not a login: {error}")) from None
     check_text("name", request.name)

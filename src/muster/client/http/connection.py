@@ -17,6 +17,7 @@ from muster.api.problems import ProblemDetails, error_of
 from muster.client.contexts import Address
 from muster.client.http.protocol import Answer, ConnectionLost, HttpSocket, NothingArrived
 from muster.errors import MusterError, Problem, ServerUnavailable
+from muster.type_info import decode_json
 
 #: Seconds for an answer to begin.
 TIMEOUT = 60.0
@@ -178,7 +179,7 @@ def unavailable(url: str, error: Exception) -> ServerUnavailable:
 def _refusal(answer: Answer, url: str) -> Exception:
     body = answer.read(1 << 20)
     try:
-        details = msgspec.json.decode(body, type=ProblemDetails)
+        details = decode_json(body, ProblemDetails)
     except (msgspec.DecodeError, msgspec.ValidationError):
         text = body[:200].decode(errors="replace")
         if answer.status in (502, 503, 504):  # of a proxy

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from muster.api.accounts import NewToken
 from muster.api.logins import LOGIN, LoginOffer, LoginRequest
 from muster.client.contexts import Address
@@ -18,6 +16,7 @@ from muster.iam.oidc.device_login import (
 )
 from muster.iam.oidc.issuer import Issuer
 from muster.iam.oidc.settings import OidcSettings
+from muster.type_info import decode_json
 
 
 def log_in_by_device(
@@ -34,13 +33,13 @@ def log_in_by_device(
             data = connection.request("GET", LOGIN)
         except NotFound:
             return None
-        offer = msgspec.json.decode(data, type=LoginOffer)
+        offer = decode_json(data, LoginOffer)
         settings = OidcSettings(offer.issuer, offer.client_id, scopes=offer.scopes)
         issuer = Issuer(offer.issuer)
         login = start_device_login(issuer, settings)
         show(login)
         id_token = wait_for_device_login(issuer, settings, login)
         body = json_body(LoginRequest(id_token, token_name))
-        return msgspec.json.decode(connection.request("POST", LOGIN, body), type=NewToken)
+        return decode_json(connection.request("POST", LOGIN, body), NewToken)
     finally:
         connection.close()

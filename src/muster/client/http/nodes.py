@@ -23,6 +23,7 @@ from muster.api.problems import ProblemDetails, error_of
 from muster.client.http.connection import Connection, unavailable
 from muster.errors import EngineError, InvalidInput, MusterError
 from muster.store.records import NodeRecord
+from muster.type_info import decode_json
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -47,7 +48,7 @@ class ServerNodes:
     def find(self, run_id: str, rank: int | None) -> NodeRecord:
         query = "" if rank is None else f"?rank={rank}"
         path = f"{PREFIX}/runs/{run_id}/nodes/running{query}"
-        return msgspec.json.decode(self._api.connection.request("GET", path), type=NodeRecord)
+        return decode_json(self._api.connection.request("GET", path), NodeRecord)
 
     def execute(self, run_id: str, rank: int, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         path = f"{PREFIX}/runs/{run_id}/nodes/{rank}/exec"
@@ -93,7 +94,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
         return made.__enter__()  # as version 17 expects; who uses it closes it
     except InvalidStatus as error:
         try:
-            details = msgspec.json.decode(error.response.body or b"", type=ProblemDetails)
+            details = decode_json(error.response.body or b"", ProblemDetails)
         except (msgspec.DecodeError, msgspec.ValidationError):
             raise MusterError(f"the server answered {error.response.status_code}") from None
         raise error_of(details) from None
