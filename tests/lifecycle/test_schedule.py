@@ -182,6 +182,16 @@ MOVES = st.lists(
 )
 
 
+@given(
+    st.text(alphabet="0123456789*/-,#LWlw monfrijan\0x", max_size=30) | st.text(max_size=30),
+    st.text(max_size=20) | st.sampled_from(["UTC", "Europe", "/etc/passwd", "posixrules"]),
+)
+def test_no_text_of_a_user_is_a_defect(cron: str, zone: str) -> None:
+    timing = Timing(cron=cron, time_zone=zone)
+    if not problems_of(timing):
+        next(times(timing, NOON), None)
+
+
 @given(TIMINGS, st.sampled_from([SPRING, AUTUMN]), MOVES, st.booleans())
 def test_no_time_is_used_twice_or_too_early(
     timing: Timing, begin: datetime, moves: list[float], running: bool

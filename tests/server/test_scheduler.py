@@ -194,6 +194,17 @@ def test_what_a_killed_server_has_decided_is_done_by_another(api: MusterAPI, tea
     assert fired(api, made, "missed").why == "the server was ended meanwhile"
 
 
+def test_a_later_run_is_not_replaced_by_an_earlier_one(api: MusterAPI, teams: Teams) -> None:
+    store, now = teams.backend.store.schedules, round(time.time(), 6)
+    made = create(api, "sleep 600", Timing(every=1000.0, overlap=Overlap.REPLACE))
+    later = api.trigger_schedule(made.id)
+    left = FiringRecord(made.id, now - 9, Outcome.STARTING, now - 9, run_id=new_id())
+    store.note(left)
+    assert fired(api, made, "skipped").why == "a later run has replaced it"
+    assert api.run(later.id).state != "CANCELED"
+    api.cancel(later.id)
+
+
 def test_a_paused_schedule_starts_nothing_and_forgets_what_passed(
     api: MusterAPI, teams: Teams
 ) -> None:

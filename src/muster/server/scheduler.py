@@ -137,11 +137,9 @@ class Scheduler:
     ) -> tuple[Outcome, str]:
         """What has become of the run, and why it was not started."""
         state, timing = self._state, schedule.timing
-        late = time.time() - max(firing.time, firing.decided_at)
-        if late > timing.start_within and timing.missed == Missed.SKIP:
-            missed = replace(firing, outcome=Outcome.MISSED, why="the server was ended meanwhile")
-            self._audit(schedule, missed)
-            return missed.outcome, missed.why
+        if (passed := self._passed(schedule, firing)) is not None:
+            self._audit(schedule, replace(firing, why=passed[1]))
+            return passed
         try:
             caller = creator_of(state.backend.store.accounts, schedule)
             caller.require(Right.SUBMIT, "start runs")
@@ -170,6 +168,19 @@ class Scheduler:
                 return Outcome.STARTED, ""  # it has failed at once
             return Outcome.REFUSED, str(error)
         return Outcome.STARTED, ""
+
+    def _passed(self, schedule: ScheduleRecord, firing: FiringRecord) -> tuple[Outcome, str] | None:
+        """Why it is too late for a run that a server, which was killed, has not started; None if it
+        is not."""
+        timing = schedule.timing
+        late = time.time() - max(firing.time, firing.decided_at)
+        if late > timing.start_within and timing.missed == Missed.SKIP:
+            return Outcome.MISSED, "the server was ended meanwhile"
+        if timing.overlap == Overlap.REPLACE:
+            last = next(iter(self._schedules.firings(schedule.id, limit=1)), firing)
+            if last.run_id is not None and last.time > firing.time:
+                return Outcome.SKIPPED, "a later run has replaced it"
+        return None
 
     def _cancel_others(self, schedule: ScheduleRecord, caller: Caller, run_id: str) -> None:
         """Cancel the runs that the new one replaces, also those that others have triggered."""
@@ -208,4 +219,5 @@ def _origin(schedule: ScheduleRecord) -> Origin:
 
 def run_id_of(schedule: ScheduleRecord, at: float) -> str:
     """The id of the run of a time (epoch seconds)."""
-    return id_of("schedule", schedule.id, str(micros(at)))
+    # no project has a name with a space: this is no id of an idempotency key
+    return id_of("a time of", schedule.id, str(micros(at)))
