@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from muster.client.contexts import Address
 from muster.client.http.accounts import HttpAccounts
+from muster.storage.home import Home
 from support.pages import ROOT
 from support.postgres import PostgresServer
-from support.restartable_server import ServerProcess
+from support.server_process import ServerProcess, admin_token
 
 #: As root, too, programs run as the user of the test, whom Python is readable for.
 SETTINGS = "separate_owners = false\n"
@@ -39,7 +41,22 @@ class Place:
         self.home.mkdir(mode=0o700)
         self._backup.mkdir()
         (self.home / "server.toml").write_text(SETTINGS)
-        self.server = ServerProcess(self.home, folder / "log")
+        self.server = ServerProcess(Home(self.home))
+        self._token = ""
+
+    def open(self) -> ServerProcess:
+        """Its server, about to be started for the first time."""
+        self._token = admin_token(Home(self.home))
+        return self.server
+
+    def start_again(self) -> None:
+        """Start the server, and wait until it is ready."""
+        self.server.start()
+        self.server.wait_until_ready()
+
+    def address(self) -> Address:
+        """Where the server is, for a client of the administrator."""
+        return self.server.address(self._token)
 
     def type(self, command: str) -> None:
         """Type a command on the server's machine."""
@@ -52,7 +69,7 @@ class Place:
 
     def muster(self, *words: str) -> str:
         """What a command of a client prints."""
-        address = self.server.address()
+        address = self.address()
         environ = {**os.environ, "MUSTER_URL": address.url, "MUSTER_TOKEN": address.token}
         argv = [sys.executable, "-m", "muster", *words]
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
@@ -68,7 +85,7 @@ class Place:
 def fill(place: Place) -> None:
     """Have a run that has ended, one in progress, and a secret."""
     place.muster("run", "--name", "past", "--", "sh", "-c", "echo word; date >$MUSTER_OUTPUTS/f")
-    accounts = HttpAccounts(place.server.address())
+    accounts = HttpAccounts(place.address())
     accounts.set_secret("key", "a-value")
     accounts.close()
     place.muster("run", "--name", "present", "--detach", "--", "sleep", "600")
@@ -111,16 +128,16 @@ def test_a_server_with_sqlite(tmp_path: Path) -> None:
     copy_records, copy_files, restore = typed(
         "sqlite3 ", "rsync -aH --exclude", "rsync -aH /backup"
     )
-    with place.server as server:
+    with place.open() as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
         place.muster("run", "--name", "later", "--", "true")
         place.muster("cancel", "present-1")
-        server.kill()
+        server.stop()
         place.lose_home()
         place.type(restore)
-        server.start()
+        place.start_again()
         check(place)
 
 
@@ -132,16 +149,16 @@ def test_a_server_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> N
     (place.home / "database_url").chmod(0o600)
     copy_records, copy_files = typed("pg_dump ", "rsync -aH --exclude")
     restore_files, restore_records = typed("rsync -aH /backup", "pg_restore ")
-    with place.server as server:
+    with place.open() as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
         place.muster("run", "--name", "later", "--", "true")
         place.muster("cancel", "present-1")
-        server.kill()
+        server.stop()
         place.lose_home()
         postgres.drop("muster")
         place.type(restore_files.partition(" && ")[0])
         place.type(restore_records)
-        server.start()
+        place.start_again()
         check(place)

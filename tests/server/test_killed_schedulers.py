@@ -55,7 +55,7 @@ def test_each_time_has_one_run(
     backend = Backend(home)
     create_first_admin(backend.store)
     api = EmbeddedAPI(backend=backend)
-    servers = [ServerProcess(home.root), ServerProcess(home.root)]
+    servers = [ServerProcess(home), ServerProcess(home)]
     try:
         for server in servers:
             server.start()

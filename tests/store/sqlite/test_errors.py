@@ -24,9 +24,11 @@ from muster.store.sqlite.store import SqliteStore
 from support.store_records import PROJECT, job
 
 PAGE = 4096
+#: Of Jobs. So many that those in the middle of the file are of them.
+ROWS = 1500
 
 
-def filled(path: Path, count: int = 400) -> None:
+def filled(path: Path, count: int = ROWS) -> None:
     db = Database.open(path)
     with db.transaction() as connection:
         for number in range(count):
@@ -141,7 +143,7 @@ def test_the_advised_commands_rescue_readable_rows(tmp_path: Path, name: str) ->
     shell(advice["and after moving it"])
 
     rescued = listing(path)
-    assert 300 < len(rescued) < 400
+    assert 1400 < len(rescued) < ROWS
     assert (tmp_path / "broken" / name).read_bytes() == before
 
 
