@@ -11,8 +11,10 @@ from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeCommand
 from muster.api.replica_table import TableQuery
 from muster.api.retry import Retry
+from muster.api.schedules import ScheduleChange
 from muster.api.streams import EventItem, Live, LogChunk, Pause, RunItem, Selection
 from muster.errors import InvalidInput, NotFound, Unreadable
+from muster.lifecycle.schedule import Overlap, Timing
 from muster.spec.overrides import changes_from_mapping
 from muster.spec.reader import parse_spec, spec_from_mapping
 from muster.store.records import NodeFilter, RunFilter
@@ -203,6 +205,28 @@ def test_jobs_are_created_edited_and_deleted(api: MusterAPI) -> None:
     with pytest.raises(NotFound) as caught:
         api.job("nothing")
     assert "no job named 'nothing'" in str(caught.value)
+
+
+def test_a_schedule_from_its_creation_to_its_end(api: MusterAPI) -> None:
+    made = api.create_schedule("nightly", Timing(cron="0 3 * * *"), prepare(api, "true"))
+    assert (made.job, made.created_by) == ("demo@1", api.caller().user)
+    assert made.next_at is not None and made.next_at > made.created_at
+    assert api.schedule("nightly") == api.schedule(made.id) == made
+    edited = api.edit_schedule("nightly", ScheduleChange(every=3600.0, overlap=Overlap.ALLOW))
+    assert (edited.timing.cron, edited.timing.every) == (None, 3600.0)
+    assert edited.next_at == edited.timing.since + 3600
+    assert api.pause_schedule(made.id).paused
+    assert not api.resume_schedule(made.id).paused
+    run = api.trigger_schedule(made.id)
+    (firing,) = api.firings("nightly")
+    assert (firing.run_id, firing.run_name, firing.outcome) == (run.id, run.name, "started")
+    assert wait(api, run.id) == "SUCCEEDED"
+    with pytest.raises(InvalidInput, match="schedule nightly starts runs of it"):
+        api.delete_job(made.job_id)
+    api.delete_schedule("nightly")
+    assert api.schedules() == []
+    with pytest.raises(NotFound):
+        api.firings("nightly")
 
 
 def test_a_plan_is_described_and_its_problems_are_found(api: MusterAPI) -> None:

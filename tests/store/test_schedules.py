@@ -149,6 +149,13 @@ def test_a_time_is_decided_once(store: Store) -> None:
     assert len(store.schedules.firings(made.id)) == 1
 
 
+def test_a_change_of_something_else_keeps_the_next_time(store: Store) -> None:
+    made = add(store)
+    store.schedules.decide(made, 300.0, firing(made, 100.0))
+    changed = store.schedules.update(made, replace(made, timing=Timing(cron="0 4 * * *")))
+    assert changed.next_at == 300.0
+
+
 def test_nothing_is_decided_about_what_has_changed(store: Store) -> None:
     made = add(store)
     store.schedules.update(made, replace(made, next_at=None))

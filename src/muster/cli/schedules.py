@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +18,6 @@ from muster.cli.terminal import echo, echo_notes
 if TYPE_CHECKING:
     from muster.client.schedule import Schedule
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _TIMING = ("cron", "every", "time_zone", "overlap", "missed", "start_within")
 _NAME = click.argument("name", shell_complete=values.schedules)
 
@@ -33,44 +30,42 @@ def schedules() -> None:
     """
 
 
-_TIMING_OPTIONS = (
-    click.option(
-        "--cron",
+#: When a schedule starts runs.
+_TIMING_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--cron"],
         metavar="EXPRESSION",
         help='When: minute, hour, day of the month, month, day of the week, such as "0 3 * * *".',
     ),
-    click.option("--every", metavar="TIME", help="When: at intervals of 30m, 6h, 1d from now."),
-    click.option("--time-zone", metavar="ZONE", help="Of --cron: Europe/Rome. Default: UTC."),
-    click.option(
-        "--overlap",
+    click.Option(["--every"], metavar="TIME", help="When: at intervals of 30m, 6h, 1d from now."),
+    click.Option(["--time-zone"], metavar="ZONE", help="Of --cron: Europe/Rome. Default: UTC."),
+    click.Option(
+        ["--overlap"],
         type=click.Choice(["allow", "skip", "replace"]),
         help="If the run before has not ended: start another one, none (default), or cancel it "
         "and start another one.",
     ),
-    click.option(
-        "--missed",
+    click.Option(
+        ["--missed"],
         type=click.Choice(["skip", "run_once"]),
         help="After times when no server ran: start no run (default), or one.",
     ),
-    click.option(
-        "--start-within",
+    click.Option(
+        ["--start-within"],
         metavar="TIME",
         help="How late a run may start before its time is missed. Default: 10m.",
     ),
 )
 
 
-def _timing_options(function: F) -> F:
-    for option in reversed(_TIMING_OPTIONS):
-        function = option(function)
-    return function
-
-
 @schedules.command(
     cls=CommandWithProgram,
-    params=[click.Argument(["schedule"], metavar="NAME"), *options_of_run(every_effect=True)],
+    params=[
+        click.Argument(["schedule"], metavar="NAME"),
+        *_TIMING_OPTIONS,
+        *options_of_run(every_effect=True),
+    ],
 )
-@_timing_options
 @json_option("Print the schedule as JSON.", short=False)
 @click.pass_context
 def create(ctx: click.Context, /, schedule: str, as_json: bool, **options: Any) -> None:
@@ -187,9 +182,8 @@ def show(name: str, limit: int, as_json: bool) -> None:
     print_cells(("TIME", "OUTCOME", "RUN", "STATE", "WHY"), rows)
 
 
-@schedules.command()
+@schedules.command(params=[*_TIMING_OPTIONS])
 @_NAME
-@_timing_options
 @click.option(
     "--job", metavar="JOB", shell_complete=values.jobs, help="Start runs of this job from now on."
 )
@@ -197,7 +191,7 @@ def show(name: str, limit: int, as_json: bool) -> None:
 def edit(name: str, as_json: bool, **changes: Any) -> None:
     """Change when a schedule starts runs, or of which job.
 
-    Other times count from now; runs that have started continue.
+    New times count from now; runs that have started continue.
 
     \b
     muster schedules edit nightly --cron "30 4 * * mon-fri"

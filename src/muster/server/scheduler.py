@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from muster.caller import Caller, Right
+from muster.describe.times import time_text
 from muster.errors import EngineError, Forbidden, MusterError, NotFound, StoreError
 from muster.identity import id_of
 from muster.lifecycle.schedule import Action, Missed, Overlap, due
@@ -123,14 +124,15 @@ class Scheduler:
     def _carry_out(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
         """Start the run, or note why there is none. Raises StoreError."""
         if firing.run_id is None:
-            self._note(schedule, firing)
+            self._audit(schedule, firing)
+            self._count(schedule, firing)
             return
         outcome, why = Outcome.STARTED, ""
         if not self._exists(firing.run_id):
             outcome, why = self._start(schedule, firing, firing.run_id)
         settled = replace(firing, outcome=outcome, why=why)
         if self._schedules.settle(settled):
-            self._state.metrics.firing(outcome)
+            self._count(schedule, settled)
 
     def _start(
         self, schedule: ScheduleRecord, firing: FiringRecord, run_id: str
@@ -197,9 +199,18 @@ class Scheduler:
             return False
         return True
 
-    def _note(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
-        self._audit(schedule, firing)
+    def _count(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
+        """Count and log what was done."""
         self._state.metrics.firing(firing.outcome)
+        self._state.log.info(
+            "schedule",
+            schedule=schedule.name,
+            project=schedule.project,
+            scheduled=time_text(firing.time),
+            outcome=firing.outcome,
+            run=firing.run_id,
+            why=firing.why,
+        )
 
     def _audit(
         self, schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False

@@ -106,7 +106,9 @@ class SqlSchedules:
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
         """See `Schedules.update`."""
-        changed = ("job_id", "timing", "next_at", "updated_at", "version")
+        changed = ["job_id", "timing", "updated_at", "version"]
+        if before.next_at != after.next_at:  # else a server may have moved it on meanwhile
+            changed.append("next_at")
         values = _values(after) | {"version": before.version + 1}
         sql = (
             f"UPDATE schedules SET {', '.join(f'{name} = ?' for name in changed)} "
