@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from muster.caller import Caller, Role
+from muster.caller import Role
 from muster.client.contexts import Address
 from muster.client.http.connection import Connection
 from muster.client.http.logins import log_in_by_device
 from muster.errors import Forbidden, InvalidInput, NotAuthenticated, NotFound
 from muster.iam.authenticate import Authenticator
 from muster.iam.oidc.device_login import DeviceLogin
-from muster.server.log import ServerLog
-from muster.server.serve import Server, listen
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, MemberRecord, ProjectRecord
-from support.muster_server import ONE_USER
+from support.muster_server import running_server, users_of
 from support.oidc_issuer import RealIssuer, running_issuer
 
 SETTINGS = """
@@ -40,22 +36,9 @@ role = "submitter"
 
 @contextmanager
 def served(backend: Backend) -> Iterator[Address]:
-    """A server of this process."""
-    authenticator = Authenticator(backend.store.accounts)
-
-    def authenticate(token: str, project: str | None) -> Caller:
-        return authenticator.authenticate(token, time.time(), project)
-
-    listener = listen("127.0.0.1", 0)
-    with open(os.devnull, "w") as file:
-        server = Server(ONE_USER, backend, authenticate, ServerLog(file))
-        thread = Thread(target=server.run, args=[listener])
-        thread.start()
-        try:
-            yield Address(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        finally:
-            server.stop()
-            thread.join()
+    """A server of this process, before anybody has logged in."""
+    with running_server(backend, users_of(backend)) as server:
+        yield server.address(token="")
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,14 +17,12 @@ from muster.client.contexts import Address
 from muster.client.http.accounts import HttpAccounts
 from muster.errors import Forbidden, InvalidInput, NotFound
 from muster.iam.authenticate import Authenticator
-from muster.server.log import ServerLog
-from muster.server.serve import Server, listen
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, UserKind, UserRecord
-from support.muster_server import ONE_USER
+from support.muster_server import running_server, users_of
 
 #: Users besides the administrator `root`; the role of each in the project `vision`. `other` is an
 #: admin of another project.
@@ -84,32 +80,15 @@ def person(name: str, **more: Any) -> UserRecord:
     return UserRecord(name, UserKind.PERSON, 0.0, **more)
 
 
-@contextmanager
-def served(backend: Backend) -> Iterator[str]:
-    """The address of a server of this process."""
-    authenticator = Authenticator(backend.store.accounts)
-
-    def authenticate(token: str, project: str | None) -> Caller:
-        return authenticator.authenticate(token, time.time(), project)
-
-    listener = listen("127.0.0.1", 0)
-    with open(os.devnull, "w") as file:
-        server = Server(ONE_USER, backend, authenticate, ServerLog(file))
-        thread = Thread(target=server.run, args=[listener])
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.stop()
-            thread.join()
-
-
 @pytest.fixture(params=["embedded", "http"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     backend = Backend(Home(tmp_path / "home"))
     with ExitStack() as stack:
         stack.callback(backend.close)
-        url = stack.enter_context(served(backend)) if request.param == "http" else ""
+        url = ""
+        if request.param == "http":
+            server = stack.enter_context(running_server(backend, users_of(backend)))
+            url = server.address().url
         made = World(backend, url)
         yield made
         for api in made.opened:

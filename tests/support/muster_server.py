@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -10,6 +11,7 @@ from threading import Thread
 from muster.caller import Caller, local_caller
 from muster.client.contexts import Address
 from muster.errors import NotAuthenticated
+from muster.iam.authenticate import Authenticator
 from muster.server.log import ServerLog
 from muster.server.serve import Server, listen
 from muster.server.settings import FileSettings, Settings
@@ -28,6 +30,12 @@ def one_user(token: str, project: str | None) -> Caller:
         raise NotAuthenticated("this token is not known")
     caller = local_caller()
     return Caller(caller.user, project or caller.project)
+
+
+def users_of(backend: Backend) -> Authenticate:
+    """Knows the tokens of the backend's users."""
+    authenticator = Authenticator(backend.store.accounts)
+    return lambda token, project: authenticator.authenticate(token, time.time(), project)
 
 
 class RunningServer:

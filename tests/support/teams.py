@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import io
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from random import randrange
@@ -16,7 +15,6 @@ from msgspec import Struct
 
 from muster.caller import Caller, Role
 from muster.control.launcher import Launcher
-from muster.iam.authenticate import Authenticator
 from muster.server.settings import Settings
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
@@ -24,7 +22,7 @@ from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import UserKind, UserRecord
 from muster.store.records import RunFilter
 from support.launchers import spawn
-from support.muster_server import RunningServer, running_server
+from support.muster_server import RunningServer, running_server, users_of
 from support.owners import open_home
 
 #: Headers that ask for a WebSocket.
@@ -117,8 +115,7 @@ class Teams:
 
     def caller(self, token: str, project: str | None = None) -> Caller:
         """Who shows a token."""
-        authenticator = Authenticator(self.backend.store.accounts)
-        return authenticator.authenticate(token, time.time(), project)
+        return users_of(self.backend)(token, project)
 
     def api(self, user: str, project: str | None = None) -> EmbeddedAPI:
         """Muster for a user, in this process."""
@@ -160,12 +157,7 @@ def serving_teams(settings: Settings = _DEFAULT) -> Iterator[Teams]:
 
 @contextmanager
 def _serving(backend: Backend, settings: Settings) -> Iterator[Teams]:
-    authenticator = Authenticator(backend.store.accounts)
-
-    def authenticate(token: str, project: str | None) -> Caller:
-        return authenticator.authenticate(token, time.time(), project)
-
-    with running_server(backend, authenticate, settings) as server:
+    with running_server(backend, users_of(backend), settings) as server:
         teams = Teams(backend, server)
         teams.create()
         try:
