@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.restartable_server import ServerProcess
 
 from muster.client.http.accounts import HttpAccounts
 from support.pages import ROOT
 from support.postgres import PostgresServer
-from support.restartable_server import ServerProcess
 
 #: As root, too, programs run as the user of the test, whom Python is readable for.
 SETTINGS = "separate_owners = false\n"

@@ -9,10 +9,10 @@ from threading import Event, Thread
 from urllib.parse import urlsplit
 
 import pytest
+from support.restartable_server import ServerProcess
 
 from support.oidc_issuer import RealIssuer, running_issuer
 from support.pages import read_page, type_commands
-from support.restartable_server import ServerProcess
 
 SERVER, ISSUER = "https://muster.example.org", "https://id.example.org"
 #: As root, too, programs run as the user of the test, whom Python is readable for.
