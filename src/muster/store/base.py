@@ -162,10 +162,6 @@ class Runs(Protocol):
         chosen: None for all. Raises CorruptRecord."""
         ...
 
-    def node_states(self, run_id: str) -> dict[str, int]:
-        """The number of nodes in each state, of those that have a record."""
-        ...
-
     def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
         """The number of a group's replicas by the states of their nodes, of those that have
         started: `FAILED,STOPPED` -> 3. Each state once, in alphabetical order. nodes: those of each
