@@ -15,7 +15,7 @@ from muster.caller import Caller
 from muster.errors import HomeGone, Problem
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
-from muster.server.node_ports import Ways
+from muster.server.node_ports import ForwardedPorts
 from muster.server.settings import Settings
 from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
@@ -42,7 +42,7 @@ class ServerState:
         self.settings = settings
         self.backend = backend
         self.log = log
-        self.ways = Ways()
+        self.forwarded_ports = ForwardedPorts()
         self.metrics = Metrics()
         self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
@@ -111,7 +111,7 @@ class ServerState:
 
     def close(self) -> None:
         """Close what is open. Runs continue."""
-        self.ways.close()
+        self.forwarded_ports.close()
         self.tracer.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()
