@@ -52,10 +52,10 @@ def test_the_least_used_buckets_are_forgotten() -> None:
 
 def test_who_guesses_keeps_out_only_strangers() -> None:
     limits = RateLimits(rate=1.0, burst=1000)
-    limits.note_right("known")
+    limits.count_request("known")
     for _ in range(20):
         limits.check_guesses("192.0.2.1", "guess")
-        limits.note_wrong("192.0.2.1")
+        limits.count_wrong_token("192.0.2.1")
     with pytest.raises(TooManyRequests, match=r"too many requests from 192\.0\.2\.1 had no valid"):
         limits.check_guesses("192.0.2.1", "another guess")
     limits.check_guesses("192.0.2.1", "known")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.lifecycle.schedule import Timing
-from muster.server.handlers import all_routes, open_routes, socket_routes
+from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.storage import uploads
 from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
@@ -303,7 +303,7 @@ def world() -> Iterator[World]:
 
 
 def routes() -> list[str]:
-    found = [f"{verb} {path}" for verb, path, _ in all_routes().all]
+    found = [f"{verb} {path}" for verb, path, _ in token_routes().all]
     return [*found, *(f"WS {path.removeprefix('/v1')}" for _, path, _ in socket_routes().all)]
 
 

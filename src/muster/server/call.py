@@ -72,6 +72,11 @@ class Call:
         self._caller = caller
 
     @property
+    def user(self) -> str:
+        """The name of who asks; "" if that is not known."""
+        return "" if self._caller is None else self._caller.user
+
+    @property
     def origin(self) -> Origin:
         """Where it comes from."""
         return Origin(self.address, self.request_id)
