@@ -339,8 +339,7 @@ class Leases(Protocol):
 
 
 class Accounts(Protocol):
-    """Users, projects, their members, and tokens. Names are told apart without regard to
-    capitals."""
+    """Users, projects, their members, and tokens. Names are case-insensitive."""
 
     def create_first(self, user: UserRecord, token: TokenRecord, digest: bytes) -> bool:
         """Add the first user, with a token. False if there is a user already: of several processes

@@ -330,8 +330,8 @@ class SqlRuns:
     def needing_supervisor(self) -> list[str]:
         """See `Runs.needing_supervisor`."""
         canceled = "coalesce(cancel_reason, '') != ''"
-        wanted = f"{LIVE} AND (state != 'SUSPENDED' OR {canceled})"
-        return [row["id"] for row in self._db.read(f"SELECT id FROM runs WHERE {wanted}")]
+        driven = f"{LIVE} AND (state != 'SUSPENDED' OR {canceled})"
+        return [row["id"] for row in self._db.read(f"SELECT id FROM runs WHERE {driven}")]
 
     def expired(self, now: float) -> list[str]:
         """See `Runs.expired`."""
