@@ -24,8 +24,8 @@ from muster.server.serve import Server, listen
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, MemberRecord, ProjectRecord
-from support.muster_server import ONE_USER
 from support.oidc_issuer import RealIssuer, running_issuer
+from support.server_thread import ONE_USER
 
 SETTINGS = """
 issuer = "{url}"

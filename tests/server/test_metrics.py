@@ -16,11 +16,11 @@ from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.api_runs import start, wait
 from support.faults import until
-from support.muster_server import RunningServer, running_server
+from support.server_thread import ServerThread, running_server
 
 
 @pytest.fixture
-def server(own_home: Path) -> Iterator[RunningServer]:
+def server(own_home: Path) -> Iterator[ServerThread]:
     with running_server(Backend(Home(own_home))) as server:
         yield server
 
@@ -42,7 +42,7 @@ def test_a_histogram_counts_what_is_at_most_as_large() -> None:
     assert histogram.buckets() == ([("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)], 12.0)
 
 
-def test_requests_are_counted_by_route_and_answer(server: RunningServer) -> None:
+def test_requests_are_counted_by_route_and_answer(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     api.jobs()
     for name in ("a", "b"):
@@ -56,7 +56,7 @@ def test_requests_are_counted_by_route_and_answer(server: RunningServer) -> None
     api.close()
 
 
-def test_an_unknown_path_makes_no_label(server: RunningServer) -> None:
+def test_an_unknown_path_makes_no_label(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     for path in ("/v1/x1", "/v1/x2"):
         with pytest.raises(NotFound):
@@ -67,7 +67,7 @@ def test_an_unknown_path_makes_no_label(server: RunningServer) -> None:
     api.close()
 
 
-def test_runs_are_counted_by_state_and_their_recoveries(server: RunningServer) -> None:
+def test_runs_are_counted_by_state_and_their_recoveries(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     program = 'test "$MUSTER_RESTART" -gt 0 || exit 3'
     run = start(api, program, failure={"max_restarts": 1})

@@ -30,7 +30,7 @@ def one_user(token: str, project: str | None) -> Caller:
     return Caller(caller.user, project or caller.project)
 
 
-class RunningServer:
+class ServerThread:
     """A server that runs."""
 
     def __init__(self, backend: Backend, authenticate: Authenticate, settings: Settings) -> None:
@@ -56,9 +56,9 @@ class RunningServer:
 @contextmanager
 def running_server(
     backend: Backend, authenticate: Authenticate = one_user, settings: Settings = ONE_USER
-) -> Iterator[RunningServer]:
+) -> Iterator[ServerThread]:
     """A server for a backend, which it closes at the end."""
-    server = RunningServer(backend, authenticate, settings)
+    server = ServerThread(backend, authenticate, settings)
     try:
         yield server
     finally:
