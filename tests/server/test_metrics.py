@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.client.http.api import HttpAPI
 from muster.errors import NotFound
-from muster.server.metrics import Histogram
 from muster.server.run_observer import RunObserver
 from muster.service.backend import Backend
 from muster.storage.home import Home
@@ -33,13 +32,6 @@ def samples(api: HttpAPI) -> dict[tuple[str, tuple[tuple[str, str], ...]], float
         for family in text_string_to_metric_families(text)
         for one in family.samples
     }
-
-
-def test_a_histogram_counts_what_is_at_most_as_large() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.observe(value)
-    assert histogram.buckets() == ([("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)], 12.0)
 
 
 def test_requests_are_counted_by_route_and_answer(server: ServerThread) -> None:
@@ -93,6 +85,6 @@ def test_what_happened_before_the_server_started_is_not_counted(own_home: Path) 
         observer = RunObserver(Backend(Home(own_home)), fresh)
         observer.begin()
         observer.look()
-        counted = {family.name: family.samples for family in fresh.families()}
+        counted = {family.name: family.samples for family in fresh.registry.collect()}
         assert counted["muster_node_failures"] == []
         api.close()
