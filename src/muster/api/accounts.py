@@ -27,6 +27,9 @@ from muster.store.account_records import (
     UserRecord,
 )
 
+#: Seconds for which a token can be used if nobody says otherwise: 90 days.
+TOKEN_LIFETIME = 90 * 86400.0
+
 
 class Identity(Struct, frozen=True):
     """Who a caller is, and what it may do."""

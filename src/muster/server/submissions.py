@@ -46,7 +46,7 @@ async def create_job(call: Call) -> Answer:
     """POST /jobs"""
     body, source = await _body(call, JobRequest)
     key = _id_of_key(call)
-    api = call.api(run_id=key)
+    api = call.api(created_id=key)
     job = await call.state.in_thread(_once, call, key, body, partial(api.submit_job, source))
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
@@ -71,7 +71,7 @@ async def create_schedule(call: Call) -> Answer:
 async def trigger_schedule(call: Call) -> Answer:
     """POST /schedules/{schedule_id}/trigger"""
     key, schedule = _id_of_key(call), call.path["schedule_id"]
-    trigger = partial(call.api(run_id=key).trigger_schedule, schedule)
+    trigger = partial(call.api(created_id=key).trigger_schedule, schedule)
     run = await call.state.in_thread(_once, call, key, schedule.encode(), trigger)
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 

@@ -123,10 +123,10 @@ def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecor
 def _of_earlier_request(context: Context, get: Callable[[str], R]) -> R | None:
     """What an earlier request with the same idempotency key has created; None if there was none.
     get: finds it by its id. Raises Conflict if it is another caller's."""
-    if context.submission.run_id is None:
+    if context.submission.created_id is None:
         return None
     try:
-        found = get(context.submission.run_id)
+        found = get(context.submission.created_id)
     except NotFound:
         return None
     if found.project != context.project or found.created_by != context.caller.user:
