@@ -100,7 +100,7 @@ def _server(
     if not request.config.getoption("--over-http"):
         yield
         return
-    from support.muster_server import running_server
+    from support.server_thread import running_server
 
     with running_server(Backend(Home(own_home))) as server:
         for name, text in variables_of(server.address()).items():

@@ -29,9 +29,9 @@ class Submission(Struct, frozen=True):
     has_files: bool = True
     #: Whether URLs may lead to addresses that are not of the public internet.
     allow_private_addresses: bool = True
-    #: The id of the run that is started, so that a request that is repeated starts one run; None
-    #: for a new id each time.
-    run_id: str | None = None
+    #: The id of the run or schedule that is created, so that a request which is repeated creates
+    #: one; None for a new id each time.
+    created_id: str | None = None
     #: Whom the nodes' programs run as; None: the user of this process.
     account: UnixAccount | None = None
 

@@ -1,4 +1,4 @@
-"""Types that threads decode with msgspec.
+"""Values and types that are sent as JSON, and types that threads decode with msgspec.
 
 When msgspec decodes a Struct for the first time, it compiles what it knows of its fields. If two
 threads do that for the same Struct at the same time, the process ends with a segmentation fault
@@ -7,6 +7,7 @@ threads do that for the same Struct at the same time, the process ends with a se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -29,3 +30,12 @@ def decode_json(data: bytes | bytearray | str, kind: Any) -> Any:
     """JSON as a value of a type. Raises as `msgspec.json.decode`."""
     compile_type(kind)
     return msgspec.json.decode(data, type=kind)
+
+
+def encode_json(value: Any) -> bytes:
+    """A value as JSON. Mappings are objects, all other collections arrays."""
+    return msgspec.json.encode(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else list(value)

@@ -11,9 +11,9 @@ from muster.api.interface import MusterAPI
 from muster.client.http.api import HttpAPI
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
-from muster.store.records import RunFilter
+from support.api_runs import end_all
 from support.json_api import json_api
-from support.muster_server import running_server
+from support.server_thread import running_server
 
 
 @pytest.fixture
@@ -21,10 +21,7 @@ def backend_api(own_home: Path) -> Iterator[EmbeddedAPI]:
     """The embedded implementation; all its runs are ended afterwards."""
     api = EmbeddedAPI()
     yield api
-    for run in api.runs(RunFilter()):
-        api.cancel(run.id)
-        for _ in api.watch(run.id, 60):
-            pass
+    end_all(api)
     api.close()
 
 

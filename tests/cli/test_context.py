@@ -11,19 +11,19 @@ import pytest
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.command import muster
-from support.muster_server import TOKEN, RunningServer, running_server
+from support.server_thread import TOKEN, ServerThread, running_server
 
 pytestmark = pytest.mark.embedded("the commands choose the server themselves")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     with running_server(Backend(Home(tmp_path_factory.mktemp("team")))) as running:
         yield running
 
 
 @pytest.fixture
-def url(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> str:
     for name in ("MUSTER_URL", "MUSTER_TOKEN", "MUSTER_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     return f"http://127.0.0.1:{server.port}"

@@ -19,7 +19,7 @@ from muster.client.client import Client
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.embedded import embedded, variables_of
-from support.muster_server import running_server
+from support.server_thread import running_server
 
 MANIFEST = """
 apiVersion: jobset.x-k8s.io/v1alpha2

@@ -17,8 +17,7 @@ import pytest
 from muster.client.http.api import HttpAPI
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
-from muster.store.records import RunFilter
-from support.api_runs import start, wait
+from support.api_runs import end_all, start, wait
 from support.command import MUSTER
 from support.disks import on_a_disk
 from support.faults import until
@@ -44,10 +43,8 @@ def server(home: Home, token: str) -> Iterator[ServerProcess]:
     with ServerProcess(home) as made:
         yield made
     api = EmbeddedAPI(home)
-    for run in api.runs(RunFilter()) if home.root.exists() else ():
-        api.cancel(run.id)
-        for _ in api.watch(run.id, 60):
-            pass
+    if home.root.exists():
+        end_all(api)
     api.close()
 
 

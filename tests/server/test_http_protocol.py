@@ -19,7 +19,7 @@ from muster.server import http_protocol
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.faults import until
-from support.muster_server import TOKEN, RunningServer, running_server
+from support.server_thread import TOKEN, ServerThread, running_server
 
 AUTH = f"Authorization: Bearer {TOKEN}\r\n".encode()
 HOST = b"Host: muster\r\n"
@@ -34,7 +34,7 @@ POST = (
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     with running_server(Backend(Home(tmp_path_factory.mktemp("home")))) as running:
         yield running
 
@@ -75,7 +75,7 @@ class Wire:
         return found
 
 
-def answer(server: RunningServer, *parts: bytes, end: bool = False) -> bytes:
+def answer(server: ServerThread, *parts: bytes, end: bool = False) -> bytes:
     """All that is answered to these parts until the server closes the connection. end: nothing
     follows, which may keep an answer from being sent."""
     with Wire(server.port) as wire:
@@ -86,7 +86,7 @@ def answer(server: RunningServer, *parts: bytes, end: bool = False) -> bytes:
         return wire.rest()
 
 
-def works(server: RunningServer) -> bool:
+def works(server: ServerThread) -> bool:
     """Whether the server still answers others."""
     found = answer(server, GET + b"Connection: close\r\n\r\n")
     return found.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -126,7 +126,7 @@ SMUGGLED = b"GET /v1/whoami HTTP/1.1\r\n" + HOST + AUTH + b"\r\n"
     ],
     ids=repr,
 )
-def test_ambiguous_requests_are_refused(server: RunningServer, headers: bytes) -> None:
+def test_ambiguous_requests_are_refused(server: ServerThread, headers: bytes) -> None:
     """A proxy might see another end of the request: nothing after it is taken for a request."""
     post = b"POST /v1/jobs/check-deletable HTTP/1.1\r\n" + HOST + AUTH
     found = answer(server, post + headers + b"\r\n0\r\n\r\n" + SMUGGLED)
@@ -153,13 +153,13 @@ def test_ambiguous_requests_are_refused(server: RunningServer, headers: bytes) -
     ],
     ids=repr,
 )
-def test_what_is_no_request_harms_nobody(server: RunningServer, line: bytes) -> None:
+def test_what_is_no_request_harms_nobody(server: ServerThread, line: bytes) -> None:
     found = statuses(answer(server, line, end=True))
     assert not found or found[0] in (400, 401, 404, 405), found
     assert works(server)
 
 
-def test_large_headers_are_refused(server: RunningServer) -> None:
+def test_large_headers_are_refused(server: ServerThread) -> None:
     with Wire(server.port) as wire:
         wire.socket.sendall(GET)
         sent, part = 0, b"X-Header: " + b"x" * 10_000 + b"\r\n"
@@ -177,7 +177,7 @@ def test_large_headers_are_refused(server: RunningServer) -> None:
     assert statuses(found) == [200], "headers of a reasonable size are read"
 
 
-def test_large_bodies_are_refused(server: RunningServer) -> None:
+def test_large_bodies_are_refused(server: ServerThread) -> None:
     length = b"Content-Length: 1000000000\r\n\r\n"
     with Wire(server.port) as wire:
         wire.socket.sendall(b"POST /v1/jobs HTTP/1.1\r\n" + HOST + AUTH + length)
@@ -186,25 +186,25 @@ def test_large_bodies_are_refused(server: RunningServer) -> None:
         assert b"the body has more than 67,108,864 bytes" in found
 
 
-def test_one_request_after_another(server: RunningServer) -> None:
+def test_one_request_after_another(server: ServerThread) -> None:
     found = answer(server, (GET + b"\r\n") * 3 + POST + GET + b"Connection: close\r\n\r\n")
     assert statuses(found) == [200] * 5
 
 
-def test_chunked_bodies(server: RunningServer) -> None:
+def test_chunked_bodies(server: ServerThread) -> None:
     post = POST.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked\r\n"
     body = b'b\r\n{"job_ids":\r\n3\r\n[]}\r\n0\r\n\r\n'
     found = answer(server, post + b"Connection: close\r\n\r\n" + body)
     assert statuses(found) == [200], found
 
 
-def test_http_1_0(server: RunningServer) -> None:
+def test_http_1_0(server: ServerThread) -> None:
     found = answer(server, b"GET /v1/caller HTTP/1.0\r\n" + AUTH + b"\r\n" + SMUGGLED)
     assert statuses(found) == [200], "the connection is closed after the answer"
 
 
 @pytest.mark.parametrize("request_", [GET + b"\r\n", POST], ids=["GET", "POST"])
-def test_a_connection_may_be_cut_anywhere(server: RunningServer, request_: bytes) -> None:
+def test_a_connection_may_be_cut_anywhere(server: ServerThread, request_: bytes) -> None:
     for end in range(len(request_)):
         with Wire(server.port) as wire:
             wire.socket.sendall(request_[:end])
@@ -215,7 +215,7 @@ def test_a_connection_may_be_cut_anywhere(server: RunningServer, request_: bytes
     assert defects(server) == []
 
 
-def test_any_split_is_the_same_request(server: RunningServer) -> None:
+def test_any_split_is_the_same_request(server: ServerThread) -> None:
     for at in range(1, len(POST), 7):
         with Wire(server.port) as wire:
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,7 +228,7 @@ def test_any_split_is_the_same_request(server: RunningServer) -> None:
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_random_bytes(server: RunningServer, data: st.DataObject) -> None:
+def test_random_bytes(server: ServerThread, data: st.DataObject) -> None:
     request = bytearray(data.draw(st.sampled_from([GET + b"\r\n", POST, GET + b"\r\n" + POST])))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(request)))
@@ -239,7 +239,7 @@ def test_random_bytes(server: RunningServer, data: st.DataObject) -> None:
     assert defects(server) == []
 
 
-def defects(server: RunningServer) -> list[str]:
+def defects(server: ServerThread) -> list[str]:
     """The entries of the log about defects of Muster."""
     entries = [json.loads(line) for line in server.log.getvalue().splitlines()]
     return [str(entry) for entry in entries if entry["level"] == "error"]
@@ -256,7 +256,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"G", GET, GET + b"\r\n" + b"\r\n" + GET], ids=repr)
 def test_a_request_that_does_not_end_is_ended(
-    server: RunningServer, short: None, sent: bytes
+    server: ServerThread, short: None, sent: bytes
 ) -> None:
     with Wire(server.port) as wire:
         wire.socket.sendall(sent)
@@ -268,7 +268,7 @@ def test_a_request_that_does_not_end_is_ended(
         wire.rest()
 
 
-def test_a_slow_request_is_ended_however_busy_it_is(server: RunningServer, short: None) -> None:
+def test_a_slow_request_is_ended_however_busy_it_is(server: ServerThread, short: None) -> None:
     with Wire(server.port) as wire:
         began = time.monotonic()
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
@@ -277,14 +277,14 @@ def test_a_slow_request_is_ended_however_busy_it_is(server: RunningServer, short
                 time.sleep(0.01)
 
 
-def test_a_body_that_nobody_reads_is_ended(server: RunningServer, short: None) -> None:
+def test_a_body_that_nobody_reads_is_ended(server: ServerThread, short: None) -> None:
     with Wire(server.port) as wire:
         wire.socket.sendall(b"PUT /v1/nothing HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n\r\n")
         assert statuses(wire.until(b"}")) == [401]
         wire.rest()
 
 
-def test_an_answer_may_take_long(server: RunningServer, short: None, tmp_path: Path) -> None:
+def test_an_answer_may_take_long(server: ServerThread, short: None, tmp_path: Path) -> None:
     """The limits are of what the client does."""
     with Wire(server.port) as wire:
         wire.socket.sendall(GET + b"\r\n")
@@ -294,7 +294,7 @@ def test_an_answer_may_take_long(server: RunningServer, short: None, tmp_path: P
         assert statuses(wire.rest()) == [200]
 
 
-def test_a_client_that_reads_nothing_is_cut_off(server: RunningServer, short: None) -> None:
+def test_a_client_that_reads_nothing_is_cut_off(server: ServerThread, short: None) -> None:
     with Wire(server.port, buffer=4096) as wire:
         many = 300
         wire.socket.sendall((b"GET /v1/openapi.json HTTP/1.1\r\n" + HOST + AUTH + b"\r\n") * many)
@@ -303,7 +303,7 @@ def test_a_client_that_reads_nothing_is_cut_off(server: RunningServer, short: No
     assert works(server)
 
 
-def test_a_thousand_slow_connections_keep_nobody_out(server: RunningServer) -> None:
+def test_a_thousand_slow_connections_keep_nobody_out(server: ServerThread) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 1000
     if hard < 3 * count:

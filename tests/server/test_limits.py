@@ -10,7 +10,7 @@ from muster.errors import TooManyRequests
 from muster.server.limits import Buckets, RateLimits
 from muster.service.backend import Backend
 from muster.storage.home import Home
-from support.muster_server import TOKEN, RunningServer, running_server
+from support.server_thread import TOKEN, ServerThread, running_server
 
 
 class Clock:
@@ -52,10 +52,10 @@ def test_the_least_used_buckets_are_forgotten() -> None:
 
 def test_who_guesses_keeps_out_only_strangers() -> None:
     limits = RateLimits(rate=1.0, burst=1000)
-    limits.note_right("known")
+    limits.count_request("known")
     for _ in range(20):
         limits.check_guesses("192.0.2.1", "guess")
-        limits.note_wrong("192.0.2.1")
+        limits.count_wrong_token("192.0.2.1")
     with pytest.raises(TooManyRequests, match=r"too many requests from 192\.0\.2\.1 had no valid"):
         limits.check_guesses("192.0.2.1", "another guess")
     limits.check_guesses("192.0.2.1", "known")
@@ -63,12 +63,12 @@ def test_who_guesses_keeps_out_only_strangers() -> None:
 
 
 @pytest.fixture
-def server(own_home: Home) -> Iterator[RunningServer]:
+def server(own_home: Home) -> Iterator[ServerThread]:
     with running_server(Backend(Home(own_home))) as running:
         yield running
 
 
-def test_tokens_cannot_be_guessed(server: RunningServer) -> None:
+def test_tokens_cannot_be_guessed(server: ServerThread) -> None:
     """After twenty wrong tokens, no other one is looked at, whether it is right or not."""
     from support.teams import ask
 

@@ -20,8 +20,8 @@ from muster.iam.oidc.device_login import DeviceLogin
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, MemberRecord, ProjectRecord
-from support.muster_server import running_server, users_of
 from support.oidc_issuer import RealIssuer, running_issuer
+from support.server_thread import running_server, users_of
 
 SETTINGS = """
 issuer = "{url}"

@@ -10,17 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.client.http.api import HttpAPI
 from muster.errors import NotFound
-from muster.server.metrics import Histogram
 from muster.server.run_observer import RunObserver
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from support.api_runs import start, wait
 from support.faults import until
-from support.muster_server import RunningServer, running_server
+from support.server_thread import ServerThread, running_server
 
 
 @pytest.fixture
-def server(own_home: Path) -> Iterator[RunningServer]:
+def server(own_home: Path) -> Iterator[ServerThread]:
     with running_server(Backend(Home(own_home))) as server:
         yield server
 
@@ -35,14 +34,7 @@ def samples(api: HttpAPI) -> dict[tuple[str, tuple[tuple[str, str], ...]], float
     }
 
 
-def test_a_histogram_counts_what_is_at_most_as_large() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.observe(value)
-    assert histogram.buckets() == ([("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)], 12.0)
-
-
-def test_requests_are_counted_by_route_and_answer(server: RunningServer) -> None:
+def test_requests_are_counted_by_route_and_answer(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     api.jobs()
     for name in ("a", "b"):
@@ -56,7 +48,7 @@ def test_requests_are_counted_by_route_and_answer(server: RunningServer) -> None
     api.close()
 
 
-def test_an_unknown_path_makes_no_label(server: RunningServer) -> None:
+def test_an_unknown_path_makes_no_label(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     for path in ("/v1/x1", "/v1/x2"):
         with pytest.raises(NotFound):
@@ -67,7 +59,7 @@ def test_an_unknown_path_makes_no_label(server: RunningServer) -> None:
     api.close()
 
 
-def test_runs_are_counted_by_state_and_their_recoveries(server: RunningServer) -> None:
+def test_runs_are_counted_by_state_and_their_recoveries(server: ServerThread) -> None:
     api = HttpAPI(server.address())
     program = 'test "$MUSTER_RESTART" -gt 0 || exit 3'
     run = start(api, program, failure={"max_restarts": 1})
@@ -93,6 +85,6 @@ def test_what_happened_before_the_server_started_is_not_counted(own_home: Path) 
         observer = RunObserver(Backend(Home(own_home)), fresh)
         observer.begin()
         observer.look()
-        counted = {family.name: family.samples for family in fresh.families()}
+        counted = {family.name: family.samples for family in fresh.registry.collect()}
         assert counted["muster_node_failures"] == []
         api.close()

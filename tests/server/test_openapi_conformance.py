@@ -16,7 +16,7 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from support.api_runs import start, wait
-from support.muster_server import TOKEN, RunningServer, running_server
+from support.server_thread import TOKEN, ServerThread, running_server
 
 #: Cases of each operation.
 _FEW, _MANY = 2, 60
@@ -50,7 +50,7 @@ whole_schema = schemathesis.openapi.from_dict(document())
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     backend = Backend(Home(tmp_path_factory.mktemp("home")))
     with running_server(backend) as running:
         api = EmbeddedAPI(backend=backend)
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def check(server: RunningServer, case: Any) -> None:
+def check(server: ServerThread, case: Any) -> None:
     """Send a case, and check the answer."""
     base = f"http://127.0.0.1:{server.port}/v1"
     # every project exists for the user of the test
@@ -68,12 +68,12 @@ def check(server: RunningServer, case: Any) -> None:
 
 @schema.parametrize()
 @settings(max_examples=_FEW, deadline=None, suppress_health_check=list(HealthCheck))
-def test_answers_are_as_described(server: RunningServer, case: Any) -> None:
+def test_answers_are_as_described(server: ServerThread, case: Any) -> None:
     check(server, case)
 
 
 @pytest.mark.slow
 @whole_schema.parametrize()
 @settings(max_examples=_MANY, deadline=None, suppress_health_check=list(HealthCheck))
-def test_answers_to_many_requests_are_as_described(server: RunningServer, case: Any) -> None:
+def test_answers_to_many_requests_are_as_described(server: ServerThread, case: Any) -> None:
     check(server, case)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.api_runs import prepare, start
+from support.api_runs import end, prepare, start
 from support.teams import Teams, serving_teams
 
 
@@ -50,9 +50,7 @@ def test_pages_of_events(teams: Teams) -> None:
     api = teams.api("anouk")
     run = start(api, "true", suspend=True)
     api.scale(run.id, "workers", 1)
-    api.cancel(run.id)
-    for _ in api.watch(run.id, 60):
-        pass
+    end(api, run.id)
     path = f"/v1/runs/{run.id}/events"
     (whole,) = pages(teams, path)
     assert [one for page in pages(teams, f"{path}?limit=1") for one in page] == whole

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.installed_engines import install_engine
-from support.muster_server import ONE_USER
 from support.owners import needs_root
+from support.server_thread import ONE_USER
 from support.teams import Reply, Teams, serving_teams
 
 EVERYTHING = "read each other's files, environment, network and credentials"

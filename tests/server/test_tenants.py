@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.lifecycle.schedule import Timing
-from muster.server.handlers import all_routes, open_routes, socket_routes
+from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.storage import uploads
 from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
-from support.muster_server import TOKEN
+from support.server_thread import TOKEN
 from support.teams import UPGRADE, Reply, Teams, serving_teams
 
 #: What the run prints and writes, and what else is of the project alone.
@@ -303,7 +303,7 @@ def world() -> Iterator[World]:
 
 
 def routes() -> list[str]:
-    found = [f"{verb} {path}" for verb, path, _ in all_routes().all]
+    found = [f"{verb} {path}" for verb, path, _ in token_routes().all]
     return [*found, *(f"WS {path.removeprefix('/v1')}" for _, path, _ in socket_routes().all)]
 
 

@@ -18,7 +18,7 @@ from muster.errors import InvalidInput, NotFound
 from muster.server import tracing
 from muster.service.backend import Backend
 from muster.storage.home import Home
-from support.muster_server import running_server
+from support.server_thread import running_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

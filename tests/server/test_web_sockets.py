@@ -18,13 +18,13 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter
-from support.api_runs import start
+from support.api_runs import end, start
 from support.faults import until
-from support.muster_server import TOKEN, RunningServer, running_server
+from support.server_thread import TOKEN, ServerThread, running_server
 
 
 class World:
-    def __init__(self, server: RunningServer, api: EmbeddedAPI, run_id: str) -> None:
+    def __init__(self, server: ServerThread, api: EmbeddedAPI, run_id: str) -> None:
         self.server, self.api, self.run_id = server, api, run_id
 
     def open(self, path: str = "nodes/0/exec", token: str = TOKEN) -> ClientConnection:
@@ -46,9 +46,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         try:
             yield World(server, api, run.id)
         finally:
-            api.cancel(run.id)
-            for _ in api.watch(run.id, 60):
-                pass
+            end(api, run.id)
 
 
 def command(*argv: str, **more: Any) -> str:

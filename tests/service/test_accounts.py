@@ -22,7 +22,7 @@ from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter, UserKind, UserRecord
-from support.muster_server import running_server, users_of
+from support.server_thread import running_server, users_of
 
 #: Users besides the administrator `root`; the role of each in the project `vision`. `other` is an
 #: admin of another project.

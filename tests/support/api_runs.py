@@ -1,4 +1,4 @@
-"""Start runs through `MusterAPI`."""
+"""Start, await and end runs through `MusterAPI`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from muster.api.interface import MusterAPI
 from muster.api.prepared import PreparedRun
 from muster.spec.override_models import RunOverrides
 from muster.spec.reader import spec_from_mapping
-from muster.store.records import RunRecord
+from muster.store.records import RunFilter, RunRecord
 
 
 def prepare(api: MusterAPI, command: str, **fields: object) -> PreparedRun:
@@ -26,3 +26,15 @@ def wait(api: MusterAPI, run_id: str) -> str:
     for _ in api.watch(run_id, 60):
         pass
     return api.find_run(run_id).state
+
+
+def end(api: MusterAPI, run_id: str) -> None:
+    """Cancel a run, and wait until none of its processes is left."""
+    api.cancel(run_id)
+    wait(api, run_id)
+
+
+def end_all(api: MusterAPI) -> None:
+    """As `end`, all runs of the caller's project."""
+    for run in api.runs(RunFilter()):
+        end(api, run.id)

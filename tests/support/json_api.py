@@ -7,11 +7,8 @@ import inspect
 from collections.abc import (
     AsyncGenerator,
     Callable,
-    Collection,
     Generator,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from contextlib import aclosing, closing, contextmanager
 from typing import Any, cast, get_args, get_origin, get_type_hints
@@ -19,15 +16,9 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import msgspec
 
 from muster.api.interface import MusterAPI
-from muster.errors import InvalidInput, MusterError, Problem
-
-
-class SentError(msgspec.Struct):
-    """An error as it is sent."""
-
-    kind: str
-    text: str
-    problems: tuple[Problem, ...] | None = None
+from muster.api.problems import ProblemDetails, details_of, error_of
+from muster.errors import MusterError
+from muster.type_info import encode_json
 
 
 class Method:
@@ -99,16 +90,7 @@ def json_api(behind: MusterAPI) -> MusterAPI:
 
 def through_json(value: Any, hint: Any) -> Any:
     """The value that arrives at the other end."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain), type=hint)
-
-
-def _plain(value: Any) -> Any:
-    """Other collections than those that JSON knows: the environment, ranges."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (Sequence, Collection)):
-        return list(value)
-    raise NotImplementedError(f"{type(value)} cannot be sent")
+    return msgspec.json.decode(encode_json(value), type=hint)
 
 
 def _items(stream: Generator[Any], hint: Any) -> Iterator[Any]:
@@ -130,19 +112,4 @@ def sent_errors() -> Iterator[None]:
     try:
         yield
     except (MusterError, TimeoutError) as error:
-        problems = error.problems if isinstance(error, InvalidInput) else None
-        sent = SentError(type(error).__name__, str(error), problems)
-        arrived = through_json(sent, SentError)
-        kind = _kinds()[arrived.kind]
-        raise kind(*arrived.problems) if arrived.problems else kind(arrived.text) from None
-
-
-def _kinds() -> dict[str, type[Exception]]:
-    """The errors that can be sent, by name."""
-    found: dict[str, type[Exception]] = {"TimeoutError": TimeoutError}
-    waiting: list[type[MusterError]] = [MusterError]
-    while waiting:
-        kind = waiting.pop()
-        found[kind.__name__] = kind
-        waiting += kind.__subclasses__()
-    return found
+        raise error_of(through_json(details_of(error), ProblemDetails)) from None

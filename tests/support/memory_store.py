@@ -406,10 +406,6 @@ class MemoryRuns:
             return found
         return found[max(len(found) - chosen.limit, 0) :] if chosen.last else found[: chosen.limit]
 
-    def node_states(self, run_id: str) -> dict[str, int]:
-        """See `Runs.node_states`."""
-        return dict(Counter(str(node.state) for node in self.nodes(run_id)))
-
     def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
         """See `Runs.replica_states`."""
         states: dict[int, set[str]] = {}

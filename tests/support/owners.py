@@ -22,8 +22,8 @@ from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from muster.storage.owners import account_of
-from muster.store.records import RunFilter
 from muster.submission import Submission
+from support.api_runs import end_all
 from support.faults import until
 from support.launchers import spawn
 
@@ -78,10 +78,7 @@ class Server:
         """End all runs."""
         self.recover()
         for api in self._apis.values():
-            for run in api.runs(RunFilter()):
-                api.cancel(run.id)
-                for _ in api.watch(run.id, 60):
-                    pass
+            end_all(api)
         self.backend.close()
         self._listener.close()
         self._abstract.close()

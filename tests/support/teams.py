@@ -20,10 +20,10 @@ from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import UserKind, UserRecord
-from muster.store.records import RunFilter
+from support.api_runs import end_all
 from support.launchers import spawn
-from support.muster_server import RunningServer, running_server, users_of
 from support.owners import open_home
+from support.server_thread import ServerThread, running_server, users_of
 
 #: Headers that ask for a WebSocket.
 UPGRADE = {
@@ -90,7 +90,7 @@ def ask(
 class Teams:
     """The server of two projects, `vision` and `sound`, and of an administrator, `root`."""
 
-    def __init__(self, backend: Backend, server: RunningServer) -> None:
+    def __init__(self, backend: Backend, server: ServerThread) -> None:
         self.backend, self.server, self.port = backend, server, server.port
         self.accounts = EmbeddedAccounts(backend)
 
@@ -138,11 +138,7 @@ class Teams:
     def end_runs(self) -> None:
         """End all runs."""
         for project in ("vision", "sound", "default"):
-            api = EmbeddedAPI(caller=Caller("root", project), backend=self.backend)
-            for run in api.runs(RunFilter()):
-                api.cancel(run.id)
-                for _ in api.watch(run.id, 60):
-                    pass
+            end_all(EmbeddedAPI(caller=Caller("root", project), backend=self.backend))
 
 
 @contextmanager

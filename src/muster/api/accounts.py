@@ -5,8 +5,8 @@ each method can be called over a network; no method returns the value of a secre
 is created, of a token. Each change is in the audit log, also if it was refused.
 
 Besides the errors that a method names, each raises Forbidden if the caller may not do it, NotFound
-for a user, project, token or secret that there is not, and StoreError. Names are told apart without
-regard to capitals. Times are epoch seconds in UTC.
+for a user, project, token or secret that there is not, and StoreError. Names are case-insensitive.
+Times are epoch seconds in UTC.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from muster.store.account_records import (
     TokenRecord,
     UserRecord,
 )
+
+#: Seconds for which a token can be used if nobody says otherwise: 90 days.
+TOKEN_LIFETIME = 90 * 86400.0
 
 
 class Identity(Struct, frozen=True):

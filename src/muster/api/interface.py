@@ -61,8 +61,8 @@ class MusterAPI(Protocol):
     """See the module."""
 
     @property
-    def node_access(self) -> NodeAccess | None:
-        """The nodes themselves; None if they are not on the caller's machine."""
+    def node_access(self) -> NodeAccess:
+        """The nodes themselves: commands, ports and files in them."""
         ...
 
     def caller(self) -> Caller:

@@ -1,7 +1,8 @@
-"""Commands, ports and files of running nodes, for a caller on the machine of the nodes.
+"""Commands, ports and files of running nodes.
 
 They take what is open in the caller's process: its terminal, its sockets. So they are apart from
-`MusterAPI`, whose arguments and answers can be sent over a network.
+`MusterAPI`, whose arguments and answers can be sent as they are: behind a server, what is read from
+these and written to them goes through WebSockets (`api.node_messages`).
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class RerunSource(Struct, frozen=True, tag="rerun"):
     present_code: PresentCode | None = None
 
 
-Source = SpecSource | JobSource | RetrySource | RerunSource
+#: A Job to create, unless the project has it.
+JobRequest = SpecSource | JobSource
+Source = JobRequest | RetrySource | RerunSource
 
 
 class RunRequest(Struct, frozen=True):

@@ -65,9 +65,10 @@ def login(
 def _warn_of_plain_text(address: Address) -> None:
     from urllib.parse import urlsplit
 
+    from muster.addresses import is_loopback
+
     parts = urlsplit(address.url)
-    local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
-    if parts.scheme == "http" and not local:
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         warn(f"{address.url} is not encrypted: who reads the network's traffic can read the token")
 
 

@@ -106,8 +106,9 @@ def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool
     if (cert is None) != (key is None):
         flag, other = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
         raise InvalidInput(Problem(other, f"is needed with {flag}"))
-    local = host in ("localhost", "::1") or host.startswith("127.")
-    if local or plain or cert is not None:
+    from muster.addresses import is_loopback
+
+    if plain or cert is not None or is_loopback(host):
         return
     text = f"others can reach {host}, and tokens would be sent there without encryption"
     hint = "give --tls-cert and --tls-key, or --plain if a proxy before it encrypts"

@@ -13,6 +13,7 @@ from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
 
 if TYPE_CHECKING:
+    from muster.api.accounts import UserChange
     from muster.store.account_records import UserRecord
 
 
@@ -201,11 +202,9 @@ def enable(name: str, as_json: bool) -> None:
     _change(name, UserChange(disabled=False), as_json=as_json)
 
 
-def _change(name: str, change: object, *, as_json: bool) -> None:
-    from muster.api.accounts import UserChange
+def _change(name: str, change: UserChange, *, as_json: bool) -> None:
     from muster.client.connect import connect_accounts
 
-    assert isinstance(change, UserChange)
     user = connect_accounts().change_user(name, change)
     if as_json:
         print_json(account_data(user))

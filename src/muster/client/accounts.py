@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, fields
 
-from muster.api.accounts import UserChange
+from muster.api.accounts import TOKEN_LIFETIME, UserChange
 from muster.caller import Right, Role
 from muster.client.connect import connect_accounts
 from muster.client.filters import age_of, duration_of, since_of
@@ -303,7 +303,7 @@ class Accounts:
         `12h`, `30d`, seconds or a timedelta; None: never; default: 90 days.
         """
         if expires_after is UNSET:
-            expires_after = timedelta(days=90)
+            expires_after = TOKEN_LIFETIME
         if isinstance(expires_after, timedelta):
             expires_after = expires_after.total_seconds()
         lasts = None if expires_after is None else duration_of("expires_after", expires_after)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @as_root()
-def open_store(home: Home, *, create: bool = True, patience: float = 0.0) -> Store:
+def open_store(home: Home, *, create: bool = True, timeout: float = 0.0) -> Store:
     """Open the store, and migrate it if needed. create: whether the SQLite file is created if it is
-    missing. patience: seconds to wait for a database server that does not answer. Raises
+    missing. timeout: seconds to wait for a database server that does not answer. Raises
     StoreError, InvalidInput for a URL that is none."""
     url = _database_url(home)
     if url is None:
@@ -31,7 +31,7 @@ def open_store(home: Home, *, create: bool = True, patience: float = 0.0) -> Sto
             f"{home.database_url} names a PostgreSQL database, and {error.name} is not installed; "
             "install it with `pip install 'muster-jobs[server]'`"
         ) from None
-    store = PostgresStore.open(url, patience=patience)
+    store = PostgresStore.open(url, timeout=timeout)
     store.check_home(_home_id(home), home.database_id)
     return store
 

@@ -21,7 +21,7 @@ from muster.control import drive
 from muster.control.ledger import record_together
 from muster.control.open_store import open_store
 from muster.control.supervisor import (
-    PATIENCE,
+    DATABASE_TIMEOUT,
     Assignment,
     SupervisedRun,
     delete_old_runs,
@@ -101,7 +101,7 @@ class _HandedRuns:
         self._home = home
         self._engine = engine
         self._sock = sock
-        self._store = open_store(home, patience=PATIENCE)
+        self._store = open_store(home, timeout=DATABASE_TIMEOUT)
         self._loop = EventLoop()
         self._keeper = make_keeper(self._store, home, self._loop)
         self._driver = drive.Driver(self._loop, partial(record_together, self._store))

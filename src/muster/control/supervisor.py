@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds that a supervisor waits for the store when it starts. Later, it tries again.
-PATIENCE = 10.0
+DATABASE_TIMEOUT = 10.0
 
 
 class Assignment(Struct, frozen=True):
@@ -98,7 +98,7 @@ def warm(engine: Engine) -> None:
 
 def supervise(assignment: Assignment, engine: Engine) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
-    store = open_store(assignment.home, patience=PATIENCE)
+    store = open_store(assignment.home, timeout=DATABASE_TIMEOUT)
     loop = EventLoop()
     driver = drive.Driver(loop)
     keeper = make_keeper(store, assignment.home, loop)

@@ -54,21 +54,21 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
     return Caller(user.name, chosen, rights, token.id)
 
 
-def _project(credential: Credential, asked: str | None) -> str:
+def _project(credential: Credential, requested: str | None) -> str:
     limit, roles = credential.token.project, credential.roles
     if limit is not None:
-        if asked is not None and asked.lower() != limit.lower():
-            text = f"this token can be used in project {limit} only, not in {asked!r}"
+        if requested is not None and requested.lower() != limit.lower():
+            text = f"this token can be used in project {limit} only, not in {requested!r}"
             raise Forbidden(text)
         return limit
-    if asked is not None:
-        asked = next((name for name in roles if name.lower() == asked.lower()), asked)
-        if asked not in roles and not credential.user.admin:
+    if requested is not None:
+        requested = next((name for name in roles if name.lower() == requested.lower()), requested)
+        if requested not in roles and not credential.user.admin:
             # the same words whether it exists or not
-            text = f"{credential.user.name} is a member of no project named {asked!r}"
+            text = f"{credential.user.name} is a member of no project named {requested!r}"
             known = ", ".join(sorted(roles)) or "none"
             raise Forbidden(f"{text} (projects of this user: {known})")
-        return asked
+        return requested
     if DEFAULT_PROJECT in roles or credential.user.admin or not roles:
         return DEFAULT_PROJECT
     if len(roles) == 1:

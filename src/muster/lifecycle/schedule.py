@@ -93,8 +93,6 @@ class Due(Struct, frozen=True):
     """How many times before it have passed without a run; at most `MOST_COUNTED`."""
     next_at: float | None
     """The next time to look at; None if there is none."""
-    replaced: tuple[Running, ...] = ()
-    """Runs to cancel first."""
 
 
 def due(
@@ -120,8 +118,7 @@ def due(
         first = running[0]
         why = f"{first.name or 'the run before'} is still {first.state}"
         return Due(time, Action.SKIP, why, passed, following)
-    replaced = tuple(running) if timing.overlap == Overlap.REPLACE else ()
-    return Due(time, Action.START, "", passed, following, replaced)
+    return Due(time, Action.START, "", passed, following)
 
 
 def times(timing: Timing, after: float) -> Iterator[float]:

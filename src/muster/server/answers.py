@@ -9,10 +9,10 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from muster.secrets import SEALED, SEALED_MARK
+from muster.type_info import encode_json
 
 JSON = "application/json"
 #: One JSON value in each line.
@@ -53,15 +53,8 @@ class Stream(Struct, frozen=True):
 
 def encoded(value: Any) -> bytes:
     """A value as JSON, without the encrypted parts of secrets: what is shown of them remains."""
-    data = msgspec.json.encode(value, enc_hook=_plain)
+    data = encode_json(value)
     return _SEALED.sub(b"", data) if _MARK in data else data
-
-
-def _plain(value: Any) -> Any:
-    """Other collections than those that JSON knows."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value)
 
 
 def etag_of(body: bytes) -> str:

@@ -17,7 +17,7 @@ from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shorta
 from muster.identity import new_id
 from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, Changed, ClientGone
-from muster.server.handlers import all_routes, open_routes, socket_routes
+from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.server.limits import RateLimits
 from muster.server.metrics import NO_ROUTE
 from muster.server.routes import WrongVerb
@@ -36,11 +36,11 @@ _HEADERS: tuple[Header, ...] = (
 
 
 class App:
-    """See the module."""
+    """See the module. One for a server: `server.serve` gives it to uvicorn."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._routes = all_routes()
+        self._routes = token_routes()
         self._open_routes = open_routes()
         self._sockets = socket_routes()
         self._limits = RateLimits(
@@ -49,13 +49,13 @@ class App:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._serve_request(scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._talk(scope, receive, send)
+            await self._serve_socket(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._serve_lifespan(receive, send)
 
-    async def _live(self, receive: Any, send: Send) -> None:
+    async def _serve_lifespan(self, receive: Any, send: Send) -> None:
         while True:
             message = await receive()
             await send({"type": f"{message['type']}.complete"})
@@ -71,7 +71,7 @@ class App:
             address=client[0] if client else "",
         )
 
-    async def _talk(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+    async def _serve_socket(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         """Serve a WebSocket until one side closes it, or the server stops."""
         began, call, socket = (
             time.perf_counter(),
@@ -83,16 +83,16 @@ class App:
         try:
             call.caller = self._authenticated(call)
             call.route, handler, call.path = self._sockets.find("GET", path)
-            talk = asyncio.ensure_future(handler(call, socket))
+            conversation = asyncio.ensure_future(handler(call, socket))
             stopping = asyncio.ensure_future(self._state.stopping.wait())
-            await asyncio.wait((talk, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((conversation, stopping), return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
-            if not talk.done():
-                talk.cancel()
-                await asyncio.gather(talk, return_exceptions=True)
+            if not conversation.done():
+                conversation.cancel()
+                await asyncio.gather(conversation, return_exceptions=True)
                 await socket.close(GOING_AWAY)
             else:
-                talk.result()
+                conversation.result()
         except ClientGone:
             pass
         except Exception as error:  # noqa: BLE001  every error is answered
@@ -102,15 +102,15 @@ class App:
                 await socket.refuse(answer, _headers(call))
         finally:
             self._state.metrics.open_streams -= 1
-            self._note(call, path, status, time.perf_counter() - began)
+            self._log_request(call, path, status, time.perf_counter() - began)
 
-    async def _answer(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
+    async def _serve_request(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         began, call = time.perf_counter(), self._call(scope, receive)
         path = scope["raw_path"].decode("latin-1")
         try:
             answer = await self._handle(call, path)
         except ClientGone:
-            self._note(call, path, _CLIENT_GONE, time.perf_counter() - began)
+            self._log_request(call, path, _CLIENT_GONE, time.perf_counter() - began)
             return
         except Exception as error:  # noqa: BLE001  every error is answered
             answer = self._error(call, error)
@@ -130,7 +130,7 @@ class App:
         finally:
             if isinstance(answer, Stream):
                 self._state.metrics.open_streams -= 1
-            self._note(call, path, status, time.perf_counter() - began)
+            self._log_request(call, path, status, time.perf_counter() - began)
 
     async def _until_over(self, call: Call) -> None:
         """Return when the client has closed the connection, or the server stops."""
@@ -161,9 +161,9 @@ class App:
         try:
             caller = self._state.authenticate(token, call.header("muster-project") or None)
         except NotAuthenticated:
-            self._limits.note_wrong(call.address)
+            self._limits.count_wrong_token(call.address)
             raise
-        self._limits.note_right(token)
+        self._limits.count_request(token)
         return caller
 
     def _error(self, call: Call, error: Exception) -> Answer:
@@ -184,9 +184,8 @@ class App:
             headers = {"retry-after": "1"}
         return error_answer(details, headers)
 
-    def _note(self, call: Call, path: str, status: int, seconds: float) -> None:
-        user = "" if call._caller is None else call.caller.user
-        call.span.end(call.route, status, user)
+    def _log_request(self, call: Call, path: str, status: int, seconds: float) -> None:
+        call.span.end(call.route, status, call.user)
         self._state.log.info(
             "request",
             request=call.request_id,
@@ -194,7 +193,7 @@ class App:
             path=path[:500],
             status=status,
             seconds=round(seconds, 6),
-            user=user,
+            user=call.user,
             address=call.address,
         )
 

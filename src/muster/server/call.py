@@ -72,6 +72,11 @@ class Call:
         self._caller = caller
 
     @property
+    def user(self) -> str:
+        """The name of who asks; "" if that is not known."""
+        return "" if self._caller is None else self._caller.user
+
+    @property
     def origin(self) -> Origin:
         """Where it comes from."""
         return Origin(self.address, self.request_id)
@@ -81,11 +86,13 @@ class Call:
         return self._headers.get(name.encode(), b"").decode("latin-1")
 
     def api(
-        self, environ: Mapping[str, str] | None = None, run_id: str | None = None
+        self, environ: Mapping[str, str] | None = None, created_id: str | None = None
     ) -> EmbeddedAPI:
-        """Muster for the caller. environ, run_id: see `Submission`."""
+        """Muster for the caller. environ, created_id: see `Submission`."""
         may_start = self.verb == "POST"  # what starts or plans runs
-        return self.state.api(self.caller, self.origin, environ or {}, run_id, may_start=may_start)
+        return self.state.api(
+            self.caller, self.origin, environ or {}, created_id, may_start=may_start
+        )
 
     async def body(self, most: int = MOST_BODY) -> bytes:
         """The body. most: bytes. Raises BodyTooLarge, InvalidInput, ClientGone."""

@@ -13,10 +13,9 @@ from muster.api.operations import PREFIX
 from muster.api.prepared import PreparedJob
 from muster.api.schedules import ScheduleRequest
 from muster.api.submissions import (
-    JobSource,
+    JobRequest,
     Preview,
     PreviewRequest,
-    SpecSource,
     StartRequest,
 )
 from muster.server import (
@@ -58,21 +57,23 @@ class Route(Struct, frozen=True):
     status: int = 200
     #: The name and the type of each parameter in the query.
     query: Mapping[str, Any] = {}
+    #: Whether requests may have an idempotency key.
+    has_key: bool = False
 
 
-_JOB_SOURCE = SpecSource | JobSource
 ROUTES = (
     Route(
         *("POST", "/jobs", submissions.create_job),
         "Create a job, unless the project has one with this content.",
-        body=_JOB_SOURCE,
+        body=JobRequest,
         answer=JobRecord,
         status=201,
+        has_key=True,
     ),
     Route(
         *("POST", "/jobs/preview", submissions.preview_job),
         "The job that would be created, or is found. Nothing is recorded.",
-        body=_JOB_SOURCE,
+        body=JobRequest,
         answer=PreparedJob,
     ),
     Route(
@@ -81,6 +82,7 @@ ROUTES = (
         body=StartRequest,
         answer=RunRecord,
         status=201,
+        has_key=True,
     ),
     Route(
         *("POST", "/runs/preview", submissions.preview_run),
@@ -94,12 +96,14 @@ ROUTES = (
         body=ScheduleRequest,
         answer=ScheduleRecord,
         status=201,
+        has_key=True,
     ),
     Route(
         *("POST", "/schedules/{schedule_id}/trigger", submissions.trigger_schedule),
         "Start a run as the schedule does, now, in the name of the caller.",
         answer=RunRecord,
         status=201,
+        has_key=True,
     ),
     Route(
         *("GET", "/runs/{run_id}/in-progress", node_commands.in_progress),
@@ -145,8 +149,8 @@ ROUTES = (
 )
 
 
-def all_routes() -> Routes[Handler]:
-    """The routes below `/v1`, which need a token."""
+def token_routes() -> Routes[Handler]:
+    """The routes below `/v1`, without those of WebSockets. They need a token."""
     routes: Routes[Handler] = Routes()
     for operation, handler in operation_handlers():
         routes.add(operation.verb, operation.path, handler)

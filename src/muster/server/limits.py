@@ -60,11 +60,11 @@ class RateLimits:
             text = f"too many requests from {address} had no valid token; wait some seconds"
             raise TooManyRequests(text)
 
-    def note_wrong(self, address: str) -> None:
+    def count_wrong_token(self, address: str) -> None:
         """Count a wrong token."""
         self._guesses.take(address)
 
-    def note_right(self, token: str) -> None:
+    def count_request(self, token: str) -> None:
         """Count a request. Raises TooManyRequests."""
         if not self._requests.take(token):
             text = f"more than {self._rate:g} requests a second with this token; wait a second"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import termios
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from muster.server.answers import Answer, encoded
 from muster.server.call import Call
 from muster.server.parameters import number_of, problem_of, read_number
 from muster.server.web_socket import WebSocket
-from muster.service.event_loop import in_own_thread, wait_for_readable, wait_for_writable
+from muster.service.event_loop import in_own_thread, wait_for_readable, write_all
 from muster.store.records import NodeRecord
 
 if TYPE_CHECKING:
@@ -218,7 +219,8 @@ async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -
         message = await socket.receive()
         if isinstance(message, bytes):
             if len(message) > 1 and streams.input is not None:
-                await _write(streams.input, message[1:])
+                with suppress(OSError):  # the command does not read it
+                    await write_all(streams.input, message[1:])
             elif not streams.terminal:
                 streams.close_input()
             continue
@@ -228,15 +230,3 @@ async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -
         elif streams.terminal and streams.input is not None:
             termios.tcsetwinsize(streams.input, (request.rows, request.columns))
             process.resize(request.rows, request.columns)
-
-
-async def _write(descriptor: int, data: bytes) -> None:
-    """Write all data, as fast as the command reads them."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:
-            await wait_for_writable(descriptor)
-        except OSError:  # the command does not read it
-            return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -16,7 +17,7 @@ from muster.errors import InvalidInput, MusterError, Problem
 from muster.server.call import Call, ClientGone
 from muster.server.web_socket import WebSocket
 from muster.service.copying import node_receiver, node_sender
-from muster.service.event_loop import in_own_thread, wait_for_readable, wait_for_writable
+from muster.service.event_loop import in_own_thread, wait_for_readable, write_all
 
 
 async def copy(call: Call, socket: WebSocket) -> None:
@@ -104,10 +105,13 @@ class _ClientSender:
 
     async def listen(self) -> None:
         """Pass on what the client sends. Raises ClientGone."""
-        with os.fdopen(self._descriptor, "wb", buffering=0) as pipe:
+        with (
+            os.fdopen(self._descriptor, "wb", buffering=0) as pipe,
+            suppress(BrokenPipeError),  # the other end reads no more
+        ):
             while data := await self._socket.receive():
-                if isinstance(data, bytes) and not await _write(pipe.fileno(), data):
-                    break
+                if isinstance(data, bytes):
+                    await write_all(pipe.fileno(), data)
         await _ignore(self._socket)
 
     def finish(self) -> Outcome:
@@ -150,17 +154,3 @@ class _ClientReceiver:
                 data = pipe.read(MOST_DATA)
                 if data is not None:
                     await self._socket.send(data)
-
-
-async def _write(descriptor: int, data: bytes) -> bool:
-    """Write all to a pipe. Returns whether somebody reads it."""
-    view = memoryview(data)
-    while view:
-        await wait_for_writable(descriptor)
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:
-            continue
-        except BrokenPipeError:
-            return False
-    return True

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from muster.engines.base import RunningNode
 
 _BLOCK = 1 << 16
-#: Seconds that a way to a port is kept for the next connection.
+#: Seconds that a forwarded port is kept for the next connection.
 _KEPT = 60.0
 _BACKLOG = 128
 
@@ -37,11 +37,11 @@ async def forward(call: Call, socket: WebSocket) -> None:
     if not port:
         raise InvalidInput(Problem("port", "is missing"))
     hosts = parse_query(call.query).get("host") or ["127.0.0.1", "::1"]
-    way = await call.state.in_thread(
-        _way_to, call, call.path["run_id"], call.path["rank"], tuple(hosts), port
+    forwarded = await call.state.in_thread(
+        _forwarded_port, call, call.path["run_id"], call.path["rank"], tuple(hosts), port
     )
     try:
-        reader, writer = await asyncio.open_unix_connection(way.path)
+        reader, writer = await asyncio.open_unix_connection(forwarded.path)
     except OSError as error:
         raise EngineError(f"port {port} of the node cannot be reached: {error}") from None
     await socket.accept()
@@ -70,32 +70,34 @@ async def _send(socket: WebSocket, reader: asyncio.StreamReader) -> None:
     await socket.close()
 
 
-class Way(Struct):
-    """A socket of this machine whose connections go to a port of a node."""
+class ForwardedPort(Struct):
+    """A Unix socket of this machine whose connections go to a port of a node."""
 
     path: str
     forward: PortForward
+    #: When it was last used, on the monotonic clock.
     used: float
 
 
-class Ways:
-    """The ways to ports of nodes that were used lately. Threads share it."""
+class ForwardedPorts:
+    """The ports of nodes that were used lately. Threads share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._ways: dict[tuple[Any, ...], Way] = {}
+        self._open: dict[tuple[Any, ...], ForwardedPort] = {}
         self._folder: str | None = None  # of the sockets, from the first on
         self._count = 0
 
-    def find(self, node: RunningNode, hosts: tuple[str, ...], port: int) -> Way:
-        """The way to a port. Raises InvalidInput, EngineError."""
+    def find(self, node: RunningNode, hosts: tuple[str, ...], port: int) -> ForwardedPort:
+        """A port of a node, which is forwarded from now on if it was not yet. hosts: of which the
+        first that accepts connections is used. Raises InvalidInput, EngineError."""
         key, now = (node.folder.path, node.rank, hosts, port), time.monotonic()
         with self._lock:
-            for old, way in [*self._ways.items()]:
-                if now - way.used > _KEPT:
-                    del self._ways[old]
-                    way.forward.close()
-            found = self._ways.get(key)
+            for old, one in [*self._open.items()]:
+                if now - one.used > _KEPT:
+                    del self._open[old]
+                    one.forward.close()
+            found = self._open.get(key)
             if found is not None:
                 found.used = now
                 return found
@@ -105,33 +107,35 @@ class Ways:
         with sockets.socket(sockets.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(_BACKLOG)
-            made = Way(path, inside.forward(node, hosts, port, listener), now)
+            made = ForwardedPort(path, inside.forward(node, hosts, port, listener), now)
         with self._lock:
-            self._ways[key] = made
+            self._open[key] = made
         Thread(target=self._forget_at_end, args=(key, made), daemon=True).start()
         return made
 
-    def _forget_at_end(self, key: tuple[Any, ...], way: Way) -> None:
+    def _forget_at_end(self, key: tuple[Any, ...], one: ForwardedPort) -> None:
         with suppress(EngineError):
-            way.forward.wait()
+            one.forward.wait()
         with self._lock:
-            if self._ways.get(key) is way:
-                del self._ways[key]
+            if self._open.get(key) is one:
+                del self._open[key]
         with suppress(OSError):
-            os.unlink(way.path)
+            os.unlink(one.path)
 
     def close(self) -> None:
         """End all connections."""
         with self._lock:
-            ways, self._ways = [*self._ways.values()], {}
-        for way in ways:
-            way.forward.close()
+            ports, self._open = [*self._open.values()], {}
+        for one in ports:
+            one.forward.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _way_to(call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int) -> Way:
+def _forwarded_port(
+    call: Call, run: str, rank: str, hosts: tuple[str, ...], port: int
+) -> ForwardedPort:
     api = call.api()
     run_id, number = api.find_run(run).id, rank_of(rank)
     node = api.node_to_forward(run_id, number, f"port {port}")
-    return call.state.ways.find(node, hosts, port)
+    return call.state.forwarded_ports.find(node, hosts, port)

@@ -47,9 +47,6 @@ _TAGS = {
     "audit": "Audit",
 }
 
-#: Paths whose requests may have an idempotency key.
-_WITH_KEY = ("/runs", "/jobs", "/schedules", "/schedules/{schedule_id}/trigger")
-
 
 async def openapi(call: Call) -> Answer:
     """GET /openapi.json"""
@@ -195,7 +192,7 @@ def _of_route(types: _Types, route: Route) -> dict[str, Any]:
         made["requestBody"] = {"required": True, "content": content}
     elif route.body is not None:
         made["requestBody"] = _body(types, route.body, name)
-    if route.verb == "POST" and route.path in _WITH_KEY:
+    if route.has_key:
         made["parameters"].append({"$ref": "#/components/parameters/IdempotencyKey"})
     content = {JSON: {"schema": types.ref(route.answer), **_example(f"{name} answer")}}
     made["responses"] = {

@@ -138,8 +138,8 @@ def _check_unchanged(
     call: Call, api: EmbeddedAPI, parameter: str, kind: str, given: Mapping[str, Any]
 ) -> None:
     """Raises Changed unless the Job or schedule is as it was when the client read it."""
-    wanted, name = call.header("if-match"), given[parameter]
-    if wanted and not matches(wanted, etag_of(encoded(getattr(api, kind)(name)))):
+    expected, name = call.header("if-match"), given[parameter]
+    if expected and not matches(expected, etag_of(encoded(getattr(api, kind)(name)))):
         raise Changed(f"{kind} {name} has changed since it was read; read it again")
 
 

@@ -20,12 +20,11 @@ from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
 from muster.spec.wording import suggestion
+from muster.store.records import LATEST_TIME
 from muster.type_info import decode_json
 
 #: Parameters that a query has at most.
 _MOST_PARAMETERS = 10_000
-#: Seconds until the year 10000.
-LARGEST = 253_402_300_799.0
 #: What every database stores.
 _LARGEST_WHOLE = (1 << 63) - 1
 
@@ -221,8 +220,9 @@ def _converted(value: Any, kind: Any, name: str, problems: list[Problem]) -> Any
 
 def _check_numbers(value: Any, name: str, problems: list[Problem]) -> None:
     """Refuse numbers that no time, duration or count is: the store cannot compare them."""
-    if isinstance(value, float) and not -LARGEST <= value <= LARGEST:  # or not a number
-        problems.append(Problem(name, f"{value} is not between {-LARGEST:.0f} and {LARGEST:.0f}"))
+    if isinstance(value, float) and not -LATEST_TIME <= value <= LATEST_TIME:  # or not a number
+        text = f"{value} is not between {-LATEST_TIME:.0f} and {LATEST_TIME:.0f}"
+        problems.append(Problem(name, text))
     elif name == "limit" and isinstance(value, int) and value < 0:
         problems.append(Problem(name, f"must be at least 0, not {value}"))
     elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:

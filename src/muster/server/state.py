@@ -15,7 +15,7 @@ from muster.caller import Caller
 from muster.errors import HomeGone, Problem
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
-from muster.server.node_ports import Ways
+from muster.server.node_ports import ForwardedPorts
 from muster.server.settings import Settings
 from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
@@ -42,7 +42,7 @@ class ServerState:
         self.settings = settings
         self.backend = backend
         self.log = log
-        self.ways = Ways()
+        self.forwarded_ports = ForwardedPorts()
         self.metrics = Metrics()
         self.tracer = make_tracer()
         #: Seconds since the last look for runs without a supervisor.
@@ -65,21 +65,21 @@ class ServerState:
         caller: Caller,
         origin: Origin,
         environ: Mapping[str, str],
-        run_id: str | None = None,
+        created_id: str | None = None,
         *,
         may_start: bool,
         local: bool = False,
     ) -> EmbeddedAPI:
-        """Muster for a caller. environ: the variables that the caller has sent. run_id: see
-        `Submission`. may_start: whether a run may be started or planned, which needs the Unix
+        """Muster for a caller. environ: the variables that the caller has sent. created_id:
+        see `Submission`. may_start: whether a run may be started or planned, which needs the Unix
         account of the caller. local: the caller is a user of this MUSTER_HOME, on this machine.
         Raises InvalidInput if there can be no account."""
         submission = self._submission
-        if environ or run_id is not None or may_start:
+        if environ or created_id is not None or may_start:
             submission = replace(
                 submission,
                 environ={**submission.environ, **environ},
-                run_id=run_id,
+                created_id=created_id,
                 account=self._account_of(caller.user) if may_start and not local else None,
                 has_files=local,
             )
@@ -111,7 +111,7 @@ class ServerState:
 
     def close(self) -> None:
         """Close what is open. Runs continue."""
-        self.ways.close()
+        self.forwarded_ports.close()
         self.tracer.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()

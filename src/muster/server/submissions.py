@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from muster.api.schedules import ScheduleRequest
-from muster.api.submissions import JobSource, PreviewRequest, SpecSource, StartRequest
-from muster.caller import Caller, Right
+from muster.api.submissions import JobRequest, PreviewRequest, StartRequest
+from muster.caller import Right
 from muster.errors import InvalidInput, Problem
 from muster.identity import id_of
 from muster.secrets import hidden
@@ -28,7 +28,7 @@ _MOST_KEY = 255
 async def start_run(call: Call) -> Answer:
     """POST /runs"""
     body, request = await _body(call, StartRequest)
-    key = _run_id(call)
+    key = _id_of_key(call)
     api = call.api(request.run.environ, key)
     run = await call.state.in_thread(_once, call, key, body, partial(api.submit, request))
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
@@ -44,16 +44,16 @@ async def preview_run(call: Call) -> Answer:
 
 async def create_job(call: Call) -> Answer:
     """POST /jobs"""
-    body, source = await _body(call, SpecSource | JobSource)
-    key = _run_id(call)
-    api = call.api(run_id=key)
+    body, source = await _body(call, JobRequest)
+    key = _id_of_key(call)
+    api = call.api(created_id=key)
     job = await call.state.in_thread(_once, call, key, body, partial(api.submit_job, source))
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
 
 async def preview_job(call: Call) -> Answer:
     """POST /jobs/preview"""
-    _, source = await _body(call, SpecSource | JobSource)
+    _, source = await _body(call, JobRequest)
     found = await call.state.in_thread(call.api().preview_job, source)
     return Answer(_hidden(found))
 
@@ -61,7 +61,7 @@ async def preview_job(call: Call) -> Answer:
 async def create_schedule(call: Call) -> Answer:
     """POST /schedules"""
     body, request = await _body(call, ScheduleRequest)
-    key = _run_id(call)
+    key = _id_of_key(call)
     api = call.api(request.run.environ, key)
     create = partial(api.submit_schedule, request)
     made = await call.state.in_thread(_once, call, key, body, create)
@@ -70,8 +70,8 @@ async def create_schedule(call: Call) -> Answer:
 
 async def trigger_schedule(call: Call) -> Answer:
     """POST /schedules/{schedule_id}/trigger"""
-    key, schedule = _run_id(call), call.path["schedule_id"]
-    trigger = partial(call.api(run_id=key).trigger_schedule, schedule)
+    key, schedule = _id_of_key(call), call.path["schedule_id"]
+    trigger = partial(call.api(created_id=key).trigger_schedule, schedule)
     run = await call.state.in_thread(_once, call, key, schedule.encode(), trigger)
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
@@ -96,20 +96,16 @@ def _once(call: Call, key: str | None, body: bytes, do: Callable[[], T]) -> T:
         return do()
 
 
-def _run_id(call: Call) -> str | None:
-    """The id that the request's idempotency key stands for; None if it has none."""
+def _id_of_key(call: Call) -> str | None:
+    """The id of what a request with an idempotency key creates, the same one each time; None if it
+    has none. Other callers may use the same key."""
     key = call.header("idempotency-key")
     if not key:
         return None
     if len(key) > _MOST_KEY:
         text = f"has {len(key)} characters; the most are {_MOST_KEY}"
         raise InvalidInput(Problem("Idempotency-Key", text))
-    return run_id_of(call.caller, key)
-
-
-def run_id_of(caller: Caller, key: str) -> str:
-    """The id of what a caller creates with an idempotency key: the same one each time."""
-    return id_of(caller.project, caller.user, key)
+    return id_of(call.caller.project, call.caller.user, key)
 
 
 def _hidden(value: Any) -> bytes:

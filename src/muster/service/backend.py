@@ -64,7 +64,7 @@ class Backend:
         if self.home.read_only():
             return open_store(self.home, create=False)
         self.home.prepare()
-        store = open_store(self.home, patience=self.database_timeout)
+        store = open_store(self.home, timeout=self.database_timeout)
         if self.home.database.exists():  # what the reserve is for
             self._reserve.restore()
         return store

@@ -48,13 +48,7 @@ if TYPE_CHECKING:
     from muster.api.retry import Retry
     from muster.api.schedules import ScheduleChange, ScheduleRequest
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
-    from muster.api.submissions import (
-        JobSource,
-        Preview,
-        PreviewRequest,
-        SpecSource,
-        StartRequest,
-    )
+    from muster.api.submissions import JobRequest, Preview, PreviewRequest, StartRequest
     from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding
@@ -512,14 +506,14 @@ class EmbeddedAPI:
         return start(self.context, request)
 
     @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
-    def submit_job(self, source: SpecSource | JobSource) -> JobRecord:
+    def submit_job(self, source: JobRequest) -> JobRecord:
         """Create a Job, for a client on another machine. Raises InvalidInput."""
         from muster.service.submissions import create_job
 
         return create_job(self.context, source)
 
     @_requires(Right.SUBMIT, "create jobs")
-    def preview_job(self, source: SpecSource | JobSource) -> PreparedJob:
+    def preview_job(self, source: JobRequest) -> PreparedJob:
         """The Job that `submit_job` would create or find. Raises InvalidInput."""
         from muster.service.submissions import prepare_job
 

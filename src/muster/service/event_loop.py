@@ -1,4 +1,4 @@
-"""Wait for runs in an event loop of asyncio.
+"""Wait for runs, and for pipes, in an event loop of asyncio.
 
 The loop watches the same descriptors that `wait` and `follow` poll, so that no thread waits. What
 may take longer than reading a few rows runs in a thread.
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from math import inf
-from os import close
+from os import close, write
 from threading import Thread
 from typing import TypeVar
 
@@ -60,6 +60,17 @@ async def wait_for_writable(descriptor: int) -> None:
         await found.wait()
     finally:
         loop.remove_writer(descriptor)
+
+
+async def write_all(descriptor: int, data: bytes) -> None:
+    """Write all data to a descriptor that does not block, as fast as its other end reads them.
+    Raises OSError, such as BrokenPipeError if nobody reads it."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[write(descriptor, view) :]
+        except BlockingIOError:
+            await wait_for_writable(descriptor)
 
 
 async def in_thread(function: Callable[..., T], *args: object) -> T:

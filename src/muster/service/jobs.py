@@ -51,8 +51,8 @@ def prepare(
 
 
 def _new_job_id(context: Context) -> str:
-    run_id = context.submission.run_id
-    return new_id() if run_id is None else id_of("job", run_id)
+    created_id = context.submission.created_id
+    return new_id() if created_id is None else id_of("job", created_id)
 
 
 def _prepare(

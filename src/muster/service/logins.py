@@ -7,7 +7,7 @@ import time
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from muster.api.accounts import NewToken
+from muster.api.accounts import TOKEN_LIFETIME, NewToken
 from muster.caller import Caller
 from muster.errors import Forbidden, NotAuthenticated
 from muster.iam.tokens import new_token
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from muster.iam.oidc.settings import OidcSettings
     from muster.store.base import Store
 
-#: Seconds for which a token can be used if nobody says otherwise.
-DEFAULT_LIFETIME = 90 * 86400.0
-
 
 def create_first_admin(store: Store, now: float | None = None) -> NewToken | None:
     """Make the user of this process the first user, who administers the server, with a token that
@@ -40,7 +37,7 @@ def create_first_admin(store: Store, now: float | None = None) -> NewToken | Non
         user=name,
         created_at=now,
         created_by=name,
-        expires_at=now + DEFAULT_LIFETIME,
+        expires_at=now + TOKEN_LIFETIME,
     )
     user = UserRecord(name, UserKind.PERSON, now, name, admin=True)
     if not store.accounts.create_first(user, token, text.digest()):

@@ -52,7 +52,7 @@ def prepare_run(
 
         read_config(home)  # the user who can repair it sees the error
     job_spec = spec_of(home, job) if spec is None else spec
-    identity = Identity(submission.run_id or new_id(), f"{job.name}-?", job.id, job.name)
+    identity = Identity(submission.created_id or new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
         resolved = resolve(job_spec, overrides)
         _check_secrets(context, resolved.spec)

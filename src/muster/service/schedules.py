@@ -57,7 +57,7 @@ def create(
         if prepared.new_job:
             job = replace(job, created_by=context.caller.user)
         schedule = ScheduleRecord(
-            id=context.submission.run_id or new_id(),
+            id=context.submission.created_id or new_id(),
             name=name,
             project=context.project,
             job_id=job.id,

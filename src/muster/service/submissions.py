@@ -6,14 +6,14 @@ record or of a path counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedJob, PreparedRun
 from muster.api.submissions import (
-    JobSource,
+    JobRequest,
     Preview,
     PreviewRequest,
     RerunSource,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from muster.storage.artifacts import ArtifactRef
     from muster.store.records import JobRecord, RunRecord
     from muster.store.schedule_records import ScheduleRecord
+
+R = TypeVar("R", "RunRecord", "ScheduleRecord")
 
 
 def preview(context: Context, request: PreviewRequest) -> Preview:
@@ -72,7 +74,7 @@ def start(context: Context, request: StartRequest) -> RunRecord:
     Raises InvalidInput, EngineError; Conflict if that was another request."""
     from muster.service.start import start, start_function
 
-    if (known := _started(context)) is not None:
+    if (known := _of_earlier_request(context, context.store.runs.get)) is not None:
         return known
     prepared = _prepared(context, request.run)
     try:
@@ -83,7 +85,7 @@ def start(context: Context, request: StartRequest) -> RunRecord:
         context.artifact_lock.release(prepared.job.id)
 
 
-def create_job(context: Context, source: SpecSource | JobSource) -> JobRecord:
+def create_job(context: Context, source: JobRequest) -> JobRecord:
     """Record a Job, if there is none with this content. Raises InvalidInput."""
     prepared = prepare_job(context, source)
     try:
@@ -92,7 +94,7 @@ def create_job(context: Context, source: SpecSource | JobSource) -> JobRecord:
         context.artifact_lock.release(prepared.record.id)
 
 
-def prepare_job(context: Context, source: SpecSource | JobSource) -> PreparedJob:
+def prepare_job(context: Context, source: JobRequest) -> PreparedJob:
     """The Job of a source. The claim on its code is to be released. Raises InvalidInput."""
     if isinstance(source, SpecSource):
         spec = parse_received(source.spec).require_valid()
@@ -109,7 +111,7 @@ def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecor
     InvalidInput; Conflict if that was another request."""
     from muster.service.schedules import create
 
-    if (known := _created_schedule(context)) is not None:
+    if (known := _of_earlier_request(context, context.store.schedules.get)) is not None:
         return known
     prepared = _prepared(context, request.run)
     try:
@@ -118,26 +120,13 @@ def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecor
         context.artifact_lock.release(prepared.job.id)
 
 
-def _created_schedule(context: Context) -> ScheduleRecord | None:
-    """The schedule that an earlier request has created; None if there was none."""
-    if context.submission.run_id is None:
+def _of_earlier_request(context: Context, get: Callable[[str], R]) -> R | None:
+    """What an earlier request with the same idempotency key has created; None if there was none.
+    get: finds it by its id. Raises Conflict if it is another caller's."""
+    if context.submission.created_id is None:
         return None
     try:
-        found = context.store.schedules.get(context.submission.run_id)
-    except NotFound:
-        return None
-    if found.project != context.project or found.created_by != context.caller.user:
-        raise Conflict("another request has this idempotency key")
-    return found
-
-
-def _started(context: Context) -> RunRecord | None:
-    """The run that an earlier request has started; None if there was none."""
-    run_id = context.submission.run_id
-    if run_id is None:
-        return None
-    try:
-        found = context.store.runs.get(run_id)
+        found = get(context.submission.created_id)
     except NotFound:
         return None
     if found.project != context.project or found.created_by != context.caller.user:

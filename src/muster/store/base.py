@@ -162,10 +162,6 @@ class Runs(Protocol):
         chosen: None for all. Raises CorruptRecord."""
         ...
 
-    def node_states(self, run_id: str) -> dict[str, int]:
-        """The number of nodes in each state, of those that have a record."""
-        ...
-
     def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
         """The number of a group's replicas by the states of their nodes, of those that have
         started: `FAILED,STOPPED` -> 3. Each state once, in alphabetical order. nodes: those of each
@@ -343,8 +339,7 @@ class Leases(Protocol):
 
 
 class Accounts(Protocol):
-    """Users, projects, their members, and tokens. Names are told apart without regard to
-    capitals."""
+    """Users, projects, their members, and tokens. Names are case-insensitive."""
 
     def create_first(self, user: UserRecord, token: TokenRecord, digest: bytes) -> bool:
         """Add the first user, with a token. False if there is a user already: of several processes

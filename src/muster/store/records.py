@@ -17,15 +17,15 @@ from muster.type_info import compile_type
 
 T = TypeVar("T", bound=Struct)
 
-#: The latest time that can be formatted: the end of the year 9999.
-_LAST = 253402300799.0
+#: The latest time that can be formatted: the end of the year 9999 (epoch seconds).
+LATEST_TIME = 253402300799.0
 #: Epoch seconds, UTC.
-Moment = Annotated[float, Meta(ge=0, le=_LAST)]
+Moment = Annotated[float, Meta(ge=0, le=LATEST_TIME)]
 
 
 def readable_time(value: object) -> float | None:
     """The value as a time if it is one; for values of damaged rows."""
-    return float(value) if isinstance(value, (int, float)) and 0 <= value <= _LAST else None
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= LATEST_TIME else None
 
 
 def decoded(text: Any) -> Any:

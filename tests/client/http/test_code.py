@@ -14,7 +14,7 @@ from muster.client.http import code as sent_code
 from muster.service.backend import Backend
 from muster.spec.overrides import Changes
 from muster.storage.home import Home
-from support.muster_server import TOKEN, running_server
+from support.server_thread import TOKEN, running_server
 
 
 @pytest.fixture

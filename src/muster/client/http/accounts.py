@@ -9,7 +9,7 @@ from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.accounts import Identity, NewToken, UserChange
 from muster.caller import Right, Role
 from muster.client.contexts import Address
-from muster.client.http.connection import Connection, json_body
+from muster.client.http.connection import Connection
 from muster.store.account_records import (
     AuditEntry,
     AuditFilter,
@@ -19,7 +19,6 @@ from muster.store.account_records import (
     TokenRecord,
     UserRecord,
 )
-from muster.type_info import decode_json
 
 T = TypeVar("T")
 
@@ -33,12 +32,8 @@ class HttpAccounts:
     def _call(self, name: str, answer: type[T], /, **given: object) -> T:
         """Request an operation. answer: the type of what it answers. given: all parameters of the
         method."""
-        operation = ACCOUNT_OPERATIONS[name]
-        body = b""
-        if operation.body:
-            body = json_body({name: given[name] for name in operation.body})
-        data = self.connection.request(operation.verb, operation.url(given), body)
-        return decode_json(data, answer)
+        made: T = self.connection.call(ACCOUNT_OPERATIONS[name], given, answer)
+        return made
 
     def close(self) -> None:
         self.connection.close()

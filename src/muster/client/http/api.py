@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from muster.api.operations import OPERATIONS
 from muster.caller import Caller
 from muster.client.contexts import Address
-from muster.client.http.connection import Connection, json_body
+from muster.client.http.connection import Connection
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -25,7 +25,6 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
-from muster.type_info import decode_json
 
 if TYPE_CHECKING:
     from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
@@ -60,12 +59,7 @@ class HttpAPI:
     def _call(self, name: str, answer: Any, /, **given: Any) -> Any:
         """Request an operation. answer: the type of what it answers. given: all parameters of the
         method."""
-        operation = OPERATIONS[name]
-        body = b""
-        if operation.body:
-            body = json_body({name: given[name] for name in operation.body})
-        data = self.connection.request(operation.verb, operation.url(given), body)
-        return decode_json(data, answer)
+        return self.connection.call(OPERATIONS[name], given, answer)
 
     @property
     def submissions(self) -> Submissions:
@@ -363,6 +357,13 @@ class HttpAPI:
 
     # Follow runs
 
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
+        given = {"run_id": run_id, "after": after, "limit": limit}
+        return self._call("events", list[EventRecord], **given)
+
+    def last_event(self, run_id: str) -> int:
+        return self._call("last_event", int, run_id=run_id)
+
     def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:
         from muster.client.http.streams import follow_events
 
@@ -418,13 +419,6 @@ class HttpAPI:
         return in_event_loop(lambda interrupt: log(interrupt=interrupt))
 
     # Files of runs
-
-    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
-        given = {"run_id": run_id, "after": after, "limit": limit}
-        return self._call("events", list[EventRecord], **given)
-
-    def last_event(self, run_id: str) -> int:
-        return self._call("last_event", int, run_id=run_id)
 
     def log_folder(self, run_id: str) -> str:
         return self._call("log_folder", str, run_id=run_id)

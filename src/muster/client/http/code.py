@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from muster.api.operations import PREFIX
-from muster.client.http.connection import Connection, json_body
+from muster.client.http.connection import Connection
 from muster.errors import Conflict, MusterError, NotFound, Problem, ServerUnavailable
 from muster.identity import new_id
 from muster.spec.models import JobSpec
@@ -31,6 +31,7 @@ from muster.storage.disk_use import DiskUse, entries_of
 from muster.storage.home import Home, default_home
 from muster.storage.sources import check_gathering, store_sources
 from muster.submission import of_this_process
+from muster.type_info import encode_json
 
 _BLOCK = 1 << 20
 #: Times that an upload is continued after the connection was lost.
@@ -98,19 +99,14 @@ def _upload(connection: Connection, code: ArtifactRef) -> None:
     if _has_code(connection, code.sha256):
         return
     stored = default_home().sent.artifact(code.sha256)
-    kind, name = (
-        ("folder", code.file_name.removesuffix(".tar"))
-        if stored.is_dir()
-        else (
-            "file",
-            code.file_name,
-        )
-    )
+    kind, name = "file", code.file_name
+    if stored.is_dir():
+        kind, name = "folder", name.removesuffix(".tar")
     with _payload(stored) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
         path = f"{PREFIX}/uploads/{digest}"
         _send(connection, path, file)
-        connection.request("POST", path, json_body({"file_name": name, "kind": kind}))
+        connection.request("POST", path, encode_json({"file_name": name, "kind": kind}))
 
 
 def _has_code(connection: Connection, sha256: str) -> bool:

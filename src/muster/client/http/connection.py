@@ -13,11 +13,12 @@ from weakref import finalize
 
 import msgspec
 
+from muster.api.operations import Operation
 from muster.api.problems import ProblemDetails, error_of
 from muster.client.contexts import Address
 from muster.client.http.protocol import Answer, ConnectionLost, HttpSocket, NothingArrived
 from muster.errors import MusterError, Problem, ServerUnavailable
-from muster.type_info import decode_json
+from muster.type_info import decode_json, encode_json
 
 #: Seconds for an answer to begin.
 TIMEOUT = 60.0
@@ -54,6 +55,14 @@ class Connection:
         stream = self.stream(verb, path, body, headers, timeout=timeout)
         with stream as answer, self._explained():
             return answer.read()
+
+    def call(self, operation: Operation, given: Mapping[str, Any], answer: Any) -> Any:
+        """What an operation answers. given: all parameters of its method. answer: the type.
+        Raises as `request`."""
+        body = b""
+        if operation.body:
+            body = encode_json({name: given[name] for name in operation.body})
+        return decode_json(self.request(operation.verb, operation.url(given), body), answer)
 
     @contextmanager
     def stream(
@@ -197,12 +206,3 @@ def lines_of(answer: Answer) -> Iterator[bytes]:
         yield from (line for line in lines if line)
     if rest:
         raise ConnectionLost("the answer was cut off")
-
-
-def json_body(value: Any) -> bytes:
-    """A value as the body of a request."""
-    return msgspec.json.encode(value, enc_hook=_plain)
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else list(value)

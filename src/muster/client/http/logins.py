@@ -7,7 +7,7 @@ from collections.abc import Callable
 from muster.api.accounts import NewToken
 from muster.api.logins import LOGIN, LoginOffer, LoginRequest
 from muster.client.contexts import Address
-from muster.client.http.connection import Connection, json_body
+from muster.client.http.connection import Connection
 from muster.errors import NotFound
 from muster.iam.oidc.device_login import (
     DeviceLogin,
@@ -16,7 +16,7 @@ from muster.iam.oidc.device_login import (
 )
 from muster.iam.oidc.issuer import Issuer
 from muster.iam.oidc.settings import OidcSettings
-from muster.type_info import decode_json
+from muster.type_info import decode_json, encode_json
 
 
 def log_in_by_device(
@@ -39,7 +39,7 @@ def log_in_by_device(
         login = start_device_login(issuer, settings)
         show(login)
         id_token = wait_for_device_login(issuer, settings, login)
-        body = json_body(LoginRequest(id_token, token_name))
+        body = encode_json(LoginRequest(id_token, token_name))
         return decode_json(connection.request("POST", LOGIN, body), NewToken)
     finally:
         connection.close()

@@ -19,6 +19,7 @@ from muster.api.operations import OPERATIONS, PREFIX
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.retry import Retry
 from muster.api.submissions import (
+    JobRequest,
     JobSource,
     PresentCode,
     Preview,
@@ -30,7 +31,7 @@ from muster.api.submissions import (
     StartRequest,
 )
 from muster.client.http.code import digest_here, send
-from muster.client.http.connection import Connection, json_body
+from muster.client.http.connection import Connection
 from muster.engines.findings import Finding
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
@@ -42,7 +43,7 @@ from muster.spec.reader import ParsedSpec
 from muster.storage.sources import before_reading
 from muster.store.records import JobRecord, RunRecord
 from muster.submission import sent_variables
-from muster.type_info import decode_json
+from muster.type_info import decode_json, encode_json
 
 if TYPE_CHECKING:
     from muster.lifecycle.schedule import Timing
@@ -58,7 +59,7 @@ class Submissions:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         #: Id of a Job that was prepared -> where it comes from.
-        self._jobs: dict[str, SpecSource | JobSource] = {}
+        self._jobs: dict[str, JobRequest] = {}
         #: Id of a Job -> what its runs are to be noted with.
         self._notes: dict[str, tuple[str, ...]] = {}
         #: Id of a run that was prepared -> its request.
@@ -91,7 +92,7 @@ class Submissions:
         """See `MusterAPI.discard`. The server deletes code that gets no Job, after a while."""
         self._jobs.pop(job.id, None)
 
-    def _source(self, job: JobRecord) -> SpecSource | JobSource:
+    def _source(self, job: JobRecord) -> JobRequest:
         return self._jobs.get(job.id) or JobSource(job.id)
 
     # --- runs
@@ -139,8 +140,7 @@ class Submissions:
         return PresentCode(code, found.entrypoint, commit), ()
 
     def _get(self, name: str, answer: Any, /, **given: str) -> Any:
-        data = self._connection.request("GET", OPERATIONS[name].url(given))
-        return decode_json(data, answer)
+        return self._connection.call(OPERATIONS[name], given, answer)
 
     def _prepare(self, request: RunRequest) -> PreparedRun:
         found = self._preview(PreviewRequest(request)).prepared
@@ -235,7 +235,7 @@ class Submissions:
         self, path: str, body: Any, answer: Any, headers: Mapping[str, str] | None = None
     ) -> Any:
         data = self._connection.request(
-            "POST", f"{PREFIX}{path}", json_body(body), {**_JSON, **(headers or {})}
+            "POST", f"{PREFIX}{path}", encode_json(body), {**_JSON, **(headers or {})}
         )
         return decode_json(data, answer)
 

@@ -50,16 +50,16 @@ def start_device_login(issuer: Issuer, settings: OidcSettings) -> DeviceLogin:
             "`muster tokens create`"
         )
     form = {"scope": " ".join(settings.scopes)}
-    said = issuer.post(url, settings.client_id, settings.client_secret, form)
+    answer = issuer.post(url, settings.client_id, settings.client_secret, form)
     try:
         return DeviceLogin(
-            device_code=_text(said["device_code"]),
-            user_code=_text(said["user_code"]),
+            device_code=_text(answer["device_code"]),
+            user_code=_text(answer["user_code"]),
             # some issuers use the name of an early draft
-            verification_uri=_text(said.get("verification_uri") or said["verification_url"]),
-            verification_uri_complete=str(said.get("verification_uri_complete") or ""),
-            expires_in=float(said.get("expires_in", _LASTS)),
-            interval=float(said.get("interval", _INTERVAL)),
+            verification_uri=_text(answer.get("verification_uri") or answer["verification_url"]),
+            verification_uri_complete=str(answer.get("verification_uri_complete") or ""),
+            expires_in=float(answer.get("expires_in", _LASTS)),
+            interval=float(answer.get("interval", _INTERVAL)),
         )
     except (KeyError, TypeError, ValueError):
         raise IssuerError(f"{url} does not answer with a code for the user") from None
@@ -83,13 +83,13 @@ def wait_for_device_login(
         if clock() >= end:
             raise NotAuthenticated("the code expired before it was typed in: start again")
         try:
-            said = issuer.tokens(settings.client_id, settings.client_secret, form)
+            answer = issuer.tokens(settings.client_id, settings.client_secret, form)
         except TokenRefused as error:
             interval = _next_interval(error, interval)
         except IssuerError:  # RFC 8628, 3.5: at longer and longer intervals
             interval = min(interval * 2, _LONGEST)
         else:
-            return id_token_of(said)
+            return id_token_of(answer)
 
 
 def _next_interval(error: TokenRefused, interval: float) -> float:
@@ -106,9 +106,9 @@ def _next_interval(error: TokenRefused, interval: float) -> float:
             raise error
 
 
-def id_token_of(said: dict[str, Any]) -> str:
+def id_token_of(answer: dict[str, Any]) -> str:
     """The ID token in an answer of the token endpoint. Raises IssuerError."""
-    token = said.get("id_token")
+    token = answer.get("id_token")
     if not (isinstance(token, str) and token):
         raise IssuerError("the issuer gives no ID token: allow the scope openid for this client")
     return token

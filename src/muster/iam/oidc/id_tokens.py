@@ -57,11 +57,11 @@ def _check_parties(claims: Mapping[str, Any], settings: OidcSettings) -> None:
         raise NotAuthenticated(
             f"the ID token is of the issuer {claims.get('iss')!r}, not of {settings.issuer}"
         )
-    wanted = settings.audience or settings.client_id
+    expected = settings.audience or settings.client_id
     given = claims.get("aud")
     audience = given if isinstance(given, list) else [given]
-    if wanted not in audience:
-        raise NotAuthenticated(f"the ID token is for {given!r}, not for {wanted!r}")
+    if expected not in audience:
+        raise NotAuthenticated(f"the ID token is for {given!r}, not for {expected!r}")
     party = claims.get("azp")
     if party not in (None, settings.client_id) or (party is None and len(audience) > 1):
         raise NotAuthenticated(f"the ID token was issued to {party!r}, not {settings.client_id!r}")
@@ -102,5 +102,5 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def _same(given: Any, wanted: str) -> bool:
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), wanted.encode())
+def _same(given: Any, expected: str) -> bool:
+    return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())

@@ -89,14 +89,14 @@ class Issuer:
         if not is_safe(self.url):
             raise IssuerError(f"not the https address of an issuer: {self.url!r}")
         url = f"{self.url.rstrip('/')}/.well-known/openid-configuration"
-        said = _object(url, _request(url))
-        if said.get("issuer") != self.url:
+        published = _object(url, _request(url))
+        if (issuer := published.get("issuer")) != self.url:
             raise IssuerError(
-                f"{url} is the configuration of {said.get('issuer')!r}; set issuer to exactly this"
+                f"{url} is the configuration of {issuer!r}; set issuer to exactly this"
             )
-        methods = said.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        methods = published.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         names = [name for name in Endpoints.__struct_fields__ if name != "secret_in_form"]
-        found = {name: str(said.get(name) or "") for name in names}
+        found = {name: str(published.get(name) or "") for name in names}
         for name, address in found.items():
             wrong = not is_safe(address) or _is_weaker(address, self.url)
             if wrong if address else name in ("jwks_uri", "token_endpoint"):
@@ -166,8 +166,8 @@ def _request(
 def _refused(url: str, status: int, content: bytes) -> IssuerError:
     """The error of an answer that is none. RFC 6749, 5.2: `error` and `error_description`."""
     try:
-        said = json.loads(content)
-        code, text = str(said["error"]), str(said.get("error_description") or "")
+        answer = json.loads(content)
+        code, text = str(answer["error"]), str(answer.get("error_description") or "")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return IssuerError(f"{url} answers with status {status}")
     return TokenRefused(f"the issuer refuses this: {text or code}", code)
@@ -175,17 +175,17 @@ def _refused(url: str, status: int, content: bytes) -> IssuerError:
 
 def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(content)
+        answer = json.loads(content)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise IssuerError(f"{url} does not answer with a JSON object")
-    return said
+    return answer
 
 
-def _keys(url: str, said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _keys(url: str, key_set: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The keys for signatures, by their ids. Those of kinds that are not known are left out."""
-    keys = said.get("keys")
+    keys = key_set.get("keys")
     if not isinstance(keys, list):
         raise IssuerError(f"{url} has no keys")
     return {

@@ -12,13 +12,13 @@ role = "submitter"
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from muster.addresses import is_loopback
 from muster.caller import Role
 from muster.errors import InvalidInput, Problem
 from muster.spec.quantities import is_bare_number, no_unit, parse_duration
@@ -149,11 +149,4 @@ def is_safe(url: str) -> bool:
         return False
     if not host or parts.username or parts.fragment:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))

@@ -32,9 +32,9 @@ T = TypeVar("T")
 #: Connections of one process at most.
 _MOST_CONNECTIONS = 10
 #: Seconds to wait for a database that is being restarted. Who can wait for longer tries again.
-_PATIENCE = 2.0
-#: The same, for the question whether a transaction was committed whose connection was lost.
-_PATIENCE_TO_ASK = 30.0
+_RESTART_TIMEOUT = 2.0
+#: The same, to find out whether a transaction was committed whose connection was lost.
+_COMMIT_CHECK_TIMEOUT = 30.0
 #: Seconds between attempts.
 _INTERVAL = 0.05
 #: Attempts at a transaction that others interfere with.
@@ -120,8 +120,8 @@ class Database:
         _databases.add(self)
 
     @classmethod
-    def open(cls, url: str, *, patience: float = 0.0) -> Database:
-        """Connect, and create or migrate the tables if needed. patience: seconds to wait for a
+    def open(cls, url: str, *, timeout: float = 0.0) -> Database:
+        """Connect, and create or migrate the tables if needed. timeout: seconds to wait for a
         server that is being restarted.
 
         Raises InvalidInput for a URL that is none, StoreError: no such database, refused, of a
@@ -129,7 +129,7 @@ class Database:
         """
         database = cls(url)
         with database._explain_errors():
-            database._give_back(database._take(time.monotonic() + patience))
+            database._give_back(database._take(time.monotonic() + timeout))
         return database
 
     @property
@@ -150,7 +150,7 @@ class Database:
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """See `sql.database.Database.read`."""
         with self._explain_errors():
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _RESTART_TIMEOUT
             while True:
                 try:
                     with self._use(deadline) as raw:
@@ -167,7 +167,7 @@ class Database:
         del durable  # every one is
         committing = False
         try:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _RESTART_TIMEOUT
             # a pipeline, so that rows are locked for less time
             with self._explain_errors(), self._use(deadline) as raw, raw.pipeline() as pipeline:
                 raw.execute("BEGIN")
@@ -180,7 +180,7 @@ class Database:
             cause = error.__cause__
             if not is_connection_error(cause):
                 raise
-            if committing and done is not None and self._ask(done):
+            if committing and done is not None and self._was_recorded(done):
                 return
             raise Lost(str(error)) from cause
 
@@ -192,7 +192,7 @@ class Database:
         done: Callable[[Any], bool] | None = None,
     ) -> T:
         """See `sql.database.Database.write`."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _RESTART_TIMEOUT
         attempt = 0
         while True:
             attempt += 1
@@ -218,9 +218,9 @@ class Database:
         if os.getpid() == self._pid:
             self.close()
 
-    def _ask(self, done: Callable[[Any], bool]) -> bool:
+    def _was_recorded(self, done: Callable[[Any], bool]) -> bool:
         """Whether a transaction was recorded whose connection was lost."""
-        deadline = time.monotonic() + _PATIENCE_TO_ASK
+        deadline = time.monotonic() + _COMMIT_CHECK_TIMEOUT
         with self._explain_errors():
             while True:
                 try:

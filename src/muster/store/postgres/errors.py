@@ -85,7 +85,7 @@ def _refusal(error: psycopg.Error) -> tuple[type[StoreError], str] | None:
         return None
     if "FATAL:" in text and "does not exist" in text:
         return StoreError, _NO_LOGIN if " role " in text else _MISSING
-    return next(((kind, said) for part, kind, said in _BY_TEXT if part in text), None)
+    return next(((kind, advice) for part, kind, advice in _BY_TEXT if part in text), None)
 
 
 def _text(error: psycopg.Error) -> str:

@@ -13,9 +13,9 @@ class PostgresStore(SqlStore[Database]):
     """See `store.base.Store`."""
 
     @classmethod
-    def open(cls, url: str, *, patience: float = 0.0) -> PostgresStore:
+    def open(cls, url: str, *, timeout: float = 0.0) -> PostgresStore:
         """Connect, and create or migrate the tables if needed; see `Database.open`."""
-        return cls(Database.open(url, patience=patience))
+        return cls(Database.open(url, timeout=timeout))
 
     def check_home(self, home_id: str, file: Path) -> None:
         """Raises StoreError if the database has the records of another MUSTER_HOME. One without

@@ -115,15 +115,6 @@ class SqlRuns:
         rows = self._db.read(sql, values)
         return [node_record(self._db, run_id, row) for row in (reversed(rows) if last else rows)]
 
-    def node_states(self, run_id: str) -> dict[str, int]:
-        """See `Runs.node_states`."""
-        sql = "SELECT state, count(*) AS number FROM nodes WHERE run_id = ? GROUP BY state"
-        counted: dict[str, int] = {}
-        for row in self._db.read(sql, (run_id,)):
-            state = str(stored_node_state(row["state"]))
-            counted[state] = counted.get(state, 0) + row["number"]
-        return counted
-
     def replica_states(self, run_id: str, group: str, nodes: int) -> dict[str, int]:
         """See `Runs.replica_states`."""
         of_group = f"FROM nodes WHERE run_id = ? AND grp = ? AND {_STARTED}"
@@ -339,8 +330,8 @@ class SqlRuns:
     def needing_supervisor(self) -> list[str]:
         """See `Runs.needing_supervisor`."""
         canceled = "coalesce(cancel_reason, '') != ''"
-        wanted = f"{LIVE} AND (state != 'SUSPENDED' OR {canceled})"
-        return [row["id"] for row in self._db.read(f"SELECT id FROM runs WHERE {wanted}")]
+        driven = f"{LIVE} AND (state != 'SUSPENDED' OR {canceled})"
+        return [row["id"] for row in self._db.read(f"SELECT id FROM runs WHERE {driven}")]
 
     def expired(self, now: float) -> list[str]:
         """See `Runs.expired`."""

@@ -38,7 +38,7 @@ def users_of(backend: Backend) -> Authenticate:
     return lambda token, project: authenticator.authenticate(token, time.time(), project)
 
 
-class RunningServer:
+class ServerThread:
     """A server that runs."""
 
     def __init__(self, backend: Backend, authenticate: Authenticate, settings: Settings) -> None:
@@ -64,9 +64,9 @@ class RunningServer:
 @contextmanager
 def running_server(
     backend: Backend, authenticate: Authenticate = one_user, settings: Settings = ONE_USER
-) -> Iterator[RunningServer]:
+) -> Iterator[ServerThread]:
     """A server for a backend, which it closes at the end."""
-    server = RunningServer(backend, authenticate, settings)
+    server = ServerThread(backend, authenticate, settings)
     try:
         yield server
     finally:
