@@ -230,13 +230,15 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
         return
     workers = plural(one.workers, "worker")
     client = CLIENTS.get(one.framework, "address")
+    shared = one.run.network == "shared"  # otherwise only its nodes reach its addresses
     rows: list[tuple[str, Any]] = [
         ("address", one.address),
-        ("dashboard", one.dashboard),
+        ("dashboard", one.dashboard if shared else one.dashboard and f"muster open {one.run.name}"),
         ("serve", one.serve),
         ("token", one.token and f"in {one.token}"),
         ("ends in", _left(one) if one.until is not None else None),
-        ("python", f'muster.cluster("{one.name}").{client}'),
+        ("python", f'muster.cluster("{one.name}").{client}' if shared else None),
+        ("enter it", None if shared else f"muster shell {one.run.name} --rank 0"),
         ("logs", f"muster logs {one.run.name} --follow"),
         ("end it", f"muster cluster down {one.name}"),
     ]

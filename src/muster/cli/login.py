@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     help="Read the token from standard input. Default: MUSTER_TOKEN; else log in where the "
     "server's users do, or ask for it.",
 )
-@click.option(
-    "--ca", metavar="FILE", help="Trust the certificates in this file, besides no others."
-)
+@click.option("--ca", metavar="FILE", help="Trust only the certificates in this file.")
 def login(
     url: str, name: str | None, project: str | None, token_stdin: bool, ca: str | None
 ) -> None:

@@ -168,8 +168,8 @@ class Cluster:
             hint = f"connect with its {CLIENTS.get(self.framework, 'address')}"
             raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster", hint))
         if self.run.network != "shared":
-            text = f"{self.name} has network: {self.run.network}: only its nodes reach it"
-            hint = "use it from a program on its nodes, or give it network: shared"
+            text = f"only the nodes of {self.name} reach it: it has network: {self.run.network}"
+            hint = f"start the program on one of them: `muster exec {self.run.name} --rank 0`"
             raise InvalidInput(Problem("", text, hint))
         if self.address is None:
             raise InvalidInput(Problem("", f"{self.name} is {self.state}", "wait until it is UP"))
