@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from muster.client.contexts import Address
 from muster.client.http.accounts import HttpAccounts
+from muster.storage.home import Home
 from support.pages import ROOT
 from support.postgres import PostgresServer
-from support.restartable_server import ServerProcess
+from support.server_process import ServerProcess, admin_token
 
 #: As root, too, programs run as the user of the test, whom Python is readable for.
 SETTINGS = "separate_owners = false\n"
@@ -39,7 +41,12 @@ class Place:
         self.home.mkdir(mode=0o700)
         self._backup.mkdir()
         (self.home / "server.toml").write_text(SETTINGS)
-        self.server = ServerProcess(self.home, folder / "log")
+        self.server = ServerProcess(Home(self.home))
+        self._token = ""
+
+    def make_admin(self) -> None:
+        """Make the administrator, whose token clients use."""
+        self._token = admin_token(Home(self.home))
 
     def type(self, command: str) -> None:
         """Type a command on the server's machine."""
@@ -50,9 +57,13 @@ class Place:
         )
         assert done.returncode == 0, (text, done.stderr)
 
+    def address(self) -> Address:
+        """Where the server is, for its administrator."""
+        return self.server.address(self._token)
+
     def muster(self, *words: str) -> str:
         """What a command of a client prints."""
-        address = self.server.address()
+        address = self.address()
         environ = {**os.environ, "MUSTER_URL": address.url, "MUSTER_TOKEN": address.token}
         argv = [sys.executable, "-m", "muster", *words]
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
@@ -68,7 +79,7 @@ class Place:
 def fill(place: Place) -> None:
     """Have a run that has ended, one in progress, and a secret."""
     place.muster("run", "--name", "past", "--", "sh", "-c", "echo word; date >$MUSTER_OUTPUTS/f")
-    accounts = HttpAccounts(place.server.address())
+    accounts = HttpAccounts(place.address())
     accounts.set_secret("key", "a-value")
     accounts.close()
     place.muster("run", "--name", "present", "--detach", "--", "sleep", "600")
@@ -109,18 +120,21 @@ def postgres() -> Iterator[PostgresServer]:
 def test_a_server_with_sqlite(tmp_path: Path) -> None:
     place = Place(tmp_path, {})
     copy_records, copy_files, restore = typed(
-        "sqlite3 ", "rsync -aH --exclude", "rsync -aH /backup"
+        "umask 077 && sqlite3 ", "rsync -aH --exclude", "rsync -aH /backup"
     )
+    place.make_admin()
     with place.server as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
         place.muster("run", "--name", "later", "--", "true")
         place.muster("cancel", "present-1")
-        server.kill()
+        server.stop()
         place.lose_home()
         place.type(restore)
+        assert (place.home / "muster.db").stat().st_mode & 0o777 == 0o600
         server.start()
+        server.wait_until_ready()
         check(place)
 
 
@@ -132,16 +146,18 @@ def test_a_server_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> N
     (place.home / "database_url").chmod(0o600)
     copy_records, copy_files = typed("pg_dump ", "rsync -aH --exclude")
     restore_files, restore_records = typed("rsync -aH /backup", "pg_restore ")
+    place.make_admin()
     with place.server as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
         place.muster("run", "--name", "later", "--", "true")
         place.muster("cancel", "present-1")
-        server.kill()
+        server.stop()
         place.lose_home()
         postgres.drop("muster")
         place.type(restore_files.partition(" && ")[0])
         place.type(restore_records)
         server.start()
+        server.wait_until_ready()
         check(place)

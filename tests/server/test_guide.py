@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from muster.storage.home import Home
 from support.oidc_issuer import RealIssuer, running_issuer
 from support.pages import read_page, type_commands
-from support.restartable_server import ServerProcess
+from support.server_process import ServerProcess, admin_token
 
 SERVER, ISSUER = "https://muster.example.org", "https://id.example.org"
 #: As root, too, programs run as the user of the test, whom Python is readable for.
@@ -58,8 +59,9 @@ def test_the_commands_of_the_guide_work(
         one.mkdir()
     (home / "server.toml").write_text(SETTINGS)
     (home / "oidc.toml").write_text(page.files["oidc.toml"].replace(ISSUER, issuer.url))
-    with ServerProcess(home, tmp_path / "log") as server:
-        address = server.address()
+    token = admin_token(Home(home))
+    with ServerProcess(Home(home)) as server:
+        address = server.address(token)
         # the first login asks for a token on the terminal
         words = {
             f"muster login {SERVER}": f"MUSTER_TOKEN={address.token} muster login {SERVER}",
