@@ -77,7 +77,7 @@ def test_a_cluster_on_an_isolated_network_refuses_clients(
     job, new = client.job(None, command=["true"], framework="dask", network="isolated", name="lab")
     overrides = overrides_from_mapping({"suspend": True})
     closed = Cluster(client.start(client.prepare_run(job, overrides, new_job=new)))
-    with pytest.raises(InvalidInput, match="only the nodes of lab reach it") as reported:
+    with pytest.raises(InvalidInput, match="only programs on the nodes of lab") as reported:
         closed.dask_client()
     assert "`muster exec lab-1 --rank 0`" in reported.value.problems[0].hint
     print_cluster(closed, as_json=False)

@@ -90,6 +90,10 @@ def test_files_that_are_not_a_certificate_and_its_key(home: Home) -> None:
         )
         assert code == 2
         assert expected in text
+        code, text = refused(
+            home.root, "--port", "18436", "--tls-cert", str(cert), "--tls-key", str(key), "doctor"
+        )
+        assert (code, text) == (1, ""), "the doctor finds it, too"
     assert not home.database.exists(), "no administrator was made, whose token nobody would see"
 
 

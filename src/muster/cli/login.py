@@ -61,11 +61,9 @@ def login(
 
 
 def _warn_of_plain_text(address: Address) -> None:
-    from urllib.parse import urlsplit
+    from muster.client.contexts import is_here
 
-    parts = urlsplit(address.url)
-    local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
-    if parts.scheme == "http" and not local:
+    if address.url.startswith("http:") and not is_here(address.url):
         warn(f"{address.url} is not encrypted: who reads the network's traffic can read the token")
 
 

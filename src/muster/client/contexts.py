@@ -90,6 +90,12 @@ def _from_environment(url: str) -> Address:
     return Address(url, token)
 
 
+def is_here(url: str) -> bool:
+    """Whether the server at a URL is on this machine: at an address of its loopback interface."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 def read_contexts() -> Contexts:
     """All contexts of the user. Raises InvalidInput if the file is damaged."""
     try:
