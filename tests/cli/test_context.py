@@ -68,3 +68,17 @@ def test_a_refused_token_changes_nothing(url: str, own_home: Path) -> None:
     assert done.returncode != 0
     assert f"{url} refuses the token" in done.stderr
     assert not (own_home / "contexts.json").exists()
+
+
+def test_a_file_of_authorities_that_is_of_no_use(url: str, own_home: Path, tmp_path: Path) -> None:
+    secure = url.replace("http:", "https:")
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing\n")
+    for file, why in (
+        (tmp_path / "absent.pem", "No such file or directory"),
+        (empty, "it has no certificate in PEM"),
+    ):
+        done = muster("login", secure, "--ca", str(file), "--token-stdin", input=TOKEN)
+        assert done.returncode == 2
+        assert f"error: --ca: cannot read {file}, " in done.stderr
+        assert why in done.stderr

@@ -96,8 +96,8 @@ def test_versions_are_deleted_singly_or_together(tmp_path: Path) -> None:
 #: What is wrong with the directory of a mount.
 MISSING = "not found (create it, or check the path)"
 ON_SERVER = (
-    "is a directory of the server's machine (use a URL, or volume:NAME for a directory that your "
-    "runs share on the server)"
+    "would be a directory of the server's machine (use a URL, or volume:NAME for a directory that "
+    "your runs share on the server)"
 )
 
 

@@ -137,7 +137,7 @@ def test_a_job_with_a_schedule_is_not_deleted(client: Client) -> None:
     ("words", "expected"),
     [
         (("train.py",), "a schedule needs either cron or every"),
-        (("train.py", "--cron", "0 3 * *"), "--cron: '0 3 * *' has 4 fields and needs five"),
+        (("train.py", "--cron", "0 3 * *"), "--cron: '0 3 * *' needs five fields, not 4"),
         (("train.py", "--every", "30"), "--every: 30 has no unit"),
         (("train.py", "--every", "1h", "--time-zone", "Rome"), "--time-zone: 'Rome' is not"),
         (("missing.py", "--every", "1h"), "missing.py not found"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.cli.cluster import print_cluster
 from muster.cli.output import print_json
 from muster.client import cluster as clusters
 from muster.client.client import Client
@@ -69,14 +70,20 @@ def test_a_cluster_from_start_to_end(client: Client) -> None:
         clusters.find(client, "lab")
 
 
-def test_a_cluster_on_an_isolated_network_refuses_clients(client: Client) -> None:
+def test_a_cluster_on_an_isolated_network_refuses_clients(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Only its nodes can reach it; connecting from elsewhere fails at once."""
     job, new = client.job(None, command=["true"], framework="dask", network="isolated", name="lab")
     overrides = overrides_from_mapping({"suspend": True})
     closed = Cluster(client.start(client.prepare_run(job, overrides, new_job=new)))
-    with pytest.raises(InvalidInput, match="lab has network: isolated: only its nodes") as reported:
+    with pytest.raises(InvalidInput, match="only programs on the nodes of lab") as reported:
         closed.dask_client()
-    assert reported.value.problems[0].hint.endswith("or give it network: shared")
+    assert "`muster exec lab-1 --rank 0`" in reported.value.problems[0].hint
+    print_cluster(closed, as_json=False)
+    shown = capsys.readouterr().out
+    assert "muster shell lab-1 --rank 0" in shown
+    assert "dask_client" not in shown
 
 
 def test_the_path_of_the_token_of_a_cluster_is_shown_as_data(

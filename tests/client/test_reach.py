@@ -8,7 +8,9 @@ import socket
 import pytest
 from msgspec.structs import replace
 
-from muster.client.reach import NodePort, answering_host, dashboard, listen
+from muster.client.contexts import Address
+from muster.client.http.api import HttpAPI
+from muster.client.reach import NodePort, answering_host, dashboard, listen, shares_loopback
 from muster.errors import InvalidInput
 from muster.store.records import NodeRecord, RunSummary
 
@@ -23,6 +25,15 @@ def node(rank: int) -> NodeRecord:
 
 
 NODES = [node(0), node(1)]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("http://127.0.0.1:8431", True), ("http://localhost:8431", True), ("http://[::1]:1", True),
+     ("https://10.0.0.7:8431", False), ("https://muster.example.org", False)],
+)  # fmt: skip
+def test_loopback_is_that_of_nodes_only_on_the_servers_machine(url: str, expected: bool) -> None:
+    assert shares_loopback(HttpAPI(Address(url))) is expected
 
 
 @pytest.mark.parametrize(

@@ -44,19 +44,9 @@ class Place:
         self.server = ServerProcess(Home(self.home))
         self._token = ""
 
-    def open(self) -> ServerProcess:
-        """Its server, about to be started for the first time."""
+    def make_admin(self) -> None:
+        """Make the administrator, whose token clients use."""
         self._token = admin_token(Home(self.home))
-        return self.server
-
-    def start_again(self) -> None:
-        """Start the server, and wait until it is ready."""
-        self.server.start()
-        self.server.wait_until_ready()
-
-    def address(self) -> Address:
-        """Where the server is, for a client of the administrator."""
-        return self.server.address(self._token)
 
     def type(self, command: str) -> None:
         """Type a command on the server's machine."""
@@ -66,6 +56,10 @@ class Place:
             ["sh", "-c", text], env=environ, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, (text, done.stderr)
+
+    def address(self) -> Address:
+        """Where the server is, for its administrator."""
+        return self.server.address(self._token)
 
     def muster(self, *words: str) -> str:
         """What a command of a client prints."""
@@ -126,9 +120,10 @@ def postgres() -> Iterator[PostgresServer]:
 def test_a_server_with_sqlite(tmp_path: Path) -> None:
     place = Place(tmp_path, {})
     copy_records, copy_files, restore = typed(
-        "sqlite3 ", "rsync -aH --exclude", "rsync -aH /backup"
+        "umask 077 && sqlite3 ", "rsync -aH --exclude", "rsync -aH /backup"
     )
-    with place.open() as server:
+    place.make_admin()
+    with place.server as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
@@ -137,7 +132,9 @@ def test_a_server_with_sqlite(tmp_path: Path) -> None:
         server.stop()
         place.lose_home()
         place.type(restore)
-        place.start_again()
+        assert (place.home / "muster.db").stat().st_mode & 0o777 == 0o600
+        server.start()
+        server.wait_until_ready()
         check(place)
 
 
@@ -149,7 +146,8 @@ def test_a_server_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> N
     (place.home / "database_url").chmod(0o600)
     copy_records, copy_files = typed("pg_dump ", "rsync -aH --exclude")
     restore_files, restore_records = typed("rsync -aH /backup", "pg_restore ")
-    with place.open() as server:
+    place.make_admin()
+    with place.server as server:
         fill(place)
         place.type(copy_records)
         place.type(copy_files)
@@ -160,5 +158,6 @@ def test_a_server_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> N
         postgres.drop("muster")
         place.type(restore_files.partition(" && ")[0])
         place.type(restore_records)
-        place.start_again()
+        server.start()
+        server.wait_until_ready()
         check(place)

@@ -16,6 +16,7 @@ import pytest
 
 from muster.client.http.api import HttpAPI
 from muster.service.embedded import EmbeddedAPI
+from muster.storage.certificates import make_supervisor_certificate
 from muster.storage.home import Home
 from support.api_runs import end_all, start, wait
 from support.command import MUSTER
@@ -67,6 +68,30 @@ def test_a_port_in_use(home: Home) -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in text
     assert "choose another one with --port" in text
     assert not home.database.exists(), "nothing was written"
+
+
+def test_files_that_are_not_a_certificate_and_its_key(home: Home) -> None:
+    folder = home.root.parent
+    pair, other = folder / "pair", folder / "other"
+    for one in (pair, other):
+        make_supervisor_certificate(one, "server")
+    absent = folder / "absent.pem"
+    for cert, key, expected in (
+        (absent, pair / "key.pem", f"--tls-cert: cannot read {absent}: No such file"),
+        (pair / "cert.pem", absent, f"--tls-key: cannot read {absent}: No such file"),
+        (pair / "cert.pem", other / "key.pem", "a certificate and its key: key values mismatch"),
+        (pair / "key.pem", pair / "key.pem", "are not a certificate and its key"),
+    ):
+        code, text = refused(
+            home.root, "--port", "18436", "--tls-cert", str(cert), "--tls-key", str(key)
+        )
+        assert code == 2
+        assert expected in text
+        code, text = refused(
+            home.root, "--port", "18436", "--tls-cert", str(cert), "--tls-key", str(key), "doctor"
+        )
+        assert (code, text) == (1, ""), "the doctor finds it, too"
+    assert not home.database.exists(), "no administrator was made, whose token nobody would see"
 
 
 def test_a_database_that_is_away_at_the_start(home: Home) -> None:

@@ -230,14 +230,16 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
         return
     workers = plural(one.workers, "worker")
     client = CLIENTS.get(one.framework, "address")
+    run, reachable = one.run.name, one.is_reachable
     rows: list[tuple[str, Any]] = [
         ("address", one.address),
-        ("dashboard", one.dashboard),
+        ("dashboard", one.dashboard if reachable else one.dashboard and f"muster open {run}"),
         ("serve", one.serve),
         ("token", one.token and f"in {one.token}"),
         ("ends in", _left(one) if one.until is not None else None),
-        ("python", f'muster.cluster("{one.name}").{client}'),
-        ("logs", f"muster logs {one.run.name} --follow"),
+        ("python", f'muster.cluster("{one.name}").{client}' if reachable else None),
+        ("enter it", None if reachable else f"muster shell {run} --rank 0"),
+        ("logs", f"muster logs {run} --follow"),
         ("end it", f"muster cluster down {one.name}"),
     ]
     echo(f"{one.name} is {state(one.state)}: {one.framework}, {workers}")

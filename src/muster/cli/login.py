@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     help="Read the token from standard input. Default: MUSTER_TOKEN; else log in where the "
     "server's users do, or ask for it.",
 )
-@click.option(
-    "--ca", metavar="FILE", help="Trust the certificates in this file, besides no others."
-)
+@click.option("--ca", metavar="FILE", help="Trust only the certificates in this file.")
 def login(
     url: str, name: str | None, project: str | None, token_stdin: bool, ca: str | None
 ) -> None:
@@ -63,12 +61,9 @@ def login(
 
 
 def _warn_of_plain_text(address: Address) -> None:
-    from urllib.parse import urlsplit
+    from muster.client.contexts import is_here
 
-    from muster.addresses import is_loopback
-
-    parts = urlsplit(address.url)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+    if address.url.startswith("http:") and not is_here(address.url):
         warn(f"{address.url} is not encrypted: who reads the network's traffic can read the token")
 
 

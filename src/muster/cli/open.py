@@ -41,8 +41,9 @@ def open_(
     """Open a run's dashboard (Dask, Ray, Spark), or a node's port.
 
     Prints the URL, and opens it in a browser if there is a display. With --local-port, if the nodes
-    have a network of their own, or if the port of a node on another machine cannot be reached from
-    here, the port is forwarded from this machine's loopback interface until Ctrl-C.
+    have a network of their own, if the server is on another machine, or if the port of a node on
+    another machine cannot be reached from here, the port is forwarded from this machine's loopback
+    interface until Ctrl-C.
 
     \b
     muster open dask-1
@@ -50,6 +51,7 @@ def open_(
     muster open sweep-1 --port 6006 --replica 17
     """
     from muster.client.client import Client
+    from muster.client.reach import shares_loopback
 
     client = Client()
     run = client.api.find_run(run_name)
@@ -60,7 +62,8 @@ def open_(
         hint = f"muster open {run.name} --port 6006 {option}"
         raise InvalidInput(Problem(option.split(maxsplit=1)[0], "needs --port", hint))
     node_port = _node_port(client, run, port, rank)
-    direct = local_port is None and client.run(run.id).network == "shared"
+    shared = shares_loopback(client.api) and client.run(run.id).network == "shared"
+    direct = local_port is None and shared
     url = _direct_url(node_port) if direct else None
     if url is not None:
         _show(url, browser=not no_browser)

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from muster.client.client import Client
+from muster.client.reach import shares_loopback
 from muster.client.run import JobRun
 from muster.describe.times import json_ready, minute, moment
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
@@ -98,6 +100,14 @@ class Cluster:
         started = self.run.started_at
         return started + timedelta(seconds=given["--ttl"]) if started and given else None
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether programs on this machine reach its addresses, and not only those on its nodes."""
+        if self.run.network != "shared":
+            return False
+        host = urlsplit(self.address or "").hostname or ""
+        return not host.startswith("127.") or shares_loopback(self.run._api)
+
     def wait(self) -> Cluster:
         """Return when it is up.
 
@@ -167,9 +177,9 @@ class Cluster:
         if self.framework != framework:
             hint = f"connect with its {CLIENTS.get(self.framework, 'address')}"
             raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster", hint))
-        if self.run.network != "shared":
-            text = f"{self.name} has network: {self.run.network}: only its nodes reach it"
-            hint = "use it from a program on its nodes, or give it network: shared"
+        if not self.is_reachable:
+            text = f"only programs on the nodes of {self.name} reach its address"
+            hint = f"start the program on one of them: `muster exec {self.run.name} --rank 0`"
             raise InvalidInput(Problem("", text, hint))
         if self.address is None:
             raise InvalidInput(Problem("", f"{self.name} is {self.state}", "wait until it is UP"))

@@ -90,6 +90,13 @@ def _from_environment(url: str) -> Address:
     return Address(url, token)
 
 
+def is_here(url: str) -> bool:
+    """Whether the server at a URL is on this machine: at an address of its loopback interface."""
+    from muster.addresses import is_loopback  # few commands ask
+
+    return is_loopback(urlsplit(url).hostname or "")
+
+
 def read_contexts() -> Contexts:
     """All contexts of the user. Raises InvalidInput if the file is damaged."""
     try:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from muster.client.contexts import is_here
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
     from muster.store.records import NodeRecord, RunSummary
 
 #: Endpoints that a browser opens, the most useful first.
@@ -55,6 +57,13 @@ def dashboard(
 
 def _names(node: NodeRecord) -> tuple[str, str, str]:
     return (node.known_address, node.fqdn, node.fqdn.partition(".")[0])
+
+
+def shares_loopback(api: MusterAPI) -> bool:
+    """Whether loopback addresses of nodes are this machine's: there is no server, or it is at one,
+    too."""
+    location = api.location()
+    return not location.startswith(("http:", "https:")) or is_here(location)
 
 
 def answering_host(node_port: NodePort) -> str | None:

@@ -197,7 +197,7 @@ def _cron_problem(cron: str) -> Problem | None:
     if len(cron) > _LONGEST_TEXT:
         return Problem("cron", f"has {len(cron)} characters; the most are {_LONGEST_TEXT}", hint)
     if len(fields := cron.split()) != 5:
-        return Problem("cron", f"{short(cron)} has {len(fields)} fields and needs five", hint)
+        return Problem("cron", f"{short(cron)} needs five fields, not {len(fields)}", hint)
     try:
         found = next(CronSim(cron, datetime.now(UTC)), None)
     except CronSimError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +39,7 @@ def serve(
     check_open_files()
     home = default_home()
     settings = replace(settings, file=read_file(home.server))
+    check_certificate(settings)
     listener = listen(settings.host, settings.port)
     if database_url is not None:
         use_database(home, database_url)
@@ -53,9 +56,42 @@ def serve(
     if first is not None:
         say(f"{first.record.user} administers the server, with this token, shown only now:")
         show_secret(first.text)
-        say(f"log in with it: muster login {settings.url}")
+        say(f"log in with it: muster login {_url_for_others(settings)}")
     server.run(listener)
     say("the server has stopped; runs continue")
+
+
+def check_certificate(settings: Settings) -> None:
+    """Raises InvalidInput if the files of the certificate and its key are of no use together."""
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None or key is None:
+        return
+    for option, file in (("--tls-cert", cert), ("--tls-key", key)):
+        try:
+            open(file, "rb").close()
+        except OSError as error:
+            text = f"cannot read {file}: {error.strerror}"
+            raise InvalidInput(Problem(option, text)) from None
+    try:
+        # an encrypted key is refused: nobody may be there to type its passphrase
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=lambda: "")
+    except ssl.SSLError as error:
+        text = f"{cert} and {key} are not a certificate and its key: {_reason(error)}"
+        hint = "give both in PEM, the key without a passphrase"
+        raise InvalidInput(Problem("--tls-cert", text, hint)) from None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """What OpenSSL says, such as `key values mismatch`."""
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+def _url_for_others(settings: Settings) -> str:
+    """The URL to log in at. A server that listens on all addresses has none of its own: clients
+    name its machine."""
+    if settings.host in ("0.0.0.0", "::"):
+        return replace(settings, host=socket.gethostname()).url
+    return settings.url
 
 
 def use_database(home: Home, url: str) -> None:

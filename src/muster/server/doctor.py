@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ from muster.control.open_store import open_store
 from muster.engines.findings import Finding
 from muster.errors import InvalidInput, MusterError
 from muster.iam.oidc.settings import read_settings
+from muster.server.command import check_certificate
 from muster.server.settings import Settings, read_file
 from muster.service.findings import home_finding, key_findings
 from muster.spec.quantities import format_size
@@ -131,7 +133,13 @@ def _separation(home: Home) -> Iterator[Finding]:
 def _address(settings: Settings) -> Finding:
     name = f"{settings.host}:{settings.port}"
     try:
-        with urlopen(f"{settings.url}/readyz", timeout=_TIMEOUT) as answer:
+        check_certificate(settings)
+    except InvalidInput as error:
+        return Finding(name, False, str(error), "correct it; the server does not start with it")
+    # its certificate names the machine, seldom this address; nothing secret is sent
+    context = ssl._create_unverified_context()
+    try:
+        with urlopen(f"{settings.url}/readyz", timeout=_TIMEOUT, context=context) as answer:
             return Finding(name, True, f"a server answers there: {answer.read().decode()}")
     except HTTPError as error:
         says = f"a server answers there, and is not ready: {error.read().decode(errors='replace')}"

@@ -44,7 +44,7 @@ def _local_paths(spec: JobSpec) -> Iterator[Problem]:
     if spec.git is None and is_file(spec.conda, CONDA):
         yield Problem("conda", f"{spec.conda} is a file of a machine", "give its content")
     if spec.logging.directory is not None:
-        text = f"{spec.logging.directory} is a directory of the server's machine"
+        text = f"{spec.logging.directory} would be a directory of the server's machine"
         yield Problem("logging.directory", text, "leave it out: `muster logs` shows the output")
     yield from _level("", spec.working_dir, spec.mounts)
     for group in spec.node_groups:
@@ -74,7 +74,7 @@ def _level(
     if working_dir is not None and working_dir.startswith(("/", "~")):
         folder = os.path.normpath(working_dir)
         if not any(_is_in(folder, mount.destination) for mount in mounts):
-            text = f"{working_dir} is a directory of the server's machine"
+            text = f"{working_dir} would be a directory of the server's machine"
             hint = "use a path relative to the code, or one in a mount"
             yield Problem(f"{place}working_dir", text, hint)
     yield from _mounts(place, mounts if own is None else own)
@@ -87,7 +87,9 @@ def _mounts(place: str, mounts: tuple[Mount, ...]) -> Iterator[Problem]:
         kind = classify_source(mount.source)
         path = f"{place}mounts[{number}].source"
         if kind == "directory":
-            yield Problem(path, f"{mount.source} is a directory of the server's machine", _VOLUME)
+            yield Problem(
+                path, f"{mount.source} would be a directory of the server's machine", _VOLUME
+            )
         elif kind == "url" and _is_local_url(mount.source):
             yield Problem(path, f"{mount.source} is on the server's machine", _VOLUME)
 

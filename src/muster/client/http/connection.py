@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, LifoQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
@@ -17,8 +17,11 @@ from muster.api.operations import Operation
 from muster.api.problems import ProblemDetails, error_of
 from muster.client.contexts import Address
 from muster.client.http.protocol import Answer, ConnectionLost, HttpSocket, NothingArrived
-from muster.errors import MusterError, Problem, ServerUnavailable
+from muster.errors import InvalidInput, MusterError, Problem, ServerUnavailable
 from muster.type_info import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 #: Seconds for an answer to begin.
 TIMEOUT = 60.0
@@ -136,11 +139,7 @@ class Connection:
                 kept.settimeout(timeout)
                 return kept, False
             kept.close()
-        context = None
-        if self._secure:
-            import ssl
-
-            context = ssl.create_default_context(cafile=self.address.ca or None)
+        context = tls_context(self.address) if self._secure else None
         return HttpSocket(self._host, self._port, timeout, context), True
 
     def _keep(self, connection: HttpSocket) -> None:
@@ -170,6 +169,22 @@ def _close_all(idle: LifoQueue[HttpSocket]) -> None:
             return
 
 
+def tls_context(address: Address) -> SSLContext:
+    """How to check the server's certificate. Raises InvalidInput for a file of `muster login --ca`
+    that is not there any more, or has no certificate."""
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=address.ca or None)
+    except OSError as error:
+        why = error.strerror
+        if isinstance(error, ssl.SSLError):
+            why = "it has no certificate in PEM"
+        text = f"cannot read {address.ca}, the certificates to trust for {address.url}: {why}"
+        hint = "`muster login URL --ca FILE` names another file"
+        raise InvalidInput(Problem("--ca", text, hint)) from None
+
+
 def unavailable(url: str, error: Exception) -> ServerUnavailable:
     """The error for a server that cannot be reached, or whose answer was lost."""
     why = str(error) or type(error).__name__
@@ -181,7 +196,7 @@ def unavailable(url: str, error: Exception) -> ServerUnavailable:
     elif isinstance(error, (TimeoutError, NothingArrived)):
         why = "it does not answer in time"
     elif type(error).__name__ == "SSLCertVerificationError":
-        hint = "trust its authority: `muster login URL --ca FILE`"
+        hint = "trust its authority: `muster login URL --ca FILE`; with MUSTER_URL, SSL_CERT_FILE"
     return ServerUnavailable(str(Problem("", f"cannot reach the server {url}: {why}", hint)))
 
 

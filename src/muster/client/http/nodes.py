@@ -20,7 +20,7 @@ from muster.api.node_access import NodeCommand, NodeProcess, PortForward, Stdio
 from muster.api.node_messages import MOST_DATA, Command, Ended, Signal, Size, Started
 from muster.api.operations import PREFIX
 from muster.api.problems import ProblemDetails, error_of
-from muster.client.http.connection import Connection, unavailable
+from muster.client.http.connection import Connection, tls_context, unavailable
 from muster.errors import EngineError, InvalidInput, MusterError
 from muster.store.records import NodeRecord
 from muster.type_info import decode_json
@@ -75,11 +75,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
     address = connection.address
     url = f"ws{address.url.removeprefix('http').rstrip('/')}{path}"
     headers = connection.headers()
-    context = None
-    if url.startswith("wss:"):
-        import ssl
-
-        context = ssl.create_default_context(cafile=address.ca or None)
+    context = tls_context(address) if url.startswith("wss:") else None
     try:
         made = connect(
             url,
