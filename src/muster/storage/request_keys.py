@@ -54,15 +54,17 @@ def _locked(path: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not try_flock(descriptor, fcntl.LOCK_EX, path):
-                raise InProgress(f"{path} is locked: another server carries the request out")
-            with suppress(FileNotFoundError):  # who had the lock before has deleted it
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return descriptor
+            locked = try_flock(descriptor, fcntl.LOCK_EX, path)
+            if locked:
+                with suppress(FileNotFoundError):  # who had the lock before has deleted it
+                    if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                        return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+        if not locked:
+            raise InProgress(f"{path} is locked: another server carries the request out")
 
 
 def remove_old(home: Home, now: float) -> None:
