@@ -13,6 +13,8 @@ from muster.secrets import (
     hide,
     print_traceback,
     redacted,
+    secret_lines,
+    without_lines,
 )
 
 
@@ -170,3 +172,11 @@ def test_secrets_in_the_parameter_sets_of_an_array_are_hidden() -> None:
     assert hidden({"rows": plain})["rows"] is plain
     assert hidden({"rows": "api_token=hunter2"}) == {"rows": HIDDEN}
     assert hidden({"rows": [{"api_token": "hunter2"}]}) == {"rows": [{"api_token": HIDDEN}]}
+
+
+def test_what_is_hidden_of_secrets_in_output() -> None:
+    lines = secret_lines(["abcd\r\n  abcdefgh\t\n\nxyz\n", "efgh"])
+    assert lines == ["abcdefgh", "abcd", "efgh"]
+    found = without_lines(b"abcdefgh,abcd efgh;abcefgh\n", [line.encode() for line in lines])
+    assert found == b"***,*** ***;abc***\n"
+    assert without_lines(b"xyz\n", []) == b"xyz\n"

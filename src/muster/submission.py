@@ -34,6 +34,8 @@ class Submission(Struct, frozen=True):
     created_id: str | None = None
     #: Whom the nodes' programs run as; None: the user of this process.
     account: UnixAccount | None = None
+    #: Whether runs that were requested from other machines have Unix accounts of their owners.
+    separate_owners: bool = False
 
 
 def of_this_process() -> Submission:

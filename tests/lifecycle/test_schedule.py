@@ -70,6 +70,27 @@ def test_intervals_count_from_when_they_were_set() -> None:
     assert [*islice(times(EVERY, 0.0), 1)] == [1060.0]
 
 
+def test_times_of_intervals_are_stored_as_they_are() -> None:
+    """A time that is rounded when it is stored would be another one after it."""
+    found = [*islice(times(Timing(every=1.1, since=NOON), NOON), 1000)]
+    assert found == [round(time, 6) for time in found]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Rome", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("cron", ["*/10 * * * *", "30 2 * * *", "*/20 1-3 * * *", "0,45 1,2 * * *"])
+def test_times_increase_from_any_moment_of_a_repeated_hour(cron: str, zone: str) -> None:
+    timing = Timing(cron=cron, time_zone=zone)
+    for begin in (
+        AUTUMN,
+        datetime(2026, 11, 1, 5, tzinfo=UTC),
+        datetime(2026, 4, 4, 14, tzinfo=UTC),
+    ):
+        for minutes in range(-90, 150, 5):
+            after = begin.timestamp() + 60.0 * minutes
+            found = [after, *islice(times(timing, after), 12)]
+            assert all(one < two for one, two in pairwise(found)), (begin, minutes)
+
+
 @pytest.mark.parametrize(
     ("timing", "expected"),
     [

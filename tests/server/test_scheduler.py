@@ -13,12 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from muster.api.accounts import UserChange
 from muster.api.interface import MusterAPI
 from muster.api.schedules import ScheduleChange
-from muster.caller import Role
+from muster.caller import Caller, Role
 from muster.client.http.api import HttpAPI
 from muster.errors import Forbidden, InvalidInput
 from muster.identity import new_id
 from muster.lifecycle.schedule import Missed, Overlap, Timing
-from muster.server.scheduler import Scheduler, run_id_of
+from muster.server.scheduler import Scheduler
+from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import AuditFilter, UserKind, UserRecord
 from muster.store.records import RunFilter
 from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
@@ -88,7 +89,6 @@ def test_runs_start_at_their_times(teams: Teams, api: MusterAPI, user: str) -> N
     prepared = prepare(api, command, node_groups=[{"name": "w", "env": {"WHO": "me"}}])
     made = api.create_schedule("hello", SOON, prepared)
     first = fired(api, made, "started")
-    assert first.run_id == run_id_of(made, first.time)
     assert wait(api, first.run_id) == "SUCCEEDED"
     run = api.run(first.run_id)
     assert run.created_by == user
@@ -179,7 +179,7 @@ def test_what_a_killed_server_has_decided_is_done_by_another(api: MusterAPI, tea
     store = teams.backend.store.schedules
     made = create(api, "true", Timing(every=1000.0))
     before = round(time.time() - 6, 6)
-    left = FiringRecord(made.id, before, Outcome.STARTING, before, run_id=run_id_of(made, before))
+    left = FiringRecord(made.id, before, Outcome.STARTING, before, run_id=new_id())
     store.note(left)
     found = fired(api, made, "started")
     assert (found.time, found.run_id) == (left.time, left.run_id)
@@ -190,7 +190,7 @@ def test_what_a_killed_server_has_decided_is_done_by_another(api: MusterAPI, tea
     assert len(api.runs(RunFilter(tags={"muster-schedule": made.name}))) == 1
     # too long ago
     old = time.time() - 3600
-    store.note(FiringRecord(made.id, old, Outcome.STARTING, old, run_id=run_id_of(made, old)))
+    store.note(FiringRecord(made.id, old, Outcome.STARTING, old, run_id=new_id()))
     assert fired(api, made, "missed").why == "the server was ended meanwhile"
 
 
@@ -286,6 +286,39 @@ def test_others_change_it_only_if_they_may(teams: Teams, api: MusterAPI) -> None
         sam.edit_schedule(made.id, ScheduleChange(every=60.0))
     sam.close()
     assert teams.api("anouk").pause_schedule(made.id).paused
+
+
+def test_what_the_servers_own_user_runs_is_chosen_by_administrators(
+    teams: Teams, user: str
+) -> None:
+    """No role of a project gives the rights of the user that the server runs as."""
+    local = EmbeddedAPI(caller=Caller("root", "vision"), backend=teams.backend)
+    made = create(local, f"echo {user}", Timing(cron="0 3 1 1 *"))
+    anouk, root = (
+        HttpAPI(teams.server.address(teams.token(name), "vision")) for name in ("anouk", "root")
+    )
+    other = anouk.create_job(prepare(anouk, f"echo other {user}").job)
+    for change in (
+        lambda: anouk.edit_schedule(made.id, ScheduleChange(job=other.id)),
+        lambda: anouk.edit_job(made.job_id, ["description=mine"]),
+    ):
+        with pytest.raises(Forbidden, match="the server's own user"):
+            change()
+    assert anouk.edit_schedule(made.id, ScheduleChange(cron="0 4 1 1 *")).job_id == made.job_id
+    assert root.edit_job(made.job_id, ["description=mine"]).description == "mine"
+    local.delete_schedule(made.id)
+    for one in (anouk, root):
+        one.close()
+
+
+def test_jobs_of_others_are_edited_by_those_who_may(teams: Teams, api: MusterAPI) -> None:
+    job = create(api, f"echo {new_id()}", Timing(cron="0 3 1 1 *")).job_id
+    sam = HttpAPI(teams.server.address(teams.token("sam", project="vision")))
+    with pytest.raises(Forbidden, match="edit jobs of others in project vision"):
+        sam.edit_job(job, ["description=mine"])
+    assert api.edit_job(job, ["description=mine"]).description == "mine"
+    assert teams.api("anouk").edit_job(job, ["description=better"]).description == "better"
+    sam.close()
 
 
 def test_problems_are_all_named(api: MusterAPI) -> None:

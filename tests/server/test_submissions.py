@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.server import submissions
 from muster.service.embedded import EmbeddedAPI
 from muster.storage import request_keys
 from muster.store.records import RunFilter
@@ -75,6 +76,19 @@ def test_requests_at_the_same_time_start_one_run(teams: Teams) -> None:
     assert {reply.status for reply in replies} == {201}
     assert len({reply.json["id"] for reply in replies}) == 1
     assert count(teams) == before + 1
+
+
+def test_requests_that_wait_keep_nobody_out(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than there are threads, while the same request is carried out for long."""
+    monkeypatch.setattr(submissions, "_WAITS", [0.05] * 40)
+    token = teams.token("anouk")
+    name = submissions.run_id_of(teams.caller(token), "slow")
+    with request_keys.held(teams.backend.home, name, "content"), ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(post, teams, token, "slow", body()) for _ in range(40)]
+        assert teams.request("GET", "/v1/runs", token).status == 200
+        assert not all(one.done() for one in waiting)
+        replies = [one.result() for one in waiting]
+    assert {(reply.status, reply.problem) for reply in replies} == {(503, "StoreBusy")}
 
 
 def test_jobs_are_created_once(teams: Teams) -> None:

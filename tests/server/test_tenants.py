@@ -221,7 +221,7 @@ class World:
         for digest, data in ((code, CODE), (part, PART)):
             with uploads.open_part(home, "vision", digest, 0) as file:
                 file.write(data)
-        uploads.finish(home, "vision", code, "train.py", "file")
+        uploads.finish(home, "vision", code, "train.py", "file", teams.backend.artifact_lock)
         api_accounts = teams.accounts
         teams.request("PUT", "/v1/secrets/key", teams.token("anouk"), {"value": MARK})
         self.names = {

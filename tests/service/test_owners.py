@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from muster.api.streams import LogChunk, Selection
-from muster.caller import Caller
-from muster.errors import InvalidInput
+from muster.caller import ALL_RIGHTS, Caller, Right
+from muster.errors import Forbidden, InvalidInput
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.owners import account_of, account_of_run
 from muster.store.records import RunRecord
@@ -264,6 +265,30 @@ def test_nobody_with_an_account_resumes_a_run_of_root(two: Server) -> None:
     until(lambda: root.run(run.id).state == "SUSPENDED", "it is suspended", 60)
     with pytest.raises(InvalidInput, match="runs as the server's own user"):
         two.api("ben").resume(run.id)
+
+
+def test_no_role_of_a_project_enters_a_run_of_root(two: Server) -> None:
+    root = EmbeddedAPI(caller=Caller("root", "ben"), backend=two.backend)
+    run = start(root, "sleep 600")
+    wait_until_ready(root, run.id)
+    submission = replace(two.api("ben").context.submission, account=None, separate_owners=True)
+
+    def api(rights: frozenset[Right]) -> EmbeddedAPI:
+        caller = Caller("ben", "ben", rights)
+        return EmbeddedAPI(caller=caller, submission=submission, backend=two.backend)
+
+    member = api(ALL_RIGHTS - {Right.ADMINISTER})
+    for enter in (
+        lambda: member.node_to_execute(run.id, 0, "id"),
+        lambda: member.node_to_forward(run.id, 0, "port 80"),
+        lambda: member.node_to_copy(run.id, 0, "from /etc/shadow"),
+        lambda: member.running_node(run.id, 0),
+        lambda: member.cluster_access(run.id),
+    ):
+        with pytest.raises(Forbidden, match="runs as the server's own user"):
+            enter()
+    assert api(ALL_RIGHTS).node_to_execute(run.id, 0, "id")
+    root.cancel(run.id)
 
 
 def test_a_function_finds_its_arguments(two: Server) -> None:

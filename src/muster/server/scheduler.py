@@ -1,8 +1,8 @@
 """Starts the runs of schedules at their times.
 
-Each server looks for what is due, and one of them decides what is done (`Schedules.decide`). The id
-of the run follows from the schedule and the time, so that whoever carries the decision out again,
-after a server was killed, finds the run if it was started already.
+Each server looks for what is due, and one of them decides what is done (`Schedules.decide`). The
+decision has the id of the run, so that whoever carries it out again, after a server was killed,
+finds the run if it was started already. Nobody can guess the id before, and take it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from muster.caller import Caller, Right
 from muster.describe.times import time_text
 from muster.errors import EngineError, Forbidden, MusterError, NotFound, StoreError
-from muster.identity import id_of
+from muster.identity import new_id
 from muster.lifecycle.schedule import Action, Missed, Overlap, due
 from muster.service.audit import Origin, entry_of
 from muster.service.schedules import creator_of, start_request
 from muster.storage import request_keys
 from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
-from muster.store.times import micros
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
@@ -117,7 +116,7 @@ class Scheduler:
             decided_at=now,
             why=found.why,
             passed=found.passed,
-            run_id=run_id_of(schedule, found.time) if starts else None,
+            run_id=new_id() if starts else None,
         )
         return firing if self._schedules.decide(schedule, found.next_at, firing) else None
 
@@ -226,9 +225,3 @@ class Scheduler:
 
 def _origin(schedule: ScheduleRecord) -> Origin:
     return Origin(f"schedule {schedule.name}")
-
-
-def run_id_of(schedule: ScheduleRecord, at: float) -> str:
-    """The id of the run of a time (epoch seconds)."""
-    # no project has a name with a space: this is no id of an idempotency key
-    return id_of("a time of", schedule.id, str(micros(at)))

@@ -54,6 +54,7 @@ class ServerState:
             folder=Path("/"),
             has_files=False,
             allow_private_addresses=settings.file.allow_private_addresses,
+            separate_owners=os.geteuid() == 0 and settings.file.separate_owners,
         )
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
@@ -97,7 +98,7 @@ class ServerState:
 
     def _account_of(self, user: str) -> UnixAccount | None:
         """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
-        if os.geteuid() != 0 or not self.settings.file.separate_owners:
+        if not self._submission.separate_owners:
             return None
         known = self._accounts.get(user)
         if known is None:

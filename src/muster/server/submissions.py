@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
@@ -12,7 +13,7 @@ import msgspec
 from muster.api.schedules import ScheduleRequest
 from muster.api.submissions import JobRequest, PreviewRequest, StartRequest
 from muster.caller import Right
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.identity import id_of
 from muster.secrets import hidden
 from muster.server.answers import Answer, encoded
@@ -23,6 +24,8 @@ from muster.storage import request_keys
 T = TypeVar("T")
 #: Characters of an idempotency key.
 _MOST_KEY = 255
+#: Seconds between looks whether the same request has been carried out, which take a thread each.
+_WAITS = (*[0.05] * 20, *[0.5] * 58)
 
 
 async def start_run(call: Call) -> Answer:
@@ -30,7 +33,7 @@ async def start_run(call: Call) -> Answer:
     body, request = await _body(call, StartRequest)
     key = _id_of_key(call)
     api = call.api(request.run.environ, key)
-    run = await call.state.in_thread(_once, call, key, body, partial(api.submit, request))
+    run = await _once(call, key, body, partial(api.submit, request))
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
@@ -47,7 +50,7 @@ async def create_job(call: Call) -> Answer:
     body, source = await _body(call, JobRequest)
     key = _id_of_key(call)
     api = call.api(created_id=key)
-    job = await call.state.in_thread(_once, call, key, body, partial(api.submit_job, source))
+    job = await _once(call, key, body, partial(api.submit_job, source))
     return Answer(encoded(job), 201, headers={"location": f"/v1/jobs/{job.id}"})
 
 
@@ -64,7 +67,7 @@ async def create_schedule(call: Call) -> Answer:
     key = _id_of_key(call)
     api = call.api(request.run.environ, key)
     create = partial(api.submit_schedule, request)
-    made = await call.state.in_thread(_once, call, key, body, create)
+    made = await _once(call, key, body, create)
     return Answer(encoded(made), 201, headers={"location": f"/v1/schedules/{made.id}"})
 
 
@@ -72,7 +75,7 @@ async def trigger_schedule(call: Call) -> Answer:
     """POST /schedules/{schedule_id}/trigger"""
     key, schedule = _id_of_key(call), call.path["schedule_id"]
     trigger = partial(call.api(created_id=key).trigger_schedule, schedule)
-    run = await call.state.in_thread(_once, call, key, schedule.encode(), trigger)
+    run = await _once(call, key, schedule.encode(), trigger)
     return Answer(encoded(run), 201, headers={"location": f"/v1/runs/{run.id}"})
 
 
@@ -86,14 +89,23 @@ async def _body(call: Call, kind: Any) -> tuple[bytes, Any]:
     return body, value
 
 
-def _once(call: Call, key: str | None, body: bytes, do: Callable[[], T]) -> T:
+async def _once(call: Call, key: str | None, body: bytes, do: Callable[[], T]) -> T:
     """Carry out a request. key: of its idempotency key. Raises Conflict if that was used for
-    another body or path."""
+    another body or path, StoreBusy if the same request is being carried out for long."""
     if key is None or Right.SUBMIT not in call.caller.rights:  # which is refused
-        return do()
+        return await call.state.in_thread(do)
     digest = blake2b(call.route.encode() + body, digest_size=24).hexdigest()
-    with request_keys.held(call.state.backend.home, key, digest):
-        return do()
+
+    def carry_out() -> T:
+        with request_keys.held(call.state.backend.home, key, digest):
+            return do()
+
+    for wait in _WAITS:
+        try:
+            return await call.state.in_thread(carry_out)
+        except request_keys.InProgress:
+            await asyncio.sleep(wait)
+    raise StoreBusy("the same request is still being carried out; send it again")
 
 
 def _id_of_key(call: Call) -> str | None:

@@ -18,6 +18,7 @@ from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_at_times
 from muster.storage.home import Home, default_home
+from muster.storage.owners import account_of_run
 from muster.store.names import no_job_error, no_run_error
 from muster.store.records import (
     EventRecord,
@@ -113,6 +114,8 @@ def _of_run(
                 run = self._check_run(run_id)
                 if right != Right.READ and not anyones:
                     self._caller.require_for_run(run.created_by, right, what)
+                if right == Right.ENTER:
+                    self._check_not_the_servers(run, what)
 
             def object_of() -> str:
                 name = run_id
@@ -130,30 +133,43 @@ def _of_run(
     return decorate
 
 
-def _of_schedule(right: Right, what: str, *, action: str) -> Callable[[M], M]:
-    """As `_requires`, for a method that changes a schedule: also check that the caller may change
-    what is its creator's."""
+def _of_creator(
+    find: Callable[[EmbeddedAPI, str], tuple[str, str]], right: Right, what: str, *, action: str
+) -> Callable[[M], M]:
+    """As `_requires`, for a method that changes what somebody has created: also check that the
+    caller may change what is of its creator. find: its name, and who has created it."""
 
     def decorate(method: M) -> M:
         @wraps(method)
-        def checked(self: EmbeddedAPI, schedule_id: str, *args: Any, **named: Any) -> Any:
+        def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
+            text: str = args[0] if args else next(iter(named.values()))
+
             def check() -> None:
                 self._caller.require(right, what)
-                owner = self._own_schedule(schedule_id).created_by
-                self._caller.require_for_run(owner, right, what)
+                self._caller.require_for_run(find(self, text)[1], right, what)
 
             def object_of() -> str:
                 try:
-                    return self._own_schedule(schedule_id).name
+                    return find(self, text)[0]
                 except NotFound:
-                    return schedule_id
+                    return text
 
             with self._audited(action, object_of, check, changes=True):
-                return method(self, schedule_id, *args, **named)
+                return method(self, *args, **named)
 
         return cast("M", checked)
 
     return decorate
+
+
+def _job(api: EmbeddedAPI, text: str) -> tuple[str, str]:
+    found = api.store.jobs.find(api.context.project, text)
+    return found.handle, found.created_by
+
+
+def _schedule(api: EmbeddedAPI, text: str) -> tuple[str, str]:
+    found = api.store.schedules.find(api.context.project, text)
+    return found.name, found.created_by
 
 
 class EmbeddedAPI:
@@ -246,6 +262,15 @@ class EmbeddedAPI:
         if run.project != self._caller.project:
             raise no_run_error(run_id)
         return run
+
+    def _check_not_the_servers(self, run: RunSummary, what: str) -> None:
+        """Raises Forbidden if the run's nodes are the server's own user, whose rights on the
+        machine no role of a project gives."""
+        if not self.context.submission.separate_owners:
+            return
+        if account_of_run(self.home.run_dir(run.id)) is None:
+            text = f"{what} of {run.name}, which runs as the server's own user,"
+            self._caller.require(Right.ADMINISTER, text)
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -379,7 +404,7 @@ class EmbeddedAPI:
     def delete_unused_job(self, job_id: str) -> None:
         self.store.jobs.delete_unused(self._own_job(job_id).id)
 
-    @_requires(Right.SUBMIT, "edit jobs", action="jobs.edit")
+    @_of_creator(_job, Right.SUBMIT, "edit jobs", action="jobs.edit")
     def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
         from muster.service.jobs import edit
 
@@ -555,25 +580,25 @@ class EmbeddedAPI:
         found = self._own_schedule(schedule_id)
         return self.store.schedules.firings(found.id, limit=limit, before=before)
 
-    @_of_schedule(Right.SUBMIT, "edit schedules", action="schedules.edit")
+    @_of_creator(_schedule, Right.SUBMIT, "edit schedules", action="schedules.edit")
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
         from muster.service.schedules import edit
 
         return edit(self.context, self._own_schedule(schedule_id), change)
 
-    @_of_schedule(Right.SUBMIT, "pause schedules", action="schedules.pause")
+    @_of_creator(_schedule, Right.SUBMIT, "pause schedules", action="schedules.pause")
     def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import pause
 
         return pause(self.context, self._own_schedule(schedule_id))
 
-    @_of_schedule(Right.SUBMIT, "resume schedules", action="schedules.resume")
+    @_of_creator(_schedule, Right.SUBMIT, "resume schedules", action="schedules.resume")
     def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import resume
 
         return resume(self.context, self._own_schedule(schedule_id))
 
-    @_of_schedule(Right.SUBMIT, "delete schedules", action="schedules.delete")
+    @_of_creator(_schedule, Right.SUBMIT, "delete schedules", action="schedules.delete")
     def delete_schedule(self, schedule_id: str) -> None:
         self.store.schedules.delete(self._own_schedule(schedule_id).id)
 

@@ -137,11 +137,16 @@ def create(context: Context, job: JobRecord) -> JobRecord:
 def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
     """Change resources, mounts, display name, description or tags (OCI: UpdateJobDetails).
 
-    changes: `PATH=VALUE`. Runs keep the settings that they started with.
+    changes: `PATH=VALUE`. Runs keep the settings that they started with. Raises InvalidInput;
+    Forbidden if a schedule runs it with the rights of the server's own user.
     """
+    from muster.service.schedules import check_job
     from muster.spec.edit import differences, edit
 
     job.check_active()
+    for schedule in context.store.schedules.listing(context.project):
+        if schedule.job_id == job.id:
+            check_job(context, schedule)
     before = spec_of(context.home, job)
     spec = edit(before, changes, context.submission.folder)
     sealed = seal(context.home, to_builtins(spec))

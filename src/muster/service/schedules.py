@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from muster.api.schedules import ScheduleChange
 from muster.api.submissions import JobSource, RunRequest, StartRequest
-from muster.caller import Caller
+from muster.caller import Caller, Right
 from muster.describe.times import moment
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.names import check_name
@@ -83,7 +83,10 @@ def create(
 
 def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> ScheduleRecord:
     """Change a schedule. Other times count from now. Raises InvalidInput with every problem,
-    Conflict if it was changed meanwhile."""
+    Conflict if it was changed meanwhile, Forbidden for the job of one whose runs have the rights of
+    the server's own user."""
+    if change.job is not None:
+        check_job(context, schedule)
     given = {name: value for name, value in asdict(change).items() if value is not None}
     job = given.pop("job", None)
     for one, other in (("cron", "every"), ("every", "cron")):
@@ -99,6 +102,14 @@ def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> 
     if job is not None:
         changed = replace(changed, job_id=_checked_job(context, schedule, job))
     return context.store.schedules.update(schedule, changed)
+
+
+def check_job(context: Context, schedule: ScheduleRecord) -> None:
+    """Raises Forbidden unless the caller may choose what a schedule runs: no role of a project
+    gives the rights of the server's own user, which a local schedule's runs have."""
+    if schedule.local and not context.submission.has_files:
+        text = f"change what schedule {schedule.name} runs as the server's own user"
+        context.caller.require(Right.ADMINISTER, text)
 
 
 def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> str:

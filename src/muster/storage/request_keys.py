@@ -1,5 +1,7 @@
 """Requests with an idempotency key: each is carried out once, whichever server gets it how often.
 
+Nobody waits here: threads that did would be missing for all other requests.
+
 requests/ID     locked while the request with this key is carried out; has its content's digest
 """
 
@@ -11,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from muster.errors import Conflict, MusterError
-from muster.file_locks import flock
+from muster.errors import Conflict, MusterError, StoreBusy
+from muster.file_locks import try_flock
 from muster.storage.disk_use import entries_of
 from muster.storage.home import Home
 
@@ -20,11 +22,15 @@ from muster.storage.home import Home
 KEPT = 86400.0
 
 
+class InProgress(StoreBusy):
+    """Another process or thread carries the request out."""
+
+
 @contextmanager
 def held(home: Home, key: str, digest: str) -> Iterator[None]:
     """Carry out a request, while no other one with its key is. key: a name of a file. digest: of
-    the request's content. Raises Conflict if the key was used for another content; one that was
-    refused is forgotten, so that it may be sent again, corrected."""
+    the request's content. Raises InProgress if one is; Conflict if the key was used for another
+    content. One that was refused is forgotten, so that it may be sent again, corrected."""
     path = home.requests / key
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = _locked(path)
@@ -48,14 +54,17 @@ def _locked(path: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            flock(descriptor, fcntl.LOCK_EX, path)
-            with suppress(FileNotFoundError):  # who had the lock before has deleted it
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return descriptor
+            locked = try_flock(descriptor, fcntl.LOCK_EX, path)
+            if locked:
+                with suppress(FileNotFoundError):  # who had the lock before has deleted it
+                    if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                        return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+        if not locked:
+            raise InProgress(f"{path} is locked: another server carries the request out")
 
 
 def remove_old(home: Home, now: float) -> None:

@@ -104,6 +104,8 @@ class ServerProcess:
     in_process_group = False
 
     def __init__(self, connected: ClientConnection, command: NodeCommand, stdio: Stdio) -> None:
+        from websockets.exceptions import ConnectionClosed
+
         self._socket = connected
         self._sending = Lock()
         self._ended = Event()
@@ -116,7 +118,10 @@ class ServerProcess:
             size = termios.tcgetwinsize(stdio.stdin.fileno())
             env = {"TERM": os.environ.get("TERM", "dumb"), **env}
         self._send(Command(command.argv, env, command.cwd, size))
-        first = _ANSWER.decode(str(self._socket.recv()))
+        try:
+            first = _ANSWER.decode(str(self._socket.recv()))
+        except ConnectionClosed:
+            raise _lost() from None
         if isinstance(first, Ended):
             self._socket.close()
             raise (
@@ -184,7 +189,7 @@ class ServerProcess:
             self._code = answer.code
             self._error = None if answer.error is None else error_of(answer.error)
         except ConnectionClosed:
-            self._error = EngineError("the connection to the command was lost")
+            self._error = _lost()
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         finally:
@@ -193,6 +198,10 @@ class ServerProcess:
             os.close(self._stop)
             self._socket.close()
             self._ended.set()
+
+
+def _lost() -> EngineError:
+    return EngineError("the connection to the command was lost")
 
 
 def _write(descriptor: int, data: bytes) -> None:
