@@ -74,7 +74,7 @@ def outputs(
 
         print_json([one.to_dict() for one in found])
     elif found:
-        _print(found)
+        _print(found, run)
 
 
 def _report_none(run: JobRun, *, selected: bool) -> None:
@@ -84,13 +84,18 @@ def _report_none(run: JobRun, *, selected: bool) -> None:
     echo('to keep a file, write it to the directory "$MUSTER_OUTPUTS" in the program', err=True)
 
 
-def _print(found: Outputs) -> None:
+def _print(found: Outputs, run: JobRun) -> None:
     from muster.cli.output import ago, print_cells
+    from muster.client.contexts import current_address
     from muster.spec.quantities import format_size
 
     rows = [{**one._cells(), "WRITTEN": ago(one.modified.timestamp())} for one in found]
     print_cells(("RANK", "SIZE", "WRITTEN", "PATH"), rows)
-    echo(f"{plural(len(found), 'file')}, {format_size(found.size)}, in {found[0].root}", err=True)
+    amount = f"{plural(len(found), 'file')}, {format_size(found.size)}"
+    if current_address() is None:
+        echo(f"{amount}, in {found[0].root}", err=True)
+    else:
+        echo(f"{amount}; `muster outputs {run.name} --to DIR` copies them here", err=True)
 
 
 def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> bool:

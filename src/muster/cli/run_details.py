@@ -129,9 +129,12 @@ def _size(value: int | None) -> str:
 
 
 def _print_outputs(run: JobRun) -> None:
+    from muster.client.contexts import current_address
+
     found = run.outputs()
+    here = current_address() is None
     for one in found[:_MAX_OUTPUTS]:
-        echo(f"output: {one.root / one.path_in_run}")
+        echo(f"output: {one.root / one.path_in_run if here else one.path_in_run}")
     if len(found) > _MAX_OUTPUTS:
         echo(f"and {len(found) - _MAX_OUTPUTS} more outputs: `muster outputs {run.name}`")
 

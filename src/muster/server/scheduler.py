@@ -25,6 +25,7 @@ from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
+    from muster.store.account_records import AuditEntry
     from muster.store.base import Schedules
 
 #: Seconds between looks: another server may have recorded a schedule that is due soon.
@@ -118,12 +119,12 @@ class Scheduler:
             passed=found.passed,
             run_id=new_id() if starts else None,
         )
-        return firing if self._schedules.decide(schedule, found.next_at, firing) else None
+        entries = () if starts else (_entry(schedule, firing),)
+        return firing if self._schedules.decide(schedule, found.next_at, firing, *entries) else None
 
     def _carry_out(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
         """Start the run, or note why there is none. Raises StoreError."""
         if firing.run_id is None:
-            self._audit(schedule, firing)
             self._count(schedule, firing)
             return
         outcome, why = Outcome.STARTED, ""
@@ -139,7 +140,7 @@ class Scheduler:
         """What has become of the run, and why it was not started."""
         state, timing = self._state, schedule.timing
         if (passed := self._passed(schedule, firing)) is not None:
-            self._audit(schedule, replace(firing, why=passed[1]))
+            self._append(_entry(schedule, replace(firing, why=passed[1])))
             return passed
         try:
             caller = creator_of(state.backend.store.accounts, schedule)
@@ -149,7 +150,7 @@ class Scheduler:
             if isinstance(error, StoreError):
                 raise
             noted = replace(firing, why=str(error))
-            self._audit(schedule, noted, forbidden=isinstance(error, Forbidden))
+            self._append(_entry(schedule, noted, forbidden=isinstance(error, Forbidden)))
             return Outcome.REFUSED, str(error)
         try:
             # excludes servers that carry this out at the same time
@@ -198,6 +199,9 @@ class Scheduler:
             return False
         return True
 
+    def _append(self, entry: AuditEntry) -> None:
+        self._state.backend.store.audit.append(entry)
+
     def _count(self, schedule: ScheduleRecord, firing: FiringRecord) -> None:
         """Count and log what was done."""
         self._state.metrics.firing(firing.outcome)
@@ -211,16 +215,15 @@ class Scheduler:
             why=firing.why,
         )
 
-    def _audit(
-        self, schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False
-    ) -> None:
-        """Record why no run is started. forbidden: because the creator may not."""
-        project = schedule.project
-        caller = Caller(schedule.created_by, project, frozenset())
-        given = (caller, _origin(schedule), time.time(), "schedules.start", schedule.name)
-        entry = entry_of(*given, project=project)
-        noted = replace(entry, why=firing.why, allowed=not forbidden)
-        self._state.backend.store.audit.append(noted)
+
+def _entry(
+    schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False
+) -> AuditEntry:
+    """Why no run is started. forbidden: because the creator may not."""
+    caller = Caller(schedule.created_by, schedule.project, frozenset())
+    given = (caller, _origin(schedule), time.time(), "schedules.start", schedule.name)
+    entry = entry_of(*given, project=schedule.project)
+    return replace(entry, why=firing.why, allowed=not forbidden)
 
 
 def _origin(schedule: ScheduleRecord) -> Origin:

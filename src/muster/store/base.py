@@ -516,9 +516,16 @@ class Schedules(Protocol):
         """The earliest next time of all schedules; None if there is none."""
         ...
 
-    def decide(self, schedule: ScheduleRecord, next_at: float | None, firing: FiringRecord) -> bool:
-        """Record what is to be done at a time of a schedule, and the next time to look at. False if
-        that was decided already, or the schedule was changed or deleted since it was read."""
+    def decide(
+        self,
+        schedule: ScheduleRecord,
+        next_at: float | None,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+    ) -> bool:
+        """Record what is to be done at a time of a schedule, and the next time to look at, with
+        entries of the audit log about it. False if that was decided already, or the schedule was
+        changed or deleted since it was read."""
         ...
 
     def settle(self, firing: FiringRecord) -> bool:

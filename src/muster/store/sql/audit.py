@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from muster.store.account_records import AuditEntry, AuditFilter
@@ -21,6 +22,16 @@ _FIND = "SELECT 1 FROM audit WHERE " + " AND ".join(
 )
 
 
+def insert_entries(connection: Connection, entries: Sequence[AuditEntry]) -> None:
+    """Add entries in a transaction that does what they are about."""
+    if entries:
+        connection.executemany(_INSERT, _rows(entries))
+
+
+def _rows(entries: Sequence[AuditEntry]) -> list[list[Any]]:
+    return [[_column_value(entry, name) for name in _FIELDS] for entry in entries]
+
+
 class SqlAudit:
     """See `store.base.Audit`."""
 
@@ -29,7 +40,7 @@ class SqlAudit:
 
     def append(self, *entries: AuditEntry) -> None:
         """See `Audit.append`."""
-        rows = [[_column_value(entry, name) for name in _FIELDS] for entry in entries]
+        rows = _rows(entries)
 
         def done(connection: Connection) -> bool:
             return not rows or connection.execute(_FIND, rows[-1]).fetchone() is not None

@@ -11,8 +11,10 @@ from msgspec import to_builtins
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.lifecycle.schedule import Running
 from muster.store import names
+from muster.store.account_records import AuditEntry
 from muster.store.records import CorruptRecord, JobRecord, decoded, read_record
 from muster.store.schedule_records import KEPT_FIRINGS, FiringRecord, ScheduleRecord
+from muster.store.sql.audit import insert_entries
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.jobs import insert_job
 from muster.store.times import micros, optional_micros, seconds
@@ -145,7 +147,13 @@ class SqlSchedules:
         first = self._db.read("SELECT min(next_at) FROM schedules")[0][0]
         return None if first is None else float(seconds(first))
 
-    def decide(self, schedule: ScheduleRecord, next_at: float | None, firing: FiringRecord) -> bool:
+    def decide(
+        self,
+        schedule: ScheduleRecord,
+        next_at: float | None,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+    ) -> bool:
         """See `Schedules.decide`."""
         sql = (
             "UPDATE schedules SET next_at = ? WHERE id = ? AND version = ? AND next_at = ? "
@@ -155,7 +163,10 @@ class SqlSchedules:
 
         def step(connection: Connection) -> bool:
             moved = connection.execute(sql, (optional_micros(next_at), *known)).fetchone()
-            return moved is not None and _insert_firing(connection, firing)
+            if moved is None or not _insert_firing(connection, firing):
+                return False
+            insert_entries(connection, entries)
+            return True
 
         def done(connection: Connection) -> bool:
             found = "SELECT 1 FROM firings WHERE schedule_id = ? AND time = ? AND decided_at = ?"
