@@ -82,6 +82,8 @@ def own_home(
     while api._clients:  # of `muster.run` and the other functions
         _, client = api._clients.popitem()
         client.close()
+    # 5 MB each, and thousands of tests have a home
+    (home / "reserve").unlink(missing_ok=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
