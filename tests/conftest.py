@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,7 +84,7 @@ def own_home(
         _, client = api._clients.popitem()
         client.close()
     # 5 MB each, and thousands of tests have a home
-    (home / "reserve").unlink(missing_ok=True)
+    shutil.rmtree(home / "reserve", ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
