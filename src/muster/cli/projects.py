@@ -20,7 +20,8 @@ def projects() -> None:
     may do: viewer (nothing else), submitter (start runs, change and enter their own), maintainer
     (change and delete all runs, set secrets), admin (change members and tokens).
 
-    Commands use the project `default`, or the one in MUSTER_PROJECT.
+    Without a server, commands use the project `default`. With one, `muster login --project` or
+    MUSTER_PROJECT chooses; `muster context show` prints which it is.
     """
 
 
