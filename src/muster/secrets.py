@@ -81,7 +81,9 @@ def secret_lines(values: Iterable[str]) -> list[str]:
     """What to hide of secret values in the output of programs: their lines, longer ones first.
     Shorter lines than `SHORTEST` characters would hide parts of other words."""
     lines = {line.strip() for value in values for line in value.splitlines()}
-    return sorted((line for line in lines if len(line) >= SHORTEST), key=len, reverse=True)
+    return sorted(
+        (line for line in lines if len(line) >= SHORTEST), key=lambda line: (-len(line), line)
+    )
 
 
 def without_lines(data: bytes, lines: Sequence[bytes]) -> bytes:
