@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.identity import id_of
 from muster.server import submissions
 from muster.service.embedded import EmbeddedAPI
 from muster.storage import request_keys
@@ -82,7 +83,8 @@ def test_requests_that_wait_keep_nobody_out(teams: Teams, monkeypatch: pytest.Mo
     """More than there are threads, while the same request is carried out for long."""
     monkeypatch.setattr(submissions, "_WAITS", [0.05] * 40)
     token = teams.token("anouk")
-    name = submissions.run_id_of(teams.caller(token), "slow")
+    caller = teams.caller(token)
+    name = id_of(caller.project, caller.user, "slow")
     with request_keys.held(teams.backend.home, name, "content"), ThreadPoolExecutor(40) as pool:
         waiting = [pool.submit(post, teams, token, "slow", body()) for _ in range(40)]
         assert teams.request("GET", "/v1/runs", token).status == 200

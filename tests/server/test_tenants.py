@@ -22,7 +22,7 @@ from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
-from support.server_thread import TOKEN
+from support.server_thread import ONE_USER, TOKEN
 from support.teams import UPGRADE, Reply, Teams, serving_teams
 
 #: What the run prints and writes, and what else is of the project alone.
@@ -298,7 +298,7 @@ def _filled(value: Any, names: dict[str, str]) -> Any:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with serving_teams() as teams:
+    with serving_teams(ONE_USER) as teams:
         yield World(teams)
 
 

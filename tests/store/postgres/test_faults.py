@@ -113,7 +113,7 @@ def test_a_server_that_is_restarted_is_waited_for() -> None:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
     """A store whose server has stopped."""
-    monkeypatch.setattr(databases, "_PATIENCE", 0.2)
+    monkeypatch.setattr(databases, "_RESTART_TIMEOUT", 0.2)
     server = PostgresServer()
     with closing(PostgresStore.open(server.url(server.create()))) as store:
         server.remove()
