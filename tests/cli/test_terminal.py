@@ -34,7 +34,8 @@ def muster(*args: str, cwd: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A job in which every text is hostile."""
-    script = tmp_path / f"a\n{EVIL}.sh"
+    # a server takes no such name of a file
+    script = tmp_path / ("a.sh" if over_http() else f"a\n{EVIL}.sh")
     script.write_text(f"printf '%s\\n' '{EVIL}' >&2\nprintf 'Error: %s\\n' '{EVIL}' >&2\nexit 3\n")
     (tmp_path / f"shared{EVIL}").mkdir()
     spec = {
