@@ -66,8 +66,7 @@ def redacted(text: str, known: Sequence[str] = ()) -> str:
     private keys, tokens of Muster, and the known values."""
     text = _without_tokens(text)
     text = re.sub(_TOKEN, rf"\1{HIDDEN}", text) if "muster_" in text else text
-    for secret in known:
-        text = text.replace(secret, HIDDEN) if secret else text
+    text = without_known(text, known)
     text = without_credentials(text) if "@" in text else text
     text = _without_values(text, _GIVEN) if "=" in text else text
     if ":" in text:
@@ -75,6 +74,13 @@ def redacted(text: str, known: Sequence[str] = ()) -> str:
     if "PRIVATE KEY-----" in text:
         text = re.sub(_KEY, rf"\1{HIDDEN}\2", text, flags=re.DOTALL)
     return re.sub(_HEADER, rf"\1{HIDDEN}", text) if "uthorization" in text.lower() else text
+
+
+def without_known(text: str, known: Iterable[str]) -> str:
+    """The text with these values hidden."""
+    for secret in known:
+        text = text.replace(secret, HIDDEN) if secret else text
+    return text
 
 
 def secret_lines(values: Iterable[str]) -> list[str]:

@@ -44,7 +44,7 @@ from muster.lifecycle.events import (
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import RunStatus
-from muster.secrets import HIDDEN
+from muster.secrets import without_known
 from muster.store.records import LeaseLost
 
 #: Seconds until a step that could not be recorded is decided and recorded again.
@@ -171,9 +171,8 @@ class DrivenRun:
     def _without_secrets(self, event: EngineEvent) -> EngineEvent:
         if not isinstance(event, NodeEnded):
             return event
-        message = event.message  # made of a program's last lines, perhaps
-        for line in self._parts.secrets:
-            message = message.replace(line, HIDDEN)
+        # it may be made of a program's last lines
+        message = without_known(event.message, self._parts.secrets)
         return event if message == event.message else replace(event, message=message)
 
     def _pending(self) -> list[Request | HandOverRequested]:

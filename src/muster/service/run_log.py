@@ -22,8 +22,8 @@ from muster.storage.run_output import RunOutput
 
 if TYPE_CHECKING:
     from muster.service.follow import Follower
-    from muster.store.base import Store
     from muster.store.records import RunSummary
+    from muster.store.run_columns import StoredPlan
 
 
 def items(
@@ -98,14 +98,17 @@ class _Reading:
                 )
             if selection.ranks is not None:  # looked up for each stream, and each replica's output
                 selection = replace(selection, ranks=frozenset(selection.ranks))
+            from muster.store.run_columns import StoredPlan
+
             folder = context.home.run_dir(run.id)
             attempts = selection.attempt
-            if attempts is None and run.attempt and _has_arrays(context.store, run.id):
+            plan = StoredPlan(context.store.runs.get(run.id))
+            if attempts is None and run.attempt and plan.arrays():
                 attempts = "all"  # what had ended before a suspension does not run again
             self._output = RunOutput(folder, selection.selects, attempts, run.attempt)
             stack.enter_context(closing(self._output))
             self._selection = selection
-            hidden = _secrets(context, run.id)
+            hidden = _secrets(context, plan, run.id)
             self._hide = partial(without_lines, lines=hidden) if hidden else None
             self._with_messages = selection.with_messages
             messages = Messages(context.store, run.id, enabled=self._with_messages)
@@ -210,12 +213,9 @@ class _Log:
             yield LogChunk(chunk.time_ns, chunk.stream, data, attempt)
 
 
-def _secrets(context: Context, run_id: str) -> list[bytes]:
+def _secrets(context: Context, plan: StoredPlan, run_id: str) -> list[bytes]:
     """What is hidden of the run's `${secret.NAME}` in its output."""
-    from muster.store.run_columns import StoredPlan
-
-    sealed = StoredPlan(context.store.runs.get(run_id)).secrets()
-    if not sealed:
+    if not (sealed := plan.secrets()):
         return []
     from muster.storage.sealing import unseal
 
@@ -224,9 +224,3 @@ def _secrets(context: Context, run_id: str) -> list[bytes]:
     except InvalidInput:  # without the key nobody can tell them from other words
         return []
     return [line.encode() for line in secret_lines(values.values())]
-
-
-def _has_arrays(store: Store, run_id: str) -> bool:
-    from muster.store.run_columns import StoredPlan
-
-    return bool(StoredPlan(store.runs.get(run_id)).arrays())
