@@ -216,7 +216,6 @@ open("end", "w").close()
 """
 
 
-@pytest.mark.embedded("not solved: through a server, a copy of 1,200 nested folders is cut off")
 def test_an_ended_node_has_the_unchanged_files_of_large_code(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +19,13 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from muster.server import http_protocol
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
 from muster.store.account_records import AuditFilter
 from support.api_runs import end, start
+from support.embedded import variables_of
 from support.faults import until
 from support.server_thread import TOKEN, ServerThread, running_server
 
@@ -154,6 +161,47 @@ def test_much_input_arrives_whole(world: World) -> None:
         socket.send(b"\0")
         output = b"".join(each[1:] for each in socket if isinstance(each, bytes))
     assert hashlib.sha256(data).hexdigest().encode() in output
+
+
+def test_the_time_limits_of_requests_end_no_web_socket(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HEAD_TIMEOUT", "DRAIN_TIMEOUT", "WRITE_TIMEOUT"):
+        monkeypatch.setattr(http_protocol, name, 0.1)
+    with world.open() as socket:
+        socket.send(command("sh", "-c", "sleep 1; head -c 5000000 /dev/zero"))
+        received = b""
+        for each in socket:
+            if isinstance(each, bytes):
+                if not received:
+                    time.sleep(1)
+                received += each[1:]
+    assert len(received) == 5_000_000
+
+
+@pytest.mark.slow
+def test_a_pause_of_reading_or_writing_does_not_end_a_command(world: World) -> None:
+    """Neither end answers pings while it waits to write, which it may do for longer than WebSockets
+    usually wait for an answer: 20 s after one that is sent each 20 s."""
+    size, wait = 50_000_000, 60
+    argv = [sys.executable, "-m", "muster", "exec", world.run_id, "--", "sh", "-c"]
+    environ = {**os.environ, **variables_of(world.server.address())}
+    pipe = subprocess.PIPE
+    run: Callable[..., subprocess.Popen[bytes]]
+    run = partial(subprocess.Popen, stdin=pipe, stdout=pipe, env=environ)
+    sends, receives = (
+        run([*argv, f"head -c {size} /dev/zero"]),
+        run([*argv, f"sleep {wait}; wc -c"]),
+    )
+    with sends, receives:
+        assert receives.stdin is not None and sends.stdin is not None
+        sends.stdin.close()
+        receives.stdin.write(bytes(size))  # until the command has read it
+        receives.stdin.close()
+        assert sends.stdout is not None and receives.stdout is not None
+        assert receives.stdout.read().strip() == b"%d" % size
+        assert len(sends.stdout.read()) == size
+    assert (sends.returncode, receives.returncode) == (0, 0)
 
 
 @pytest.mark.parametrize(

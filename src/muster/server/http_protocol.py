@@ -57,6 +57,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
+            self._expect_nothing()
+            return
         if self.transport.is_closing():
             return
         if self._in_head:

@@ -75,6 +75,8 @@ class Server:
             forwarded_allow_ips=[*settings.file.trusted_proxies],
             timeout_graceful_shutdown=_STOP_TIMEOUT,
             timeout_keep_alive=75,
+            # a client that is slow to read or to write answers late, and is not gone
+            ws_ping_timeout=None,
             backlog=_BACKLOG,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,

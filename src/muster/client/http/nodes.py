@@ -85,6 +85,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
             compression=None,
             max_size=None,
             open_timeout=_TIMEOUT,
+            ping_timeout=None,  # a server that waits for a slow node answers late, and is not gone
             proxy=None,
         )
         return made.__enter__()  # as version 17 expects; who uses it closes it
