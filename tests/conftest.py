@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +84,9 @@ def own_home(
     while api._clients:  # of `muster.run` and the other functions
         _, client = api._clients.popitem()
         client.close()
+    # the processes of later tests would not end, and neither would a test that takes too long
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    assert not blocked, f"the test has left signals blocked: {blocked}"
     # 5 MB each, and thousands of tests have a home
     shutil.rmtree(home / "reserve", ignore_errors=True)
 

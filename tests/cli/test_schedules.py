@@ -12,6 +12,7 @@ from muster.cli.main import cli
 from muster.client.client import Client
 from muster.errors import InvalidInput, NotFound
 from muster.lifecycle.schedule import Missed, Overlap
+from support.command import muster
 
 WAITS = "runs start only while a `muster server` runs on this MUSTER_HOME\n"
 
@@ -101,7 +102,7 @@ def test_a_run_says_which_schedule_it_is_of(client: Client) -> None:
     assert "started by schedule nightly for 20" in shown
     again = client.run(run["id"]).wait(60)
     assert again.scheduled_at is not None
-    CliRunner().invoke(cli, ["rerun", again.name, "--detach"])
+    muster("rerun", again.name, "--detach", code=0)
     copy = client.run("last").wait(60)
     assert (copy.schedule, copy.scheduled_at) == (None, None)
     assert [line.message for line in copy.logs(streams=["stdout"])] == ["nightly"]

@@ -143,12 +143,14 @@ def detach(runs: Sequence[JobRun], number: int) -> int:
     """Name the runs that continue. Returns the exit code for signal `number`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
     for run in runs:
-        state = run.refresh().state
-        if state in ("ACCEPTED", "QUEUED", "IN_PROGRESS"):
-            report_still_running(run)
-        elif state == "CANCELING":
+        run.refresh()
+        if run.done or run.state == "SUSPENDED":
+            continue
+        if run.cancel_requested:
             force = f"`muster cancel --force {run.name}` kills it at once"
             echo(f"{run.name} is still being canceled; {force}", err=True)
+        else:
+            report_still_running(run)
     return _EXIT_CODES.get(signal.Signals(number), EXIT_HUNG_UP)
 
 

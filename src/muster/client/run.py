@@ -93,6 +93,11 @@ class JobRun(RunFacts):
         self._api.cancel(self.id, why, force=force)
         return self.refresh()
 
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the run's end was requested; its state is CANCELING soon afterwards."""
+        return self._record.cancel_requested_at is not None
+
     def adopt(self) -> JobRun:
         """Continue the run here, by its policy, if its host is gone for good. Returns itself.
 
