@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from muster.caller import Role
 from muster.server import uploads as server_uploads
 from muster.storage import uploads
+from muster.store.account_records import AuditFilter, UserKind, UserRecord
 from support.faults import until
 from support.teams import Reply, Teams, serving_teams
 
@@ -195,3 +197,27 @@ def test_old_uploads_are_removed(teams: Teams, token: str) -> None:
     assert f"{digest_of(data)}.part" in stored_names(teams)
     uploads.remove_old(home, time.time() + uploads.KEPT + 1)
     assert stored_names(teams) == []
+
+
+def test_uploads_are_in_the_audit_log(teams: Teams) -> None:
+    data = os.urandom(100)
+    teams.accounts.create_user(UserRecord("vera", UserKind.PERSON, 0.0))
+    teams.accounts.set_member("vision", "vera", Role.VIEWER)
+    digest, viewer = digest_of(data), teams.token("vera")
+    refused = [
+        put(teams, viewer, digest, data),
+        finish(teams, viewer, digest),
+        teams.request("GET", f"/v1/uploads/{digest}", viewer),
+        teams.request("GET", f"/v1/code/{digest}", viewer),
+    ]
+    assert [each.status for each in refused] == [403] * 4
+    token = teams.token("anouk")
+    put(teams, token, digest, data)
+    assert finish(teams, token, digest).status == 201
+    found = teams.backend.store.audit.listing(AuditFilter(project="vision", limit=5))
+    entries = sorted(found, key=lambda entry: entry.time)
+    assert [(entry.user, entry.action, entry.allowed) for entry in entries] == [
+        *[("vera", "api.check_may_upload", False)] * 4,
+        ("anouk", "code.upload", True),
+    ]
+    assert entries[-1].object == digest

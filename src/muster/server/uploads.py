@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
-from muster.caller import Right
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
@@ -46,7 +45,7 @@ class Upload(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def find_code(call: Call) -> Answer:
     """GET /code/{sha256}"""
-    call.caller.require(Right.SUBMIT, "create jobs")
+    await _check(call)
     sha256, project = call.path["sha256"], call.caller.project
     if not await call.state.in_thread(has_code, call.state.backend, project, sha256):
         raise NotFound(f"no code with the digest {sha256} was uploaded to project {project}")
@@ -55,13 +54,13 @@ async def find_code(call: Call) -> Answer:
 
 async def received(call: Call) -> Answer:
     """GET /uploads/{digest}"""
-    call.caller.require(Right.SUBMIT, "create jobs")
+    await _check(call)
     return Answer(encoded(Received(await _in_project(call, uploads.size))))
 
 
 async def receive(call: Call) -> Answer:
     """PUT /uploads/{digest}?offset=N"""
-    call.caller.require(Right.SUBMIT, "create jobs")
+    await _check(call)
     offset, in_thread = read_number(call.query, "offset", MOST) or 0, call.state.in_thread
     file = await _in_project(call, uploads.open_part, offset)
     try:
@@ -76,14 +75,19 @@ async def receive(call: Call) -> Answer:
 
 async def finish(call: Call) -> Answer:
     """POST /uploads/{digest}"""
-    call.caller.require(Right.SUBMIT, "create jobs")
+    await _check(call)
     problems: list[Problem] = []
     what = decode_body(Upload, await call.body(), problems)
     if problems:
         raise InvalidInput(*problems)
-    lock = call.state.backend.artifact_lock
-    stored = await _in_project(call, uploads.finish, what.file_name, what.kind, lock)
+    store = call.api().store_code
+    stored = await call.state.in_thread(store, call.path["digest"], what.file_name, what.kind)
     return Answer(encoded(stored), 201)
+
+
+async def _check(call: Call) -> None:
+    """Raises Forbidden."""
+    await call.state.in_thread(call.api().check_may_upload)
 
 
 def _in_project(call: Call, function: Callable[..., T], *args: object) -> Awaitable[T]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from muster.caller import Caller, Right, local_caller
-from muster.errors import InvalidInput, NotFound
-from muster.identity import is_id
-from muster.service.as_owner import as_owner
-from muster.service.backend import Backend
-from muster.service.context import Context
-from muster.service.recovery import recover_at_times
-from muster.storage.home import Home, default_home
-from muster.storage.owners import account_of_run
-from muster.store.names import no_job_error, no_run_error
+from muster.caller import Caller, Right
+from muster.service.caller_checks import (
+    CallerChecks,
+    job_of,
+    of_creator,
+    of_run,
+    requires,
+    schedule_of,
+)
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -30,7 +26,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
-from muster.submission import Submission, of_this_process, sent_variables
+from muster.submission import sent_variables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -50,169 +46,29 @@ if TYPE_CHECKING:
     from muster.api.schedules import ScheduleChange, ScheduleRequest
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.submissions import JobRequest, Preview, PreviewRequest, StartRequest
-    from muster.control.launcher import Launcher
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding
     from muster.errors import Problem
     from muster.lifecycle.schedule import Timing
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
-    from muster.service.audit import Origin
     from muster.service.local_nodes import LocalNodes
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
+    from muster.storage.artifacts import ArtifactRef
     from muster.storage.usage import NodeUsage
-    from muster.store.account_records import AuditEntry
-    from muster.store.base import Store
     from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
-M = TypeVar("M", bound=Callable[..., Any])
 
-
-def _requires(right: Right, what: str, *, action: str = "") -> Callable[[M], M]:
-    """Check the caller's right before a method. what: what the method does, for the error. action:
-    what it is called in the audit log, if it changes anything: its first parameter."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
-            def check() -> None:
-                self._caller.require(right, what)
-
-            def object_of() -> str:
-                from muster.service.audit import name_of
-
-                return name_of(args[0] if args else next(iter(named.values()), None))
-
-            name = action or f"api.{method.__name__}"
-            with self._audited(name, object_of, check, changes=bool(action)):
-                return method(self, *args, **named)
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def _of_run(
-    right: Right, what: str, *, action: str = "", anyones: bool = False, in_node: bool = False
-) -> Callable[[M], M]:
-    """As `_requires`, for a method of one run: also check that the run is of the caller's project
-    and, unless it is only read, that the caller may change runs of its owner. What the method does
-    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right.
-    in_node: the further parameters are the rank of a node and what is done there, which the audit
-    log has, too."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: EmbeddedAPI, run_id: str, *args: Any, **named: Any) -> Any:
-            def check() -> None:
-                self._caller.require(right, what)
-                self.recover()
-                run = self._check_run(run_id)
-                if right != Right.READ and not anyones:
-                    self._caller.require_for_run(run.created_by, right, what)
-                if right == Right.ENTER:
-                    self._check_not_the_servers(run, what)
-
-            def object_of() -> str:
-                name = run_id
-                with suppress(NotFound):
-                    name = self._check_run(run_id).name
-                return f"{name}:{args[0]} {args[1]}".rstrip() if in_node else name
-
-            name = action or f"runs.{method.__name__}"
-            with self._audited(name, object_of, check, changes=bool(action)):
-                folder = self.home.run_dir(run_id)
-                return as_owner(folder, partial(method, self, run_id, *args, **named))
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def _of_creator(
-    find: Callable[[EmbeddedAPI, str], tuple[str, str]], right: Right, what: str, *, action: str
-) -> Callable[[M], M]:
-    """As `_requires`, for a method that changes what somebody has created: also check that the
-    caller may change what is of its creator. find: its name, and who has created it."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: EmbeddedAPI, *args: Any, **named: Any) -> Any:
-            text: str = args[0] if args else next(iter(named.values()))
-
-            def check() -> None:
-                self._caller.require(right, what)
-                self._caller.require_for_run(find(self, text)[1], right, what)
-
-            def object_of() -> str:
-                try:
-                    return find(self, text)[0]
-                except NotFound:
-                    return text
-
-            with self._audited(action, object_of, check, changes=True):
-                return method(self, *args, **named)
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def _job(api: EmbeddedAPI, text: str) -> tuple[str, str]:
-    found = api.store.jobs.find(api.context.project, text)
-    return found.handle, found.created_by
-
-
-def _schedule(api: EmbeddedAPI, text: str) -> tuple[str, str]:
-    found = api.store.schedules.find(api.context.project, text)
-    return found.name, found.created_by
-
-
-class EmbeddedAPI:
+class EmbeddedAPI(CallerChecks):
     """See `MusterAPI`, which documents the methods. Each is short: it calls the use case in a
     module of this package, which is imported then. Threads may share an object.
 
     The first method that finds or changes runs recovers those whose supervisor was killed.
     """
-
-    def __init__(
-        self,
-        home: Home | None = None,
-        launcher: Launcher | None = None,
-        caller: Caller | None = None,
-        *,
-        submission: Submission | None = None,
-        backend: Backend | None = None,
-        origin: Origin | None = None,
-    ) -> None:
-        """home: MUSTER_HOME (default: the environment's). caller: default: the user of this
-        process. submission: default: that of this process, as it is at each request. backend: one
-        that callers share, instead of one of its own. origin: where the request comes from, for the
-        audit log; None: from the user of this process, and nothing is recorded there."""
-        backend = backend or Backend(home or default_home(), launcher)
-        self._backend = backend
-        self._caller = caller or local_caller()
-        self._submission = submission
-        self._origin = origin
-
-    @property
-    def context(self) -> Context:
-        """The context of one request."""
-        return Context(self._backend, self._caller, self._submission or of_this_process())
-
-    @property
-    def home(self) -> Home:
-        """MUSTER_HOME."""
-        return self._backend.home
-
-    @property
-    def store(self) -> Store:
-        """The database, opened at the first access."""
-        return self._backend.store
 
     @property
     def node_access(self) -> LocalNodes:
@@ -220,82 +76,8 @@ class EmbeddedAPI:
 
         return LocalNodes(self)
 
-    def recover(self) -> None:
-        """Recover runs without a supervisor and delete expired ones, every few seconds."""
-        recover_at_times(self._backend)
-
     def close(self) -> None:
         self._backend.close()
-
-    @contextmanager
-    def _audited(
-        self,
-        action: str,
-        object_of: Callable[[], str],
-        check: Callable[[], None],
-        *,
-        changes: bool,
-    ) -> Iterator[None]:
-        """Check, and record in the audit log what is refused and, if it changes anything, what is
-        done in the block. object_of: what it is done to."""
-        if self._origin is None:
-            check()
-            yield
-            return
-        from muster.service.audit import audited
-
-        def entry() -> AuditEntry:
-            from muster.service.audit import entry_of
-
-            assert self._origin is not None
-            return entry_of(
-                *(self._caller, self._origin, time.time(), action, object_of()),
-                project=self._caller.project,
-            )
-
-        with audited(self.store.audit, entry, check, changes=changes):
-            yield
-
-    def _check_run(self, run_id: str) -> RunSummary:
-        """The run. Raises NotFound if it is not of the caller's project."""
-        run = self.store.runs.summary(run_id)
-        if run.project != self._caller.project:
-            raise no_run_error(run_id)
-        return run
-
-    def _check_not_the_servers(self, run: RunSummary, what: str) -> None:
-        """Raises Forbidden if the run's nodes are the server's own user, whose rights on the
-        machine no role of a project gives."""
-        if not self.context.submission.separate_owners:
-            return
-        if account_of_run(self.home.run_dir(run.id)) is None:
-            text = f"{what} of {run.name}, which runs as the server's own user,"
-            self._caller.require(Right.ADMINISTER, text)
-
-    def _own_job(self, job_id: str) -> JobRecord:
-        """Raises NotFound if the Job is not of the caller's project."""
-        return self.store.jobs.find(self._caller.project, job_id)
-
-    def _own_schedule(self, text: str) -> ScheduleRecord:
-        """The schedule with this name or id. Raises NotFound if it is not of the caller's
-        project."""
-        return self.store.schedules.find(self._caller.project, text)
-
-    def _check_project(self, job: JobRecord) -> None:
-        """Raises NotFound if a Job that a caller passes is of another project. If it lies about
-        that, the store refuses it."""
-        if job.project != self._caller.project:
-            raise no_job_error(job.id)
-
-    def _check_new_run(self, prepared: PreparedRun) -> None:
-        """Raises InvalidInput if a prepared run was started before or its id is none, NotFound if
-        its Job is of another project."""
-        self._check_project(prepared.job)
-        if not is_id(prepared.plan.run_id):  # it names a folder
-            raise InvalidInput(f"not the id of a run: {prepared.plan.run_id!r}")
-        with suppress(NotFound):
-            self.store.runs.summary(prepared.plan.run_id)
-            raise InvalidInput("this prepared run was started already: prepare another one")
 
     # About
 
@@ -305,29 +87,29 @@ class EmbeddedAPI:
     def location(self) -> str:
         return str(self.home.root)
 
-    @_requires(Right.READ, "see how much space is left")
+    @requires(Right.READ, "see how much space is left")
     def space_warning(self) -> str | None:
         return self._backend.space_warning() or None
 
-    @_requires(Right.READ, "see shapes")
+    @requires(Right.READ, "see shapes")
     def shapes(self) -> list[Shape]:
         from muster.spec.shapes import catalogue
 
         return list(catalogue(self.home.shapes).values())
 
-    @_requires(Right.READ, "see engines")
+    @requires(Right.READ, "see engines")
     def engines(self) -> list[EngineInfo]:
         from muster.service.engines import engines
 
         return engines(self.home)
 
-    @_requires(Right.SUBMIT, "check engines")
+    @requires(Right.SUBMIT, "check engines")
     def check_engine(self, name: str) -> list[Finding]:
         from muster.service.engines import check
 
         return check(name, self.home)
 
-    @_requires(Right.READ, "see shapes")
+    @requires(Right.READ, "see shapes")
     def shape(self, name: str) -> Shape:
         from muster.spec.shapes import find_shape
 
@@ -335,12 +117,12 @@ class EmbeddedAPI:
 
     # Jobs
 
-    @_requires(Right.READ, "see jobs")
+    @requires(Right.READ, "see jobs")
     def job(self, text: str) -> JobRecord:
         self.recover()
         return self.store.jobs.find(self._caller.project, text)
 
-    @_requires(Right.READ, "see jobs")
+    @requires(Right.READ, "see jobs")
     def jobs(
         self,
         *,
@@ -354,31 +136,31 @@ class EmbeddedAPI:
             self._caller.project, deleted=deleted, tags=tags, limit=limit, before=before
         )
 
-    @_requires(Right.READ, "see jobs")
+    @requires(Right.READ, "see jobs")
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
         return self.store.jobs.events(self._own_job(job_id).id, after)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def job_spec(self, job_id: str) -> JobSpec:
         from muster.service.stored_spec import spec_of
 
         return spec_of(self.home, self._own_job(job_id))
 
-    @_requires(Right.READ, "see jobs")
+    @requires(Right.READ, "see jobs")
     def code_size(self, job_id: str) -> int | None:
         from muster.storage.artifacts import stored_size
 
         digest = self._own_job(job_id).artifact_sha256
         return None if digest is None else stored_size(self.home, digest)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @requires(Right.SUBMIT, "create jobs")
     def prepare_job(self, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
         from muster.service.jobs import prepare
 
         self.recover()
         return prepare(self.context, spec, always_new=always_new)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @requires(Right.SUBMIT, "create jobs")
     def copy_job(self, job_id: str) -> JobRecord:
         from muster.service.jobs import copy
 
@@ -386,25 +168,25 @@ class EmbeddedAPI:
         job.check_active()
         return copy(self.context, job)
 
-    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
+    @requires(Right.SUBMIT, "create jobs", action="jobs.create")
     def create_job(self, job: JobRecord) -> JobRecord:
         from muster.service.jobs import create
 
         self._check_project(job)
         return create(self.context, replace(job, created_by=self._caller.user))
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @requires(Right.SUBMIT, "create jobs")
     def discard(self, job: JobRecord) -> None:
         from muster.service.jobs import discard
 
         self._check_project(job)
         discard(self.context, job)
 
-    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
+    @requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_unused_job(self, job_id: str) -> None:
         self.store.jobs.delete_unused(self._own_job(job_id).id)
 
-    @_of_creator(_job, Right.SUBMIT, "edit jobs", action="jobs.edit")
+    @of_creator(job_of, Right.SUBMIT, "edit jobs", action="jobs.edit")
     def edit_job(self, job_id: str, changes: Sequence[str]) -> JobRecord:
         from muster.service.jobs import edit
 
@@ -412,12 +194,12 @@ class EmbeddedAPI:
         edit(self.context, job, changes)
         return self._own_job(job.id)
 
-    @_requires(Right.READ, "see jobs")
+    @requires(Right.READ, "see jobs")
     def check_deletable(self, job_ids: Sequence[str]) -> None:
         self.recover()
         self.store.jobs.check_ended([self._own_job(job_id).id for job_id in job_ids])
 
-    @_requires(Right.DELETE, "delete jobs", action="jobs.delete")
+    @requires(Right.DELETE, "delete jobs", action="jobs.delete")
     def delete_job(self, job_id: str) -> JobRecord:
         from muster.service.jobs import delete
 
@@ -428,7 +210,7 @@ class EmbeddedAPI:
 
     # Start runs
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def prepare_run(
         self,
         job: JobRecord,
@@ -452,7 +234,7 @@ class EmbeddedAPI:
                 self.discard(job)
             raise
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def review(
         self, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
     ) -> list[Problem]:
@@ -460,7 +242,7 @@ class EmbeddedAPI:
 
         return review(self.context, written, changes, found)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def check_framework(
         self, plan: RunPlan, environ: Mapping[str, str] | None = None
     ) -> FrameworkCheck:
@@ -475,25 +257,25 @@ class EmbeddedAPI:
             submission = replace(submission, environ=environ)
         return check_framework(plan, submission)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def plan_limits(self, plan: RunPlan) -> PlanLimits:
         from muster.service.planning import limits_of
 
         return limits_of(self.home, plan)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def dry_run(self, plan: RunPlan) -> list[Finding]:
         from muster.service.planning import dry_run
 
         return dry_run(self.home, plan)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def packed_files(self, prepared: PreparedRun) -> list[str]:
         from muster.service.prepare import packed_files
 
         return packed_files(self.home, prepared)
 
-    @_requires(Right.SUBMIT, "start runs", action="runs.start")
+    @requires(Right.SUBMIT, "start runs", action="runs.start")
     def start(
         self,
         prepared: PreparedRun,
@@ -507,7 +289,7 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start(self.context, prepared, environ, queue=queue)
 
-    @_requires(Right.SUBMIT, "start runs", action="runs.start")
+    @requires(Right.SUBMIT, "start runs", action="runs.start")
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
         from muster.service.start import start_function
 
@@ -515,14 +297,14 @@ class EmbeddedAPI:
         self._check_new_run(prepared)
         return start_function(self.context, prepared, arguments)
 
-    @_requires(Right.SUBMIT, "start runs")
+    @requires(Right.SUBMIT, "start runs")
     def preview(self, request: PreviewRequest) -> Preview:
         """A run as it would start now, for a client on another machine. Raises InvalidInput."""
         from muster.service.submissions import preview
 
         return preview(self.context, request)
 
-    @_requires(Right.SUBMIT, "start runs", action="runs.start")
+    @requires(Right.SUBMIT, "start runs", action="runs.start")
     def submit(self, request: StartRequest) -> RunRecord:
         """Start a run, for a client on another machine. Raises InvalidInput, EngineError."""
         from muster.service.submissions import start
@@ -530,14 +312,28 @@ class EmbeddedAPI:
         self.recover()
         return start(self.context, request)
 
-    @_requires(Right.SUBMIT, "create jobs", action="jobs.create")
+    @requires(Right.SUBMIT, "create jobs", action="jobs.create")
     def submit_job(self, source: JobRequest) -> JobRecord:
         """Create a Job, for a client on another machine. Raises InvalidInput."""
         from muster.service.submissions import create_job
 
         return create_job(self.context, source)
 
-    @_requires(Right.SUBMIT, "create jobs")
+    @requires(Right.SUBMIT, "create jobs")
+    def check_may_upload(self) -> None:
+        """Raises Forbidden if the caller may not upload code."""
+
+    @requires(Right.SUBMIT, "create jobs", action="code.upload")
+    def store_code(
+        self, digest: str, file_name: str, kind: Literal["file", "folder"]
+    ) -> ArtifactRef:
+        """Store what was uploaded as code. See `storage.uploads.finish`. Raises InvalidInput."""
+        from muster.storage.uploads import finish
+
+        project, lock = self._caller.project, self._backend.artifact_lock
+        return finish(self.home, project, digest, file_name, kind, lock)
+
+    @requires(Right.SUBMIT, "create jobs")
     def preview_job(self, source: JobRequest) -> PreparedJob:
         """The Job that `submit_job` would create or find. Raises InvalidInput."""
         from muster.service.submissions import prepare_job
@@ -548,7 +344,7 @@ class EmbeddedAPI:
 
     # Schedules
 
-    @_requires(Right.SUBMIT, "create schedules", action="schedules.create")
+    @requires(Right.SUBMIT, "create schedules", action="schedules.create")
     def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
         from muster.service.schedules import create
 
@@ -556,53 +352,53 @@ class EmbeddedAPI:
         environ = sent_variables(self.context.submission.environ)
         return create(self.context, name, timing, prepared, environ)
 
-    @_requires(Right.SUBMIT, "create schedules", action="schedules.create")
+    @requires(Right.SUBMIT, "create schedules", action="schedules.create")
     def submit_schedule(self, request: ScheduleRequest) -> ScheduleRecord:
         """Create a schedule, for a client on another machine. Raises InvalidInput."""
         from muster.service.submissions import create_schedule
 
         return create_schedule(self.context, request)
 
-    @_requires(Right.READ, "see schedules")
+    @requires(Right.READ, "see schedules")
     def schedules(
         self, *, limit: int | None = None, after: str | None = None
     ) -> list[ScheduleRecord]:
         return self.store.schedules.listing(self._caller.project, limit=limit, after=after)
 
-    @_requires(Right.READ, "see schedules")
+    @requires(Right.READ, "see schedules")
     def schedule(self, text: str) -> ScheduleRecord:
         return self._own_schedule(text)
 
-    @_requires(Right.READ, "see schedules")
+    @requires(Right.READ, "see schedules")
     def firings(
         self, schedule_id: str, *, limit: int | None = None, before: float | None = None
     ) -> list[FiringRecord]:
         found = self._own_schedule(schedule_id)
         return self.store.schedules.firings(found.id, limit=limit, before=before)
 
-    @_of_creator(_schedule, Right.SUBMIT, "edit schedules", action="schedules.edit")
+    @of_creator(schedule_of, Right.SUBMIT, "edit schedules", action="schedules.edit")
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
         from muster.service.schedules import edit
 
         return edit(self.context, self._own_schedule(schedule_id), change)
 
-    @_of_creator(_schedule, Right.SUBMIT, "pause schedules", action="schedules.pause")
+    @of_creator(schedule_of, Right.SUBMIT, "pause schedules", action="schedules.pause")
     def pause_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import pause
 
         return pause(self.context, self._own_schedule(schedule_id))
 
-    @_of_creator(_schedule, Right.SUBMIT, "resume schedules", action="schedules.resume")
+    @of_creator(schedule_of, Right.SUBMIT, "resume schedules", action="schedules.resume")
     def resume_schedule(self, schedule_id: str) -> ScheduleRecord:
         from muster.service.schedules import resume
 
         return resume(self.context, self._own_schedule(schedule_id))
 
-    @_of_creator(_schedule, Right.SUBMIT, "delete schedules", action="schedules.delete")
+    @of_creator(schedule_of, Right.SUBMIT, "delete schedules", action="schedules.delete")
     def delete_schedule(self, schedule_id: str) -> None:
         self.store.schedules.delete(self._own_schedule(schedule_id).id)
 
-    @_requires(Right.SUBMIT, "start runs", action="schedules.trigger")
+    @requires(Right.SUBMIT, "start runs", action="schedules.trigger")
     def trigger_schedule(self, schedule_id: str) -> RunRecord:
         from muster.service.schedules import trigger
 
@@ -611,40 +407,40 @@ class EmbeddedAPI:
 
     # Find runs
 
-    @_requires(Right.READ, "see runs")
+    @requires(Right.READ, "see runs")
     def run(self, text: str) -> RunRecord:
         self.recover()
         return self.store.runs.find(self._caller.project, text)
 
-    @_requires(Right.READ, "see runs")
+    @requires(Right.READ, "see runs")
     def find_run(self, text: str) -> RunSummary:
         self.recover()
         run_id = self.store.runs.find_id(self._caller.project, text)
         return self.store.runs.summary(run_id)
 
-    @_requires(Right.READ, "see runs")
+    @requires(Right.READ, "see runs")
     def runs(self, chosen: RunFilter) -> list[RunSummary]:
         from muster.service.run_details import with_waiting
 
         self.recover()
         return with_waiting(self.home, self.store.runs.listing(self._caller.project, chosen))
 
-    @_requires(Right.READ, "see runs")
+    @requires(Right.READ, "see runs")
     def run_records(self, chosen: RunFilter) -> list[RunRecord]:
         self.recover()
         return self.store.runs.records(self._caller.project, chosen)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def nodes(self, run_id: str, chosen: NodeFilter | None = None) -> list[NodeRecord]:
         return list(self.store.runs.nodes(run_id, chosen))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def shown_nodes(self, run_id: str) -> list[NodeRecord]:
         from muster.service.run_details import shown_nodes
 
         return shown_nodes(self.store, self.store.runs.get(run_id))
 
-    @_requires(Right.READ, "see runs")
+    @requires(Right.READ, "see runs")
     def replica_table(self, run_ids: Sequence[str], query: TableQuery) -> ReplicaTable:
         from muster.service.replica_table import replica_table
 
@@ -653,59 +449,59 @@ class EmbeddedAPI:
             self._check_run(run_id)
         return replica_table(self.context, [self.store.runs.get(each) for each in run_ids], query)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def restarts(self, run_id: str) -> int:
         return self.store.events.count(run_id, "restart")
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def why(self, run_id: str) -> list[str]:
         from muster.service.run_details import why
 
         return why(self.context, self.store.runs.get(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def waiting_for(self, run_id: str) -> str:
         from muster.service.run_details import waiting_for
 
         return waiting_for(self.home, self.store.runs.summary(run_id))[0]
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def replicas(self, run_id: str) -> dict[str, int]:
         from muster.service.run_details import replicas
 
         return replicas(self.store.runs.get(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def limits(self, run_id: str) -> dict[str, str]:
         from muster.service.run_details import limits
 
         return limits(self.home, self.store.runs.get(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def endpoints(self, run_id: str) -> dict[str, str]:
         from muster.storage.run_files import read_endpoints
 
         return read_endpoints(self.home.run_dir(run_id))
 
-    @_of_run(Right.ENTER, "connect to nodes", action="runs.connect")
+    @of_run(Right.ENTER, "connect to nodes", action="runs.connect")
     def cluster_access(self, run_id: str) -> ClusterAccess:
         from muster.service.run_details import cluster_access
 
         return cluster_access(self.context, self.store.runs.get(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def usage(self, run_id: str) -> dict[int, NodeUsage]:
         from muster.storage.usage import read_usage
 
         return read_usage(self.home.run_dir(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def counters(self, run_id: str) -> dict[int, Counters]:
         from muster.service.inside import counters
 
         return counters(self.context, self.store.runs.summary(run_id))
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def stacks(self, run_id: str, ranks: Collection[int]) -> Stacks:
         from muster.service.inside import stacks
 
@@ -713,34 +509,34 @@ class EmbeddedAPI:
 
     # For `LocalNodes`
 
-    @_of_run(Right.ENTER, "enter nodes")
+    @of_run(Right.ENTER, "enter nodes")
     def supervisor_of(self, run_id: str) -> int:
         """The pid of the process that drives a run in progress. See `service.inside`."""
         from muster.service.inside import supervisor_of
 
         return supervisor_of(self.context, self.store.runs.summary(run_id))
 
-    @_of_run(Right.ENTER, "enter nodes")
+    @of_run(Right.ENTER, "enter nodes")
     def running_node(self, run_id: str, rank: int | None) -> RunningNode:
         """A node of a run in progress; its only one if rank is None. See `service.inside`."""
         return self._running_node(run_id, rank)
 
-    @_of_run(Right.ENTER, "enter nodes", action="runs.exec", in_node=True)
+    @of_run(Right.ENTER, "enter nodes", action="runs.exec", in_node=True)
     def node_to_execute(self, run_id: str, rank: int, program: str, /) -> RunningNode:
         """As `running_node`. program: its name, without arguments, which may be secret."""
         return self._running_node(run_id, rank)
 
-    @_of_run(Right.ENTER, "enter nodes", action="runs.forward", in_node=True)
+    @of_run(Right.ENTER, "enter nodes", action="runs.forward", in_node=True)
     def node_to_forward(self, run_id: str, rank: int, port: str, /) -> RunningNode:
         """As `running_node`. port: `port 80`."""
         return self._running_node(run_id, rank)
 
-    @_of_run(Right.ENTER, "enter nodes", action="runs.copy", in_node=True)
+    @of_run(Right.ENTER, "enter nodes", action="runs.copy", in_node=True)
     def node_to_copy(self, run_id: str, rank: int, path: str, /) -> RunningNode:
         """As `running_node`. path: `from PATH` or `to PATH`."""
         return self._running_node(run_id, rank)
 
-    @_of_run(Right.READ, "see runs", action="runs.copy", in_node=True)
+    @of_run(Right.READ, "see runs", action="runs.copy", in_node=True)
     def record_copy(self, run_id: str, rank: int, path: str, /) -> None:
         """Record that files of a node that has ended are copied. path: as for `node_to_copy`."""
 
@@ -751,32 +547,32 @@ class EmbeddedAPI:
 
     # Change runs
 
-    @_of_run(Right.SUBMIT, "cancel runs", action="runs.cancel")
+    @of_run(Right.SUBMIT, "cancel runs", action="runs.cancel")
     def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
         from muster.service.requests import cancel
 
         cancel(self.context, run_id, why, force=force)
 
-    @_of_run(Right.SUBMIT, "adopt runs", action="runs.adopt")
+    @of_run(Right.SUBMIT, "adopt runs", action="runs.adopt")
     def adopt(self, run_id: str) -> RunRecord:
         from muster.service.recovery import adopt
 
         adopt(self._backend, run_id)
         return self.store.runs.get(run_id)
 
-    @_of_run(Right.SUBMIT, "suspend runs", action="runs.suspend")
+    @of_run(Right.SUBMIT, "suspend runs", action="runs.suspend")
     def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
         from muster.service.requests import suspend
 
         return suspend(self.context, run_id, why)
 
-    @_of_run(Right.SUBMIT, "resume runs")
+    @of_run(Right.SUBMIT, "resume runs")
     def prepare_resume(self, run_id: str, changes: Changes) -> RunOverrides:
         from muster.service.requests import reviewed_overrides
 
         return reviewed_overrides(self.context, self.store.runs.get(run_id), changes)
 
-    @_of_run(Right.SUBMIT, "resume runs", action="runs.resume")
+    @of_run(Right.SUBMIT, "resume runs", action="runs.resume")
     def resume(
         self,
         run_id: str,
@@ -787,13 +583,13 @@ class EmbeddedAPI:
 
         return resume(self.context, run_id, overrides, environ)
 
-    @_of_run(Right.SUBMIT, "retry replicas", anyones=True)
+    @of_run(Right.SUBMIT, "retry replicas", anyones=True)
     def prepare_retry(self, run_id: str, retry: Retry) -> PreparedRun:
         from muster.service.retry import prepare_retry
 
         return prepare_retry(self.context, self.store.runs.get(run_id), retry)
 
-    @_of_run(Right.SUBMIT, "run jobs again", anyones=True)
+    @of_run(Right.SUBMIT, "run jobs again", anyones=True)
     def prepare_rerun(
         self, run_id: str, changes: Changes, *, update_code: bool = False
     ) -> PreparedRun:
@@ -802,13 +598,13 @@ class EmbeddedAPI:
         run = self.store.runs.get(run_id)
         return prepare_rerun(self.context, run, changes, update_code=update_code)
 
-    @_of_run(Right.SUBMIT, "scale runs", action="runs.scale")
+    @of_run(Right.SUBMIT, "scale runs", action="runs.scale")
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
         from muster.service.requests import scale
 
         return scale(self.context, run_id, group, replicas, why)
 
-    @_of_run(Right.DELETE, "delete runs", action="runs.delete")
+    @of_run(Right.DELETE, "delete runs", action="runs.delete")
     def delete(self, run_id: str) -> None:
         from muster.service.delete import delete
 
@@ -816,21 +612,21 @@ class EmbeddedAPI:
 
     # Follow runs
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
         return self.store.events.since(run_id, after, limit)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def last_event(self, run_id: str) -> int:
         return self.store.events.last(run_id)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def follow_events(self, run_id: str, after: int = 0) -> Generator[EventItem | Notice]:
         from muster.service.run_events import follow_events
 
         return follow_events(self.context, run_id, after)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def follow_events_async(
         self, run_id: str, after: int = 0
     ) -> AsyncGenerator[EventItem | Notice]:
@@ -838,7 +634,7 @@ class EmbeddedAPI:
 
         return follow_events_async(self.context, run_id, after)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def watch(
         self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> Generator[RunItem | Notice]:
@@ -846,7 +642,7 @@ class EmbeddedAPI:
 
         return watch(self.context, run_id, timeout, every)
 
-    @_of_run(Right.READ, "see runs")
+    @of_run(Right.READ, "see runs")
     def watch_async(
         self, run_id: str, timeout: float | None = None, every: float | None = None
     ) -> AsyncGenerator[RunItem | Notice]:
@@ -854,7 +650,7 @@ class EmbeddedAPI:
 
         return watch(self.context, run_id, timeout, every)
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def log(
         self,
         run_id: str,
@@ -868,7 +664,7 @@ class EmbeddedAPI:
         run = self._run_with_output(run_id, selection)
         return items(self.context, run, selection, follow=follow, live=live)
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def log_async(
         self,
         run_id: str,
@@ -893,12 +689,12 @@ class EmbeddedAPI:
 
     # Files of runs
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def log_folder(self, run_id: str) -> str:
         attempt = self.store.runs.summary(run_id).attempt
         return str(self.home.run_dir(run_id).logs(attempt).resolve())
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def outputs(
         self,
         run_id: str,
@@ -909,13 +705,13 @@ class EmbeddedAPI:
 
         return outputs(self.context, self.store.runs.summary(run_id), ranks, groups)
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def output(self, run_id: str, rank: int | None, path: str) -> OutputFile:
         from muster.service.output_files import output
 
         return output(self.context, run_id, rank, path)
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def read_output(
         self, run_id: str, rank: int | None, path: str, offset: int = 0
     ) -> Generator[bytes]:
@@ -923,13 +719,13 @@ class EmbeddedAPI:
 
         return read(self.context, run_id, rank, path, offset)
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def ranks_with_result(self, run_id: str) -> list[int]:
         from muster.storage.run_files import ranks_with_result
 
         return list(ranks_with_result(self.home.run_dir(run_id)))
 
-    @_of_run(Right.READ, "see output")
+    @of_run(Right.READ, "see output")
     def result(self, run_id: str, rank: int) -> bytes | None:
         from muster.storage.run_files import read_result
 
@@ -937,14 +733,14 @@ class EmbeddedAPI:
 
     # Disk
 
-    @_requires(Right.READ, "see what is on disk")
+    @requires(Right.READ, "see what is on disk")
     def disk(self) -> tuple[DiskItem, ...]:
         from muster.service.disk import measure
 
         self.recover()
         return measure(self.context)
 
-    @_requires(Right.DELETE, "delete runs and files", action="runs.prune")
+    @requires(Right.DELETE, "delete runs and files", action="runs.prune")
     def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
         self._caller.require(Right.OPERATE, "delete runs of others")
         from muster.service.prune import prune, retention_of
