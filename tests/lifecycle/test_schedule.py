@@ -95,7 +95,7 @@ def test_times_increase_from_any_moment_of_a_repeated_hour(cron: str, zone: str)
     ("timing", "expected"),
     [
         (Timing(), "a schedule needs either cron or every"),
-        (Timing(cron="0 3 * * *", every=60.0), "a schedule needs either cron or every"),
+        (Timing(cron="0 3 * * *", every=60.0), "a schedule has either cron or every, not both"),
         (Timing(every=0.5), "every: must be from 1s to 3650d, not 0.5s"),
         (Timing(every=60.0, start_within=0.0), "start_within: must be from 1s to 3650d, not 0s"),
         (Timing(cron="0 3 * *"), "cron: '0 3 * *' needs five fields, not 4"),

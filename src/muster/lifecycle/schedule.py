@@ -162,9 +162,12 @@ def _last(timing: Timing, next_at: float, now: float) -> float:
 def problems_of(timing: Timing) -> list[Problem]:
     """What is wrong with it."""
     problems: list[Problem] = []
-    if (timing.cron is None) == (timing.every is None):
+    if timing.cron is None and timing.every is None:
         hint = 'cron, such as "0 3 * * *", or every, such as 6h'
         problems.append(Problem("", "a schedule needs either cron or every", hint))
+    if timing.cron is not None and timing.every is not None:
+        text = "a schedule has either cron or every, not both"
+        problems.append(Problem("", text, "leave one of them out"))
     if timing.every is not None and not _SHORTEST <= timing.every <= _LONGEST:
         problems.append(_not_between("every", timing.every))
     if not _SHORTEST <= timing.start_within <= _LONGEST:

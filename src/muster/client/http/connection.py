@@ -197,6 +197,10 @@ def unavailable(url: str, error: Exception) -> ServerUnavailable:
         why = "it does not answer in time"
     elif type(error).__name__ == "SSLCertVerificationError":
         hint = "trust its authority: `muster login URL --ca FILE`; with MUSTER_URL, SSL_CERT_FILE"
+    elif getattr(error, "reason", "") in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        why, hint = "it does not use TLS", f"write http{url.removeprefix('https')}"
+    elif isinstance(error, ConnectionResetError) and url.startswith("http:"):
+        hint += f"; if it uses TLS, write https{url.removeprefix('http')}"
     return ServerUnavailable(str(Problem("", f"cannot reach the server {url}: {why}", hint)))
 
 
