@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -19,6 +21,9 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from muster.api.node_access import NodeCommand, Stdio
+from muster.api.node_messages import MOST_DATA, MOST_UNREAD
+from muster.client.http.api import HttpAPI
 from muster.server import http_protocol
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -36,7 +41,11 @@ class World:
 
     def open(self, path: str = "nodes/0/exec", token: str = TOKEN) -> ClientConnection:
         url = f"ws://127.0.0.1:{self.server.port}/v1/runs/{self.run_id}/{path}"
-        return connect(url, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None)
+        headers = {"Authorization": f"Bearer {token}"}
+        # the server does not read what closes a connection while a command reads nothing
+        return connect(
+            url, additional_headers=headers, proxy=None, close_timeout=0.1, ping_interval=None
+        )
 
     def defects(self) -> list[str]:
         lines = self.server.log.getvalue().splitlines()
@@ -177,6 +186,38 @@ def test_the_time_limits_of_requests_end_no_web_socket(
                     time.sleep(1)
                 received += each[1:]
     assert len(received) == 5_000_000
+
+
+def test_a_signal_does_not_wait_for_input_that_nobody_reads(world: World) -> None:
+    api, ends = HttpAPI(world.server.address()), 'trap "exit 9" INT; echo up; sleep 600 & wait'
+    with open("/dev/zero", "rb") as zeros, TemporaryFile() as output:
+        given = NodeCommand(("sh", "-c", ends))
+        process = api.node_access.execute(world.run_id, 0, given, Stdio(zeros, output, output))
+        until(lambda: os.fstat(output.fileno()).st_size > 0, "it runs")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 9
+    api.close()
+
+
+def test_a_command_whose_input_nobody_reads_ends_with_its_client(world: World) -> None:
+    with world.open() as socket:
+        socket.send(command("sleep", "777"))
+        for _ in range(MOST_UNREAD):
+            socket.send(b"\0" + b"x" * MOST_DATA)
+        until(lambda: in_node(world, "777") == 1, "it runs")
+    until(lambda: in_node(world, "777") == 0, "it has ended", 15)
+
+
+def in_node(world: World, argument: str) -> int:
+    """How many programs with this argument run in the node."""
+    argv = ["sh", "-c", f"grep -lzx {argument} /proc/[0-9]*/cmdline | wc -l"]
+    with TemporaryFile() as output, open(os.devnull, "rb") as nothing:
+        stdio = Stdio(nothing, output, output)
+        access = world.api.node_access
+        access.execute(world.run_id, 0, NodeCommand(tuple(argv)), stdio).wait()
+        output.seek(0)
+        # one of them is this `grep`
+        return int(output.read()) - 1
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 A command: the client first sends a `Command` as text, and the server answers `Started`, or an
 `Ended` with an error. After that, data are binary: the number of the standard stream as one byte,
 then the bytes; none are the end of the stream. What else is sent is text: `Signal` and `Size` by
-the client, and at last `Ended` by the server.
+the client, `Taken` and at last `Ended` by the server. The client sends at most `MOST_UNREAD`
+messages with input before `Taken`, so that no signal waits for a command that reads nothing.
 
 A copy: the end that sends is at the client or at the server. Its data are binary, and an empty
 message is their end. At last the server sends `Copied`. Whoever closes the connection before that
@@ -21,6 +22,8 @@ from muster.api.problems import ProblemDetails
 
 #: Bytes of data in one message.
 MOST_DATA = 1 << 16
+#: Messages with input that the server keeps until the command reads them.
+MOST_UNREAD = 16
 #: Rows or columns of a terminal.
 Extent = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 
@@ -50,6 +53,10 @@ class Size(Struct, frozen=True, tag=True):
 
 class Started(Struct, frozen=True, tag=True):
     """The command has started."""
+
+
+class Taken(Struct, frozen=True, tag=True):
+    """The command has read one more message with input, or reads no more."""
 
 
 class Ended(Struct, frozen=True, tag=True, omit_defaults=True):

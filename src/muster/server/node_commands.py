@@ -12,7 +12,16 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import msgspec
 
 from muster.api.node_access import NodeCommand, NodeProcess, Stdio
-from muster.api.node_messages import MOST_DATA, Command, Ended, Signal, Size, Started
+from muster.api.node_messages import (
+    MOST_DATA,
+    MOST_UNREAD,
+    Command,
+    Ended,
+    Signal,
+    Size,
+    Started,
+    Taken,
+)
 from muster.api.problems import details_of
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.server.answers import Answer, encoded
@@ -169,7 +178,9 @@ async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -
         asyncio.ensure_future(_send_output(socket, number, descriptor))
         for number, descriptor in streams.outputs.items()
     ]
-    receiving = asyncio.ensure_future(_receive(socket, streams, process))
+    unread: asyncio.Queue[bytes] = asyncio.Queue(MOST_UNREAD)
+    receiving = asyncio.ensure_future(_receive(socket, streams, process, unread))
+    passing_on = asyncio.ensure_future(_pass_on(socket, streams, unread))
     try:
         await asyncio.wait((ended, receiving), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -182,12 +193,17 @@ async def _connect(socket: WebSocket, streams: _Streams, process: NodeProcess) -
             await socket.send(Ended(error=details_of(error)))
         await socket.close()
     except BaseException:  # also if the server stops
+        await _cancel(passing_on)  # before its descriptor is closed
         await _end(process, streams, ended)
         raise
     finally:
-        for task in (receiving, *sending):
-            task.cancel()
-        await asyncio.gather(receiving, *sending, return_exceptions=True)
+        await _cancel(receiving, passing_on, *sending)
+
+
+async def _cancel(*tasks: asyncio.Future[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _end(process: NodeProcess, streams: _Streams, ended: asyncio.Future[int]) -> None:
@@ -214,15 +230,14 @@ async def _send_output(socket: WebSocket, number: int, descriptor: int) -> None:
             return
 
 
-async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -> None:
+async def _receive(
+    socket: WebSocket, streams: _Streams, process: NodeProcess, unread: asyncio.Queue[bytes]
+) -> None:
+    """Take what the client sends. unread: where input goes."""
     while True:
         message = await socket.receive()
         if isinstance(message, bytes):
-            if len(message) > 1 and streams.input is not None:
-                with suppress(OSError):  # the command does not read it
-                    await write_all(streams.input, message[1:])
-            elif not streams.terminal:
-                streams.close_input()
+            await unread.put(message[1:])
             continue
         request = _decoded(_REQUEST, message)
         if isinstance(request, Signal):
@@ -230,3 +245,15 @@ async def _receive(socket: WebSocket, streams: _Streams, process: NodeProcess) -
         elif streams.terminal and streams.input is not None:
             termios.tcsetwinsize(streams.input, (request.rows, request.columns))
             process.resize(request.rows, request.columns)
+
+
+async def _pass_on(socket: WebSocket, streams: _Streams, unread: asyncio.Queue[bytes]) -> None:
+    """Give input to the command, as fast as that reads it."""
+    while True:
+        data = await unread.get()
+        if data and streams.input is not None:
+            with suppress(OSError):  # the command does not read it
+                await write_all(streams.input, data)
+        elif not data and not streams.terminal:
+            streams.close_input()
+        await socket.send(Taken())

@@ -10,14 +10,23 @@ import termios
 import tty
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Semaphore, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from muster.api.node_access import NodeCommand, NodeProcess, PortForward, Stdio
-from muster.api.node_messages import MOST_DATA, Command, Ended, Signal, Size, Started
+from muster.api.node_messages import (
+    MOST_DATA,
+    MOST_UNREAD,
+    Command,
+    Ended,
+    Signal,
+    Size,
+    Started,
+    Taken,
+)
 from muster.api.operations import PREFIX
 from muster.api.problems import ProblemDetails, error_of
 from muster.client.http.connection import Connection, tls_context, unavailable
@@ -33,7 +42,11 @@ if TYPE_CHECKING:
 
 #: Seconds for a connection to be accepted.
 _TIMEOUT = 60.0
-_ANSWER: msgspec.json.Decoder[Started | Ended] = msgspec.json.Decoder(Started | Ended)
+#: Seconds for the server to confirm that a connection is closed: it may be waiting for a node.
+_CLOSE_TIMEOUT = 1.0
+_ANSWER: msgspec.json.Decoder[Started | Taken | Ended] = msgspec.json.Decoder(
+    Started | Taken | Ended
+)
 
 
 class ServerNodes:
@@ -85,6 +98,7 @@ def open_socket(connection: Connection, path: str) -> ClientConnection:
             compression=None,
             max_size=None,
             open_timeout=_TIMEOUT,
+            close_timeout=_CLOSE_TIMEOUT,
             ping_timeout=None,  # a server that waits for a slow node answers late, and is not gone
             proxy=None,
         )
@@ -109,6 +123,7 @@ class ServerProcess:
 
         self._socket = connected
         self._sending = Lock()
+        self._room = Semaphore(MOST_UNREAD)
         self._ended = Event()
         self._code = 0
         self._error: Exception | None = None
@@ -166,6 +181,7 @@ class ServerProcess:
             poll.register(descriptor, select.POLLIN)
         data = b"x"
         while data:
+            self._room.acquire()
             if self._stopped in dict(poll.poll()):
                 break
             try:
@@ -179,7 +195,7 @@ class ServerProcess:
     def _receive(self) -> None:
         from websockets.exceptions import ConnectionClosed
 
-        answer: Started | Ended | None = None
+        answer: Started | Taken | Ended | None = None
         try:
             while not isinstance(answer, Ended):
                 message = self._socket.recv()
@@ -187,6 +203,9 @@ class ServerProcess:
                     _write(self._files[message[0]], message[1:])
                 else:
                     answer = _ANSWER.decode(message)
+                    if isinstance(answer, Taken):
+                        self._room.release()
+            assert isinstance(answer, Ended)
             self._code = answer.code
             self._error = None if answer.error is None else error_of(answer.error)
         except ConnectionClosed:
@@ -197,6 +216,7 @@ class ServerProcess:
             for descriptor in self._files[1:]:
                 os.close(descriptor)
             os.close(self._stop)
+            self._room.release()
             self._socket.close()
             self._ended.set()
 
