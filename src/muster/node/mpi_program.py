@@ -40,6 +40,11 @@ GRACE = 10.0
 _MAX_OUTPUT = 1 << 14
 #: Exit codes of ranks that the launcher has ended (SIGKILL, SIGTERM) after another rank has failed.
 _CONSEQUENCES = (LOST, 128 + signal.SIGTERM)
+#: MPI_ERR_OTHER of MPICH: a rank aborts with it when another one that it sends to has gone.
+_PEER_GONE = 15
+#: How likely a rank has failed first: others ended it, its shell was killed, the launcher blames
+#: it, it ended by itself.
+_CONSEQUENCE, _SHELL_LOST, _BLAMED, _OWN = range(4)
 
 
 class Program:
@@ -262,11 +267,13 @@ class Program:
             self._exit_codes[rank] = code
             if not code:
                 continue
-            if self._first_failed is None or _weight(code) > _weight(self._first_failed[1]):
+            if self._first_failed is None or self._weight(code) > self._weight(
+                self._first_failed[1]
+            ):
                 self._first_failed = (rank, code)
             # do not wait for launchers, which may never end; but if the launcher may have ended
             # this rank because of another, give it time to report the other
-            self._end_within(0.0 if _weight(code) == 2 else SETTLE)
+            self._end_within(0.0 if self._weight(code) == _OWN else SETTLE)
 
     def _record_error(self, text: str, *, node_lost: bool = False) -> None:
         """Record a failure. Its cause may be reported in a moment, by a rank or the launcher."""
@@ -322,8 +329,11 @@ class Program:
         """
         found = find_failed_rank(self._output)
         explained = True  # by the rank's own output
-        if self._first_failed is not None and (_weight(self._first_failed[1]) == 2 or not found):
-            rank, code = self._first_failed
+        first = self._first_failed
+        if first is not None and (
+            found is None or self._weight(first[1]) >= self._launchers_weight(found.exit_code)
+        ):
+            rank, code = first
             node = rank // self._per_node
             text = "rank %d, on node-%d, ended with %d" % (rank, node, code)
             if code == LOST:
@@ -351,7 +361,15 @@ class Program:
         self._kill_at = time.monotonic() + SETTLE
         self._run_until(lambda: self._signal is not None)
 
+    def _weight(self, code: int) -> int:
+        """How likely the rank with this exit code has failed first."""
+        if code in _CONSEQUENCES or self._is_peer_gone(code):
+            return _SHELL_LOST if code == LOST else _CONSEQUENCE
+        return _OWN
 
-def _weight(code: int) -> int:
-    """How likely the rank with this exit code has failed first."""
-    return 2 if code not in _CONSEQUENCES else 1 if code == LOST else 0
+    def _launchers_weight(self, code: int) -> int:
+        """As `_weight`, for the rank that the launcher blames."""
+        return _CONSEQUENCE if self._is_peer_gone(code) else _BLAMED
+
+    def _is_peer_gone(self, code: int) -> bool:
+        return code == _PEER_GONE and self._launcher.flavour == "mpich"
