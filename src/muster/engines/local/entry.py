@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,9 @@ _KINDS = {
     "net": namespaces.CLONE_NEWNET,
     "pid": namespaces.CLONE_NEWPID,
 }
+
+#: Seconds for threads of a child that was just forked to end.
+_THREADS_TIMEOUT = 1.0
 
 
 @as_root()
@@ -150,8 +154,10 @@ def enter(entry: Entry) -> None:
     """Enter the node. The next child that this process forks is inside it, and has to become the
     account that the node belongs to, if there is one. Raises OSError.
 
-    Called in a process with one thread, which cannot leave again.
+    Called in a child that was forked for this, which cannot leave again.
     """
+    if entry.path:
+        _await_single_thread()
     try:
         control_groups.join_groups_of(entry.agent)
     except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
@@ -167,6 +173,20 @@ def enter(entry: Entry) -> None:
         os.setresuid(user, user, user)
     for descriptor, kind in path:
         namespaces.setns(descriptor, kind)
+
+
+def _await_single_thread() -> None:
+    """The kernel lets only a process with one thread enter a user namespace, and libraries start
+    threads in children that are forked: OpenTelemetry's TracerProvider for a moment. Raises
+    OSError."""
+    deadline = time.monotonic() + _THREADS_TIMEOUT
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            text = "a library has started threads in the process that was forked for this"
+            raise OSError(
+                f"{text}; use `muster exec` and `muster open`, which have no such library"
+            )
+        time.sleep(0.001)
 
 
 def run(node: RunningNode, command: NodeCommand, stdio: Stdio) -> ChildProcess:
