@@ -27,6 +27,7 @@ from muster.storage.liveness import wait_for_process
 from muster.store.postgres.store import PostgresStore
 from muster.store.records import EventRecord, RunFilter
 from support.embedded import embedded
+from support.faults import until
 from support.postgres import PostgresServer, shared_server
 from support.runs import until_ready
 
@@ -92,8 +93,7 @@ def test_the_records_are_in_the_database(database_home: Path, client: Client) ->
     assert not Home(database_home).database.exists()
     store = embedded(client).store
     assert isinstance(store, PostgresStore)
-    lease = store.leases.get(run.id)
-    assert lease is None, "it is released"
+    until(lambda: store.leases.get(run.id) is None, "its lease is released", 10)
 
 
 def test_a_killed_supervisor_is_replaced_at_once_on_its_host(

@@ -25,7 +25,7 @@ from muster.frameworks.registry import get_framework, read_options
 from muster.service import framework_check
 from support.faults import until
 from support.mpi import needs_mpich, needs_open_mpi
-from support.runs import start
+from support.runs import output, output_of_success, start, start_spec
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi"
 
@@ -183,6 +183,34 @@ def test_the_example_trains_one_model_with_any_number_of_ranks(
         assert accuracy > 0.95
         losses[nodes] = [float(t.split()[-1]) for t in texts if re.match(r"step \d+: loss", t)]
     assert losses[1] == pytest.approx(losses[2], rel=1e-6)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_mpich
+def test_a_network_interface_of_the_machine_may_go_away(client: Client, tmp_path: Path) -> None:
+    """Such as that of another run: MPICH would take it, as it is the fastest one."""
+    (tmp_path / "train.py").write_text(
+        "import os\n"
+        "from mpi4py import MPI\n"
+        "print('up', MPI.COMM_WORLD.allreduce(1), flush=True)\n"
+        f"while not os.path.exists('{tmp_path / 'go'}'):\n"
+        "    pass\n"
+        "print('sum', MPI.COMM_WORLD.allreduce(1), flush=True)\n"
+    )
+    spec = {"artifact": "train.py", "framework": "mpi", "nodes": 2}
+    options = {"framework_options": {"flavour": "mpich"}, "max_runtime": "2m"}
+    name = f"mu-{os.getpid()}"
+    subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", f"{name}b"], check=True)
+    try:
+        for words in (["addr", "add", "10.77.77.1/32", "dev", name], ["link", "set", name, "up"]):
+            subprocess.run(["ip", *words], check=True)
+        subprocess.run(["ip", "link", "set", f"{name}b", "up"], check=True)
+        run = start_spec(client, {**spec, **options}, tmp_path)
+        until(lambda: sum(line == "up 2" for line in output(run)) == 2)
+    finally:
+        subprocess.run(["ip", "link", "del", name], check=True)
+    (tmp_path / "go").touch()
+    assert [line for line in output_of_success(run) if line == "sum 2"] == ["sum 2"] * 2
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,8 @@ def test_planted_links_are_not_followed(
     code, output = execute(api, run.id, "python3", "-c", PLANT, *argv)
     assert code in (0, 137), output  # the node ends with its program
     for name in ("lease", "bell", "life", "environ", "pulse", "supervisor.log"):
-        assert (folder / name).lstat().st_uid == 0, f"{name} was replaced"
+        with contextlib.suppress(FileNotFoundError):  # the run has ended meanwhile
+            assert (folder / name).lstat().st_uid == 0, f"{name} was replaced"
     assert SECRET not in everything(api, run)
     # the supervisor and the agents write to what was replaced
     until(lambda: api.run(run.id).attempt > 0 or not in_progress(api, run), "it restarts", 60)

@@ -117,6 +117,11 @@ class Program:
         return self._exit_code(code)
 
     @property
+    def _on_loopback(self) -> bool:
+        """Whether the nodes share a machine and its network."""
+        return self._relays[0][0].startswith("127.")
+
+    @property
     def _all_closed(self) -> bool:
         """Whether launcher and proxies can report nothing more."""
         return not self._open_outputs and not self._proxies
@@ -144,19 +149,18 @@ class Program:
             )
             return self._start_mpiexec(words, hydra_environment(os.environ), cwd=None)
         self._hosts = distinct_host_names(len(self._relays))
-        loopback = self._relays[0][0].startswith("127.")
         words = open_mpi_command(
             self._launcher,
             self._hosts,
             self._per_node,
             slots=self._slots,
             ssh=write_ssh_program(folder),
-            interface="lo" if loopback else None,
+            interface="lo" if self._on_loopback else None,
             rank=self._rank_command,
         )
         env = {**self._launcher.defaults, **os.environ, **rank_env, "OMPI_ALLOW_RUN_AS_ROOT": "1"}
         env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-        if loopback:  # an option would not reach ranks that the program spawns
+        if self._on_loopback:  # an option would not reach ranks that the program spawns
             env.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
         # ranks start in the working directory of mpirun, which must exist on every node
         return self._start_mpiexec(words, env, cwd="/")
@@ -198,7 +202,10 @@ class Program:
                 self._record_error("no node of this run is named %r" % host)
 
     def _start_proxy(self, node: int, command: str) -> None:
-        defaults = self._launcher.defaults
+        defaults = dict(self._launcher.defaults)
+        if self._on_loopback:
+            # OFI takes the fastest interface: that of another run's network, which ends with it
+            defaults["FI_TCP_IFACE"] = "lo"
         try:
             proxy = RemoteCommand(
                 self._relays[node], self._token, shell=command, defaults=defaults, shield=True
