@@ -89,7 +89,9 @@ class Served:
         self._output = Path(self.folder.name) / "output"
         began = time.perf_counter()
         with self._output.open("wb") as file:
-            self.process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                argv, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
         while not self._answers(path):
             if self.process.poll() is not None or time.perf_counter() > began + 120:
                 raise SystemExit(f"{argv[0]} has not started: {self.output[-2000:]}")
@@ -235,9 +237,8 @@ def start() -> None:
             try:
                 show(name, [measure(peer, 10.0)])
             finally:
-                for child in peer.ps.children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        child.terminate()
+                with suppress(ProcessLookupError):  # those that have left their parent, too
+                    os.killpg(peer.process.pid, signal.SIGTERM)
                 peer.stop()
 
 
