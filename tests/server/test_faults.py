@@ -265,3 +265,24 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert caller.startswith("200 ")
     assert after == '200 {"size":3000000}'
     assert ended == "ended 0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_a_home_that_has_become_read_only(home: Home, token: str) -> None:
+    with ServerProcess(home) as server:
+        assert ask(server.port, "GET", "/readyz").status == 200
+        subprocess.run(["mount", "--bind", home.root, home.root], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", home.root], check=True)
+            ready = ask(server.port, "GET", "/readyz")
+            assert (ready.status, ready.json["status"]) == (503, "home")
+            assert ready.json["detail"] == f"{home.root} is on a file system that is read-only"
+            assert ask(server.port, "GET", "/v1/runs", token).status == 200
+            body = {"run": {"source": {"type": "spec", "spec": {"command": ["true"]}}}}
+            reply = ask(server.port, "POST", "/v1/runs", token, body)
+            assert reply.status >= 500 and "Read-only file system" in reply.json["detail"], reply
+        finally:
+            subprocess.run(["umount", home.root], check=True)
+        assert ask(server.port, "GET", "/readyz").status == 200
+        assert ask(server.port, "POST", "/v1/runs", token, body).status == 201
+    assert "internal error" not in server.log.read_text()
