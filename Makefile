@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # three workers for two cores, since some tests wait; worksteal keeps the tests of a module together
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal --durations=20
+# a test that cannot be interrupted ends its worker, with the stacks of its threads
+FAST_TESTS := $(PYTEST) -m "not slow" -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # an advertisement
 export NO_MKDOCS_2_WARNING := 1
@@ -33,13 +35,13 @@ OVER_HTTP := $(addprefix tests/client/test_,async.py copying.py jobs.py lifecycl
   $(addprefix tests/cli/test_,accounts.py cp.py exec.py jobs.py rerun.py terminal.py)
 
 test: lint $(VENV)/.system
-	$(PYTEST) -m "not slow"
-	$(PYTEST) -m "not slow" --over-http $(OVER_HTTP)
+	$(FAST_TESTS)
+	$(FAST_TESTS) --over-http $(OVER_HTTP)
 
 test-all: lint $(VENV)/.heavy $(VENV)/.system
 	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(PYTEST)
-	$(PYTEST) -m "not slow" --over-http tests/client tests/cli
+	$(FAST_TESTS) --over-http tests/client tests/cli
 
 # mkdocs --quiet would hide broken links from `strict: true`
 lint: $(VENV)/.dev $(VENV)/.frameworks
