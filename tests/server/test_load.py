@@ -69,7 +69,8 @@ class Killer:
         self._rng.shuffle(folders)
         for folder in folders:
             with suppress(OSError):
-                pid = run_lock.last_holder(self._home.run_dir(folder.name).lock)
+                # not the pid that was recorded last, which another process may have by now
+                pid = run_lock.holder_pid(self._home.run_dir(folder.name).lock)
                 if pid and b"muster" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     if any(pid == server.process.pid for server in self._servers if server.process):
                         continue

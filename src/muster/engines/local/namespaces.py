@@ -199,6 +199,10 @@ def mount_proc() -> None:
     mount("proc", "/proc", "proc", flags)
 
 
+#: What `probe` returns if its child was killed.
+CRASHED = "the attempt to make namespaces was killed"
+
+
 def probe(
     attempt: Callable[[], None] = lambda: None, failure: str = "/proc cannot be mounted"
 ) -> str:
@@ -218,7 +222,7 @@ def probe(
     answer = ours.recv(4096)
     os.waitpid(pid, 0)
     ours.close()
-    return answer.decode().strip("\0") if answer else "the attempt crashed"
+    return answer.decode().strip("\0") if answer else CRASHED
 
 
 def _try_in_namespaces(attempt: Callable[[], None], failure: str) -> str:

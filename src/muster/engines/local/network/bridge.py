@@ -89,9 +89,12 @@ def isolated_unavailable() -> tuple[str, str] | None:
 
 def cluster_unavailable() -> tuple[str, str] | None:
     """Why `network: cluster` does not work on this machine, and what to do; None if it works."""
-    if not namespaces.probe(_try_router):
-        return uplink.unavailable()
     missing = "the kernel cannot translate addresses in a network namespace"
+    reason = namespaces.probe(_try_router, missing)
+    if not reason:
+        return uplink.unavailable()
+    if reason == namespaces.CRASHED:  # it tells nothing about the machine
+        return reason, "try again"
     return isolated_unavailable() or (missing, "as root, modprobe nft_chain_nat nft_masq")
 
 
