@@ -51,7 +51,7 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
     chosen = _project(credential, project)
     own = rights_in(credential.roles.get(chosen), administrator=user.admin)
     rights = limited(own, token.scopes, one_project=token.project is not None)
-    return Caller(user.name, chosen, rights, token.id)
+    return Caller(user.name, chosen, rights, token.id, withheld=own - rights)
 
 
 def _project(credential: Credential, requested: str | None) -> str:
