@@ -54,13 +54,14 @@ class Caller(Struct, frozen=True):
     rights: frozenset[Right] = ALL_RIGHTS
     #: The id of the token that the caller showed; "" for the user of this process.
     token_id: str = ""
+    #: What the user may do in the project, but not with this token.
+    withheld: frozenset[Right] = frozenset()
 
     def require(self, right: Right, what: str) -> None:
         """Raises Forbidden if the caller lacks a right. what: continues "may not"."""
         if right not in self.rights:
             raise Forbidden(
-                f"{self.user} may not {what} in project {self.project}: the right to {right} is "
-                "missing; ask who manages the project"
+                f"{self.user} may not {what} in project {self.project}: {self._lacks(right)}"
             )
 
     def require_for_run(self, owner: str, right: Right, what: str) -> None:
@@ -69,9 +70,16 @@ class Caller(Struct, frozen=True):
         if owner != self.user and Right.OPERATE not in self.rights:
             raise Forbidden(
                 f"{self.user} may not {what} of others in project {self.project}, such as this one "
-                f"of {owner or 'an unknown user'}: the right to {Right.OPERATE} is missing; ask "
-                "who manages the project"
+                f"of {owner or 'an unknown user'}: {self._lacks(Right.OPERATE)}"
             )
+
+    def _lacks(self, right: Right) -> str:
+        if right in self.withheld:
+            return (
+                f"the token {self.token_id} does not give the right to {right}, which "
+                f"{self.user} has; use another token"
+            )
+        return f"the right to {right} is missing; ask who manages the project"
 
 
 def local_caller() -> Caller:

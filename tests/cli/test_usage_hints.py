@@ -198,7 +198,7 @@ def test_hints_name_the_intended_command(folder: Path, words: str, hint: str) ->
 def test_a_run_that_has_ended_can_be_started_again(folder: Path, client: Client) -> None:
     job, new = client.job(command=["false"])
     run = client.start(client.prepare_run(job, new_job=new)).wait()
-    hint = f"`muster run {run.job_name}@1` starts a new run of it"
+    hint = f"`muster rerun {run.name}` runs it again"
     assert hint in refused("runs", "resume", run.name)
     again = client.start(client.prepare_run(client.job(f"{run.job_name}@1")[0]))
     assert again.wait().name == f"{run.job_name}-2"

@@ -72,6 +72,15 @@ def test_the_rights_of_a_request() -> None:
     assert caller_of(credential({}), NOW).rights == frozenset()
 
 
+def test_a_refusal_says_whether_the_token_or_the_user_lacks_the_right() -> None:
+    roles = {"default": Role.SUBMITTER}
+    caller = caller_of(credential(roles, scopes=frozenset({Right.READ})), NOW)
+    with pytest.raises(Forbidden, match="the token 0123456789 does not give the right to submit"):
+        caller.require(Right.SUBMIT, "start runs")
+    with pytest.raises(Forbidden, match="the right to delete is missing; ask who manages"):
+        caller.require(Right.DELETE, "delete runs")
+
+
 def test_an_administrator_may_everything_everywhere_but_not_with_a_token_of_a_project() -> None:
     admin = {"admin": True}
     assert caller_of(credential({}, admin), NOW, "any").rights == ALL_RIGHTS

@@ -387,6 +387,26 @@ def _without(reply: Reply, world: World) -> Any:
     return reply.status, body
 
 
+@pytest.mark.parametrize("headers", [{}, UPGRADE])
+def test_the_audit_log_has_who_asked_for_a_project_of_others(
+    world: World, headers: dict[str, str]
+) -> None:
+    teams = world.teams
+    oscar, limited = teams.token("oscar"), teams.token("sam", project="vision")
+    for token, project in ((oscar, "vision"), (oscar, "none"), (limited, "sound")):
+        named = {"Muster-Project": project, **headers}
+        reply = teams.request("GET", "/v1/runs", token, headers=named)
+        assert (reply.status, reply.problem) == (403, "Forbidden")
+    entries = teams.backend.store.audit.listing(AuditFilter())[:3]
+    assert [(entry.user, entry.action, entry.project) for entry in entries] == [
+        ("sam", "projects.use", "sound"),
+        ("oscar", "projects.use", "none"),
+        ("oscar", "projects.use", "vision"),
+    ]
+    assert all(not entry.allowed and entry.token_id and entry.address for entry in entries)
+    assert "is a member of no project named 'none'" in entries[1].why
+
+
 # it changes the project, so it is the last one
 def test_the_cases_reach_the_project(world: World) -> None:
     wrong = {}

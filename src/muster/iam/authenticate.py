@@ -31,12 +31,21 @@ _NOTED_EVERY = 60.0
 _UNKNOWN = "this token is not known here: it is of another server, or was deleted"
 
 
+class OutsideProject(Forbidden):
+    """Somebody asks for a project that is not theirs, or not that of their token."""
+
+    def __init__(self, text: str, caller: Caller) -> None:
+        """caller: who asks, in that project, without rights."""
+        super().__init__(text)
+        self.caller = caller
+
+
 def caller_of(credential: Credential, now: float, project: str | None = None) -> Caller:
     """The caller with this credential, in a project (None: the one that it is limited to, or the
     default one, or the only one of its user). One that an administrator names exists. Pure.
 
-    Raises NotAuthenticated if it cannot be used any more, Forbidden if not in this project, and
-    InvalidInput if the user has to choose one.
+    Raises NotAuthenticated if it cannot be used any more, OutsideProject if not in this project,
+    and InvalidInput if the user has to choose one.
     """
     token, user = credential.token, credential.user
     if token.revoked_at is not None:
@@ -51,7 +60,7 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
     chosen = _project(credential, project)
     own = rights_in(credential.roles.get(chosen), administrator=user.admin)
     rights = limited(own, token.scopes, one_project=token.project is not None)
-    return Caller(user.name, chosen, rights, token.id)
+    return Caller(user.name, chosen, rights, token.id, withheld=own - rights)
 
 
 def _project(credential: Credential, requested: str | None) -> str:
@@ -59,7 +68,7 @@ def _project(credential: Credential, requested: str | None) -> str:
     if limit is not None:
         if requested is not None and requested.lower() != limit.lower():
             text = f"this token can be used in project {limit} only, not in {requested!r}"
-            raise Forbidden(text)
+            raise _outside(text, credential, requested)
         return limit
     if requested is not None:
         requested = next((name for name in roles if name.lower() == requested.lower()), requested)
@@ -67,7 +76,8 @@ def _project(credential: Credential, requested: str | None) -> str:
             # the same words whether it exists or not
             text = f"{credential.user.name} is a member of no project named {requested!r}"
             known = ", ".join(sorted(roles)) or "none"
-            raise Forbidden(f"{text} (projects of this user: {known})")
+            text = f"{text} (projects of this user: {known})"
+            raise _outside(text, credential, requested)
         return requested
     if DEFAULT_PROJECT in roles or credential.user.admin or not roles:
         return DEFAULT_PROJECT
@@ -75,6 +85,11 @@ def _project(credential: Credential, requested: str | None) -> str:
         return next(iter(roles))
     text = f"{credential.user.name} is a member of several projects: {', '.join(sorted(roles))}"
     raise InvalidInput(Problem("", text, "choose one: --project NAME, or MUSTER_PROJECT"))
+
+
+def _outside(text: str, credential: Credential, project: str) -> OutsideProject:
+    caller = Caller(credential.user.name, project, frozenset(), credential.token.id)
+    return OutsideProject(text, caller)
 
 
 class _Answer(Struct, frozen=True):

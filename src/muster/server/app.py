@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from muster.api.operations import PREFIX
 from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
+from muster.caller import Caller
 from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shortage_from
+from muster.iam.authenticate import OutsideProject
 from muster.identity import new_id
 from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, Changed, ClientGone
@@ -23,6 +25,7 @@ from muster.server.metrics import NO_ROUTE
 from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
+from muster.service.audit import entry_of, refused
 
 _NO_TOKEN = "this server needs a token: `muster login URL` stores one"
 #: What is logged of a request whose client did not wait for the answer; nginx calls it so, too.
@@ -81,7 +84,7 @@ class App:
         path, status = scope["raw_path"].decode("latin-1"), 101
         self._state.metrics.open_streams += 1
         try:
-            call.caller = self._authenticated(call)
+            call.caller = await self._authenticated(call)
             call.route, handler, call.path = self._sockets.find("GET", path)
             conversation = asyncio.ensure_future(handler(call, socket))
             stopping = asyncio.ensure_future(self._state.stopping.wait())
@@ -148,14 +151,14 @@ class App:
         if not path.startswith(f"{PREFIX}/"):
             call.route, handler, call.path = self._open_routes.find(call.verb, path)
             return await handler(call)
-        call.caller = self._authenticated(call)
+        call.caller = await self._authenticated(call)
         call.route, handler, call.path = self._routes.find(call.verb, path.removeprefix(PREFIX))
         if call.verb != "GET":
             self._state.check_home()
         return await handler(call)
 
-    def _authenticated(self, call: Call) -> Any:
-        """Who asks. Raises NotAuthenticated, TooManyRequests."""
+    async def _authenticated(self, call: Call) -> Caller:
+        """Who asks. Raises NotAuthenticated, OutsideProject, TooManyRequests."""
         token = _token_of(call)
         self._limits.check_guesses(call.address, token)
         try:
@@ -163,8 +166,18 @@ class App:
         except NotAuthenticated:
             self._limits.count_wrong_token(call.address)
             raise
+        except OutsideProject as error:
+            self._limits.count_request(token)
+            await self._state.in_thread(self._note_refusal, call, error)
+            raise
         self._limits.count_request(token)
         return caller
+
+    def _note_refusal(self, call: Call, error: OutsideProject) -> None:
+        project, now = error.caller.project, time.time()
+        what = ("projects.use", project)
+        entry = entry_of(error.caller, call.origin, now, *what, project=project)
+        self._state.backend.store.audit.append(refused(entry, error))
 
     def _error(self, call: Call, error: Exception) -> Answer:
         if isinstance(error, OSError):

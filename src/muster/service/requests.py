@@ -196,9 +196,7 @@ def _instead_of_resuming(context: Context, run: RunRecord) -> str:
     if not RunState(run.state).terminal:
         return "wait until it is SUSPENDED" if run.suspend_requested_at else ""
     job = context.store.jobs.find(context.project, run.job_id)
-    return (
-        f"`muster run {job.handle}` starts a new run of it" if job.state == JobState.ACTIVE else ""
-    )
+    return f"`muster rerun {run.name}` runs it again" if job.state == JobState.ACTIVE else ""
 
 
 def _store_changes(context: Context, own: Lease, prepared: PreparedResume) -> None:
