@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -286,3 +287,20 @@ def test_a_home_that_has_become_read_only(home: Home, token: str) -> None:
         assert ask(server.port, "GET", "/readyz").status == 200
         assert ask(server.port, "POST", "/v1/runs", token, body).status == 201
     assert "internal error" not in server.log.read_text()
+
+
+def test_warnings_are_lines_of_the_log(home: Home, token: str) -> None:
+    code = (
+        "import sys, warnings; from muster.server import command\n"
+        "from muster.server.settings import Settings\n"
+        "def run(self, listener): warnings.warn('with\\ntwo lines')\n"
+        "command.Server.run = run\n"
+        "command.serve(Settings(port=0), None, lambda _: None, lambda _: None)\n"
+    )
+    environ = {**os.environ, "MUSTER_HOME": str(home.root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True
+    )
+    (line,) = done.stderr.splitlines()
+    entry = json.loads(line)
+    assert (entry["level"], entry["message"]) == ("warning", "with\ntwo lines")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from collections.abc import Iterator
@@ -80,6 +81,32 @@ def test_a_person_logs_in_from_the_command_line(backend: Backend, real: RealIssu
     assert member == MemberRecord("vision", "ana", Role.SUBMITTER, from_groups=True)
     (entry,) = backend.store.audit.listing(AuditFilter(action="users.login"))
     assert (entry.user, entry.address, entry.allowed) == ("ana", "127.0.0.1", True)
+
+
+def test_an_issuer_whose_id_tokens_have_the_subject_only(
+    backend: Backend, real: RealIssuer
+) -> None:
+    real.thin = True
+    configure(backend, real)
+    with served(backend) as address:
+        made = log_in_by_device(address, "laptop", lambda _: real.decide(True))
+    assert made is not None
+    assert made.record.user == "ana"
+    assert [one.role for one in backend.store.accounts.members(user="ana")] == [Role.SUBMITTER]
+
+
+def test_an_issuer_that_the_server_cannot_reach(backend: Backend, real: RealIssuer) -> None:
+    configure(backend, real)
+    real.configuration = {"jwks_uri": f"{real.url}/broken"}
+    with served(backend) as address:
+        host, port = address.url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port))
+        body = json.dumps({"id_token": real.id_token()})
+        connection.request("POST", "/login", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        told = json.loads(answer.read())
+        connection.close()
+    assert (answer.status, told["status"], told["type"]) == (502, 502, "muster:IssuerError")
 
 
 def test_who_is_no_user(backend: Backend, real: RealIssuer) -> None:

@@ -120,6 +120,10 @@ class RealIssuer(Struct):
     old_keys: list[RSAKey] = []
     #: Who logs in.
     person: dict[str, Any] = field(default_factory=lambda: dict(ANA))
+    #: Whether ID tokens have the subject only; the rest is at `/userinfo`.
+    thin: bool = False
+    #: Who logged in, by access token.
+    access_tokens: dict[str, dict[str, Any]] = {}
     #: Fields of the configuration that are replaced.
     configuration: dict[str, Any] = {}
     #: Answers for users of devices: the user's code -> whether they allow it.
@@ -193,6 +197,7 @@ def _application(issuer: RealIssuer) -> Flask:
                 "token_endpoint": f"{url}/token",
                 "authorization_endpoint": f"{url}/authorize",
                 "device_authorization_endpoint": f"{url}/device",
+                "userinfo_endpoint": f"{url}/userinfo",
                 **issuer.configuration,
             }
         )
@@ -214,6 +219,11 @@ def _application(issuer: RealIssuer) -> Flask:
     @app.post("/device")
     def device() -> Any:
         return server.create_endpoint_response("device_authorization")
+
+    @app.get("/userinfo")
+    def user_info() -> Any:
+        person = issuer.access_tokens.get(request.authorization.token or "")  # type: ignore[union-attr]
+        return (jsonify(person), 200) if person else (jsonify({"error": "invalid_token"}), 401)
 
     @app.get("/moved")
     def moved() -> Any:
@@ -244,7 +254,7 @@ def _server(issuer: RealIssuer) -> AuthorizationServer:
             return {"iss": issuer.url, "aud": [client.client_id]}
 
         def generate_user_info(self, user: dict[str, Any], scope: str) -> dict[str, Any]:
-            return user
+            return {"sub": user["sub"]} if issuer.thin else user
 
     class ForCodes(Claims, OpenIDCode):
         def exists_nonce(self, nonce: str, request: Any) -> bool:
@@ -306,7 +316,11 @@ def _server(issuer: RealIssuer) -> AuthorizationServer:
         return Client(client_id, issuer.secret) if client_id == "muster" else None
 
     server = AuthorizationServer()
-    server.init_app(Flask("unused"), client, lambda token, request: None)
+
+    def save(token: dict[str, Any], request: Any) -> None:
+        issuer.access_tokens[token["access_token"]] = dict(issuer.person)
+
+    server.init_app(Flask("unused"), client, save)
     server.register_grant(Codes, [ForCodes(require_nonce=True), CodeChallenge(required=True)])
     server.register_grant(Devices, [ForDevices()])
     server.register_endpoint(DeviceEndpoint)

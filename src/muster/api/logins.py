@@ -21,5 +21,7 @@ class LoginRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What is exchanged for a token; the answer is an `accounts.NewToken`."""
 
     id_token: str
+    #: With it, the server asks the issuer for what the ID token does not say, such as groups.
+    access_token: str = ""
     #: What the token is called: the name of the client's machine.
     name: str = "login"

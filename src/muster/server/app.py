@@ -16,6 +16,7 @@ from muster.api.problems import MEDIA_TYPE, ProblemDetails, details_of
 from muster.caller import Caller
 from muster.errors import MusterError, NotAuthenticated, TooManyRequests, shortage_from
 from muster.iam.authenticate import OutsideProject
+from muster.iam.oidc.issuer import IssuerError
 from muster.identity import new_id
 from muster.server.answers import Answer, Header, Send, Stream, send_answer, send_stream
 from muster.server.call import BodyTooLarge, Call, Changed, ClientGone
@@ -191,6 +192,8 @@ class App:
             details = replace(details, status=413)
         elif isinstance(error, Changed):
             details = replace(details, status=412)
+        elif isinstance(error, IssuerError):
+            details = replace(details, status=502)
         elif isinstance(error, NotAuthenticated):
             headers = {"www-authenticate": 'Bearer realm="muster"'}
         elif isinstance(error, TooManyRequests):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -51,7 +52,9 @@ def serve(
     def authenticate(token: str, project: str | None) -> Caller:
         return authenticator.authenticate(token, time.time(), project)
 
-    server = Server(settings, backend, authenticate, ServerLog())
+    log = ServerLog()
+    warnings.showwarning = lambda message, *_: log.write("warning", str(message))
+    server = Server(settings, backend, authenticate, log)
     say(f"muster serves {home.root} at {settings.url}")
     if first is not None:
         say(f"{first.record.user} administers the server, with this token, shown only now:")

@@ -41,9 +41,12 @@ async def exchange(call: Call) -> Answer:
 
 def _exchange(call: Call, request: LoginRequest) -> NewToken:
     from muster.iam.oidc.id_tokens import verify
+    from muster.iam.oidc.user_info import with_user_info
 
     settings = _settings(call)
-    claims = verify(request.id_token, _issuer(settings.issuer), settings, time.time())
+    issuer = _issuer(settings.issuer)
+    claims = verify(request.id_token, issuer, settings, time.time())
+    claims = with_user_info(claims, issuer, settings, request.access_token)
     store = call.state.backend.store
     return log_in(store, settings, claims, call.origin, token_name=request.name)
 

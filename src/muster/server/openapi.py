@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -72,6 +72,7 @@ def document() -> dict[str, Any]:
         _add(paths, operation, _of_operation(types, name, operation, function))
     for route in ROUTES:
         _add(paths, route, _of_route(types, route))
+    problem = _problem(types)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -88,7 +89,7 @@ def document() -> dict[str, Any]:
             "schemas": types.schemas(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "parameters": _COMMON_PARAMETERS,
-            "responses": {"Problem": _problem(types)},
+            "responses": {"Problem": problem},
         },
     }
 
@@ -132,19 +133,54 @@ class _Types:
     """The types that are used, and their schemas."""
 
     def __init__(self) -> None:
-        self._used: dict[str, Any] = {}
+        self._kinds: list[Any] = []
+        self._places: list[dict[str, Any]] = []
 
     def ref(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type, with references to named ones."""
-        (schema,), components = msgspec.json.schema_components(
-            [kind], schema_hook=_schema_hook, ref_template=_REF
-        )
-        self._used |= components
-        return schema
+        """The schema of a type, with references to named ones. `schemas` fills it in: how a type is
+        named depends on all others, since two with one name get longer ones."""
+        place: dict[str, Any] = {}
+        self._kinds.append(kind)
+        self._places.append(place)
+        return place
 
     def schemas(self) -> dict[str, Any]:
-        """The schemas of all named types that were used."""
-        return dict(sorted(self._used.items()))
+        """The schemas of all named types that were used. To be called last."""
+        made, named = msgspec.json.schema_components(
+            self._kinds, schema_hook=_schema_hook, ref_template=_REF
+        )
+        refs = {_REF.format(name=name): _REF.format(name=_component(name)) for name in named}
+        for place, schema in zip(self._places, made, strict=True):
+            place.update(_readable(schema, refs))
+        return {
+            _component(name): {**_readable(schema, refs), "title": _component(name)}
+            for name, schema in sorted(named.items())
+        }
+
+
+def _component(name: str) -> str:
+    """What a type is called: `Backoff`, or `SpecBackoff` for `muster.spec.policies.Backoff`, which
+    is one of several with its name."""
+    package, _, own = name.rpartition(".")
+    return f"{package.split('.')[1].capitalize()}{own}" if package else own
+
+
+def _readable(schema: Any, refs: Mapping[str, str]) -> Any:
+    """A schema that generators of clients can read. refs: what is to stand for each reference.
+
+    Some cannot read `items: false`, which says no more than the `maxItems` beside it.
+    """
+    if isinstance(schema, str):
+        return refs.get(schema, schema)
+    if isinstance(schema, list):
+        return [_readable(one, refs) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _readable(value, refs)
+        for name, value in schema.items()
+        if not (name == "items" and value is False)
+    }
 
 
 def _schema_hook(kind: type) -> dict[str, Any]:

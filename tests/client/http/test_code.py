@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from muster.client.client import Client
 from muster.client.http import code as sent_code
+from muster.errors import ServerUnavailable
 from muster.service.backend import Backend
 from muster.spec.overrides import Changes
 from muster.storage.home import Home
@@ -73,6 +76,49 @@ def test_large_versions_are_not_kept(
     monkeypatch.setattr(sent_code, "_MOST_KEPT", 1)
     sent.append(send(client, code))
     assert kept(own_home) == {sent[-1]}
+
+
+def payload(tmp_path: Path) -> IO[bytes]:
+    file = tmp_path / "payload"
+    file.write_bytes(bytes(range(100)))
+    return file.open("rb")
+
+
+class Restarting:
+    """A connection to a server that is away for some requests, after half of a payload."""
+
+    def __init__(self, away: int) -> None:
+        self.away, self.got = away, b""
+
+    def request(self, verb: str, path: str, body: Any = None, headers: Any = None) -> bytes:
+        if self.got and self.away:
+            self.away -= 1
+            raise ServerUnavailable("nothing listens there")
+        if verb == "PUT":
+            sent = b"".join(body)
+            self.got += sent if self.got else sent[: len(sent) // 2]
+            if len(self.got) < 100:
+                raise ServerUnavailable("the connection was lost")
+        return b'{"size": %d}' % len(self.got)
+
+
+def test_an_upload_goes_on_when_the_server_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    connection: Any = Restarting(away=4)
+    with payload(tmp_path) as file:
+        sent_code._send(connection, "/v1/uploads/x", file)
+    assert connection.got == bytes(range(100))
+    assert slept == [0.1, 0.5, 1.0, 2.0, 4.0]
+    connection = Restarting(away=100)
+    with (
+        payload(tmp_path) as file,
+        pytest.raises(ServerUnavailable, match="nothing listens there"),
+    ):
+        sent_code._send(connection, "/v1/uploads/x", file)
+    assert sum(slept) < 60
 
 
 def test_versions_are_sent_at_the_same_time(client: Client, own_home: Path, tmp_path: Path) -> None:

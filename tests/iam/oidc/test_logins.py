@@ -56,9 +56,10 @@ def test_the_device_flow(
     clock = Clock()
     real.too_early = 1
     clock.plans = [nothing, nothing, lambda: real.decide(True)]
-    token = wait_for_device_login(issuer, settings, login, clock=clock, sleep=clock.sleep)
+    tokens = wait_for_device_login(issuer, settings, login, clock=clock, sleep=clock.sleep)
     assert clock.slept == [5, 10, 10], "it was told once to slow down"
-    claims = verify(token, issuer, settings, time.time())
+    assert tokens.access_token in real.access_tokens
+    claims = verify(tokens.id_token, issuer, settings, time.time())
     assert (claims["sub"], claims["preferred_username"]) == ("user-7", "ana")
 
 
@@ -144,7 +145,8 @@ def test_the_code_flow(
     settings = replace(settings, client_secret=secret)
     login = start_code_login(issuer, settings, REDIRECT)
     back = come_back(login)
-    token = finish_code_login(issuer, settings, login, state=back["state"], code=back["code"])
+    tokens = finish_code_login(issuer, settings, login, state=back["state"], code=back["code"])
+    token = tokens.id_token
     claims = verify(token, issuer, settings, time.time(), login.nonce)
     assert claims["sub"] == "user-7"
     with pytest.raises(NotAuthenticated, match="the ID token is of another login"):

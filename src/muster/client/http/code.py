@@ -34,8 +34,9 @@ from muster.submission import of_this_process
 from muster.type_info import encode_json
 
 _BLOCK = 1 << 20
-#: Times that an upload is continued after the connection was lost.
-_ATTEMPTS = 5
+#: Seconds to wait before an upload is continued, each time that the connection was lost and
+#: nothing received since: a proxy or a server that is started again takes a few.
+_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 #: Versions of code that are kept here after they were sent, and the bytes of all; the last one is
 #: kept in any case.
 _KEPT, _MOST_KEPT = 10, 1 << 30
@@ -117,21 +118,28 @@ def _has_code(connection: Connection, sha256: str) -> bool:
 
 
 def _send(connection: Connection, path: str, file: IO[bytes]) -> None:
-    size = os.fstat(file.fileno()).st_size
-    for attempt in range(_ATTEMPTS):
-        answer = msgspec.json.decode(connection.request("GET", path))
-        offset = answer["size"]
-        if offset >= size > 0:  # an empty file is sent as well: the server knows nothing of it yet
-            return
-        file.seek(offset)
-        headers = {"Content-Length": str(size - offset), "Content-Type": "application/octet-stream"}
+    pauses, reached = [*_PAUSES], 0
+    while True:
         try:
-            connection.request("PUT", f"{path}?offset={offset}", _blocks(file), headers)
+            received: int = msgspec.json.decode(connection.request("GET", path))["size"]
+            if received > reached:
+                pauses, reached = [*_PAUSES], received
+            _send_rest(connection, path, file, received)
         except (ServerUnavailable, Conflict):
-            if attempt == _ATTEMPTS - 1:
+            if not pauses:
                 raise
+            time.sleep(pauses.pop(0))
         else:
             return
+
+
+def _send_rest(connection: Connection, path: str, file: IO[bytes], offset: int) -> None:
+    size = os.fstat(file.fileno()).st_size
+    if offset >= size > 0:  # an empty file is sent as well: the server knows nothing of it yet
+        return
+    file.seek(offset)
+    headers = {"Content-Length": str(size - offset), "Content-Type": "application/octet-stream"}
+    connection.request("PUT", f"{path}?offset={offset}", _blocks(file), headers)
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:

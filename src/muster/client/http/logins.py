@@ -38,8 +38,8 @@ def log_in_by_device(
         issuer = Issuer(offer.issuer)
         login = start_device_login(issuer, settings)
         show(login)
-        id_token = wait_for_device_login(issuer, settings, login)
-        body = encode_json(LoginRequest(id_token, token_name))
+        tokens = wait_for_device_login(issuer, settings, login)
+        body = encode_json(LoginRequest(tokens.id_token, tokens.access_token, token_name))
         return decode_json(connection.request("POST", LOGIN, body), NewToken)
     finally:
         connection.close()

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64encode
 from msgspec import Struct
 
 from muster.errors import NotAuthenticated
-from muster.iam.oidc.device_login import id_token_of
+from muster.iam.oidc.device_login import IssuedTokens, tokens_of
 from muster.iam.oidc.issuer import Issuer, IssuerError
 from muster.iam.oidc.settings import OidcSettings
 
@@ -54,9 +54,9 @@ def start_code_login(issuer: Issuer, settings: OidcSettings, redirect_uri: str) 
 
 def finish_code_login(
     issuer: Issuer, settings: OidcSettings, login: CodeLogin, *, state: str, code: str
-) -> str:
-    """The ID token for a code that came back, to be verified with the login's nonce. Raises
-    NotAuthenticated if it is of another login, IssuerError."""
+) -> IssuedTokens:
+    """The tokens for a code that came back; the ID token is to be verified with the login's nonce.
+    Raises NotAuthenticated if it is of another login, IssuerError."""
     if not hmac.compare_digest(state.encode(), login.state.encode()):
         raise NotAuthenticated("this answer is of another login: start again")
     form = {
@@ -65,4 +65,4 @@ def finish_code_login(
         "redirect_uri": login.redirect_uri,
         "code_verifier": login.verifier,
     }
-    return id_token_of(issuer.tokens(settings.client_id, settings.client_secret, form))
+    return tokens_of(issuer.tokens(settings.client_id, settings.client_secret, form))

@@ -25,6 +25,14 @@ _LASTS = 600.0
 _LONGEST = 60.0
 
 
+class IssuedTokens(Struct, frozen=True):
+    """What an issuer gives for a login."""
+
+    id_token: str
+    #: Shows at the issuer who has logged in; "" if it gives none.
+    access_token: str
+
+
 class DeviceLogin(Struct, frozen=True):
     """A login that was started."""
 
@@ -72,9 +80,9 @@ def wait_for_device_login(
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
-) -> str:
-    """Wait until the user has logged in. Returns the ID token. Raises NotAuthenticated if the user
-    declines or is too late, IssuerError."""
+) -> IssuedTokens:
+    """Wait until the user has logged in. Raises NotAuthenticated if the user declines or is too
+    late, IssuerError."""
     form = {"grant_type": _GRANT, "device_code": login.device_code}
     end = clock() + login.expires_in
     interval = login.interval
@@ -89,7 +97,7 @@ def wait_for_device_login(
         except IssuerError:  # RFC 8628, 3.5: at longer and longer intervals
             interval = min(interval * 2, _LONGEST)
         else:
-            return id_token_of(answer)
+            return tokens_of(answer)
 
 
 def _next_interval(error: TokenRefused, interval: float) -> float:
@@ -106,12 +114,13 @@ def _next_interval(error: TokenRefused, interval: float) -> float:
             raise error
 
 
-def id_token_of(answer: dict[str, Any]) -> str:
-    """The ID token in an answer of the token endpoint. Raises IssuerError."""
+def tokens_of(answer: dict[str, Any]) -> IssuedTokens:
+    """The tokens in an answer of the token endpoint. Raises IssuerError."""
     token = answer.get("id_token")
     if not (isinstance(token, str) and token):
         raise IssuerError("the issuer gives no ID token: allow the scope openid for this client")
-    return token
+    access = answer.get("access_token")
+    return IssuedTokens(token, access if isinstance(access, str) else "")
 
 
 def _text(value: Any) -> str:

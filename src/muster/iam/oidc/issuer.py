@@ -52,6 +52,7 @@ class Endpoints(Struct, frozen=True):
     token_endpoint: str
     authorization_endpoint: str = ""
     device_authorization_endpoint: str = ""
+    userinfo_endpoint: str = ""
     #: Whether clients send their secret in the form, not in a header.
     secret_in_form: bool = False
 
@@ -124,6 +125,14 @@ class Issuer:
         IssuerError."""
         endpoints = self.endpoints()
         return self.post(endpoints.token_endpoint, client_id, client_secret, form)
+
+    def user_info(self, access_token: str) -> dict[str, Any]:
+        """What the issuer says of the person for whom it gave an access token (OpenID Connect Core
+        1.0, section 5.3); {} if it has no such address. Raises TokenRefused, IssuerError."""
+        url = self.endpoints().userinfo_endpoint
+        if not url:
+            return {}
+        return _object(url, _request(url, headers={"Authorization": f"Bearer {access_token}"}))
 
     def post(
         self, url: str, client_id: str, client_secret: str | None, form: Mapping[str, str]
