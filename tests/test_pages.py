@@ -62,6 +62,16 @@ def test_the_first_pages_stay_short(page: str, words: int) -> None:
     assert len((ROOT / page).read_text().split()) <= words
 
 
+def test_the_list_of_decisions_is_complete_and_in_order() -> None:
+    folder = ROOT / "docs" / "decisions"
+    lines = (folder / "README.md").read_text().splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("| [0001]"))
+    listed = [line.split("](")[1].split(")")[0] for line in lines[first:] if line.startswith("|")]
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
+    rows = [line for line in lines[first : first + len(listed)] if line.startswith("| [0")]
+    assert len(rows) == len(listed), "the rows are one table"
+
+
 def test_the_links_of_the_readme_work_on_the_page_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     text = (ROOT / "README.md").read_text()
