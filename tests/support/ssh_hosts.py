@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -136,9 +137,12 @@ def make_key(path: Path) -> None:
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that is free now. It is none that the kernel gives to connections, or Muster to
+    programs (`node.free_ports`), which would take it before a program listens there."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 20_000)
+        with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
+            return port
 
 
 @cache
