@@ -22,7 +22,7 @@ async def readyz(call: Call) -> Answer:
     if call.state.stopping.is_set():
         return Answer(encoded({"status": "stopping"}), 503)
     home = call.state.backend.home
-    if home.read_only():
+    if await call.state.in_thread(home.read_only):
         text = f"{home.root} is on a file system that is read-only"
         return Answer(encoded({"status": "home", "detail": text}), 503)
     began = time.perf_counter()
