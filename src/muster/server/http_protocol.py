@@ -57,10 +57,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
-            self._expect_nothing()
-            return
-        if self.transport.is_closing():
+        is_web_socket = self.transport.get_protocol() is not self  # from now on
+        if is_web_socket or self.transport.is_closing():
             return
         if self._in_head:
             self._head += len(data)
