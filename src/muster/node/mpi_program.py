@@ -38,8 +38,8 @@ SETTLE = 2.0
 GRACE = 10.0
 #: Bytes of the launcher's output that are kept.
 _MAX_OUTPUT = 1 << 14
-#: Exit codes of ranks that the launcher has ended (SIGKILL, SIGTERM) after another rank has failed.
-_CONSEQUENCES = (LOST, 128 + signal.SIGTERM)
+#: Exit code of ranks that the launcher has ended after another rank has failed.
+_TERMINATED = 128 + signal.SIGTERM
 #: MPI_ERR_OTHER of MPICH: a rank aborts with it when another one that it sends to has gone.
 _PEER_GONE = 15
 #: How likely a rank has failed first: others ended it, its shell was killed, the launcher blames
@@ -202,7 +202,7 @@ class Program:
                 self._record_error("no node of this run is named %r" % host)
 
     def _start_proxy(self, node: int, command: str) -> None:
-        defaults = dict(self._launcher.defaults)
+        defaults = self._launcher.defaults
         if self._on_loopback:
             # OFI takes the fastest interface: that of another run's network, which ends with it
             defaults["FI_TCP_IFACE"] = "lo"
@@ -370,9 +370,9 @@ class Program:
 
     def _weight(self, code: int) -> int:
         """How likely the rank with this exit code has failed first."""
-        if code in _CONSEQUENCES or self._is_peer_gone(code):
-            return _SHELL_LOST if code == LOST else _CONSEQUENCE
-        return _OWN
+        if code == LOST:
+            return _SHELL_LOST
+        return _CONSEQUENCE if code == _TERMINATED or self._is_peer_gone(code) else _OWN
 
     def _launchers_weight(self, code: int) -> int:
         """As `_weight`, for the rank that the launcher blames."""
