@@ -242,6 +242,11 @@ class Home(Struct, frozen=True):
         return self.root / "custom-logs"
 
     @property
+    def metric_points(self) -> Path:
+        """Points of metrics of the OCI API (`storage.metric_points`)."""
+        return self.root / "metric-points"
+
+    @property
     def job_artifacts(self) -> Path:
         """Artifacts of jobs of the OCI API, as they were uploaded (`storage.job_artifacts`)."""
         return self.root / "job-artifacts"

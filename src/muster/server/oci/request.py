@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from muster.caller import Caller, Right
 from muster.iam.principals import Principal
+from muster.identity import DEFAULT_PROJECT
 from muster.server.call import Call
 from muster.server.oci.errors import OciError, invalid, missing, not_found
 from muster.service.audit import audited, entry_of
@@ -116,6 +117,14 @@ class OciRequest:
         if project is None:
             raise not_found()
         return project
+
+    def below(self, project: str) -> list[str]:
+        """The projects that are compartments below one, of those that the caller may see: all
+        others are below the default one."""
+        if project != DEFAULT_PROJECT:
+            return []
+        names = [one.name for one in self.store.accounts.projects()]
+        return [name for name in names if name != project and self.principal.sees(name)]
 
     def caller(self, project: str) -> Caller:
         """The caller in a project."""

@@ -36,12 +36,13 @@ def all_routes() -> list[OciRoute]:
         jobs,
         log_search,
         logs,
+        monitoring,
         projects,
         shapes,
         work_requests,
     )
 
-    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search)
+    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search, monitoring)
     return [route for module in modules for route in module.ROUTES]
 
 
