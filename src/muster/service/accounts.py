@@ -16,6 +16,7 @@ from muster.iam.grants import check_in_project, check_new_token, check_others_to
 from muster.iam.names import check_name, check_text
 from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
 from muster.iam.tokens import new_token
+from muster.identity import is_id
 from muster.service.audit import Origin, audited, entry_of
 from muster.service.backend import Backend
 from muster.store.account_records import (
@@ -86,8 +87,9 @@ class EmbeddedAccounts:
             raise Forbidden(f"{self._caller.user} may not {what}: only administrators may")
 
     def _shown(self) -> TokenRecord | None:
-        """The token that the caller shows."""
-        return self._accounts.token(self._caller.token_id) if self._caller.token_id else None
+        """The token that the caller shows; None if it shows a key, which has no limits."""
+        token_id = self._caller.token_id
+        return self._accounts.token(token_id) if is_id(token_id) else None
 
     def close(self) -> None:
         self._backend.close()

@@ -7,7 +7,8 @@ import re
 
 from muster.identity import id_of
 
-_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*\.[^.]*\.([A-Za-z0-9_-]+)")
+#: OCI: type, realm, region, and maybe one more before the last one.
+_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*(?:\.[^.]*)?\.([A-Za-z0-9_-]+)")
 
 
 def ocid(kind: str, identifier: str) -> str:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from muster.storage import line_files
 from muster.storage.home import Home
+from muster.type_info import compile_type
 
 #: Seconds for which points are kept (OCI: 90 days).
 RETENTION = 90 * 86400.0
@@ -48,6 +49,7 @@ def append(home: Home, project: str, namespace: str, points: Iterable[Point]) ->
 
 def points(home: Home, project: str, namespace: str, start: float, end: float) -> Iterator[Point]:
     """The points of a namespace from a time to another one, both included (epoch seconds)."""
+    compile_type(Point)
     decoder = msgspec.json.Decoder(Point)
     for day in _days(_folder(home, project) / namespace):
         if _day(start) <= day.name <= _day(end):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,14 +10,7 @@ from oci.exceptions import ServiceError
 from oci.monitoring import MonitoringClient, models
 
 from muster.spec.ocids import TENANCY
-from support.oci_clients import SOUND, VISION, OciTeams, oci_teams
-
-
-@pytest.fixture(scope="module")
-def oci() -> Iterator[OciTeams]:
-    with oci_teams() as made:
-        yield made
-
+from support.oci_clients import SOUND, VISION, OciTeams
 
 #: A whole minute, not long ago.
 NOW = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)

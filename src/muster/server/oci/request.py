@@ -126,6 +126,11 @@ class OciRequest:
         names = [one.name for one in self.store.accounts.projects()]
         return [name for name in names if name != project and self.principal.sees(name)]
 
+    def visible(self) -> list[str]:
+        """All projects that the caller may see."""
+        own = [DEFAULT_PROJECT] if self.principal.sees(DEFAULT_PROJECT) else []
+        return [*own, *self.below(DEFAULT_PROJECT)]
+
     def caller(self, project: str) -> Caller:
         """The caller in a project."""
         return self.principal.caller(project)

@@ -32,17 +32,25 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import (
+        identity,
         job_runs,
         jobs,
         log_search,
         logs,
         monitoring,
+        networks,
         projects,
+        resource_search,
+        sessions,
         shapes,
+        vault,
         work_requests,
     )
 
-    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search, monitoring)
+    modules = (
+        *(projects, jobs, job_runs, shapes, work_requests, logs, log_search, monitoring),
+        *(identity, networks, vault, resource_search, sessions),
+    )
     return [route for module in modules for route in module.ROUTES]
 
 
