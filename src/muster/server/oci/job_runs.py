@@ -139,6 +139,7 @@ def _start(
                 container_engine=settings.container_engine,
                 tags=record.data.get("freeformTags") or {},
                 display_name=job.name,
+                exports=settings.exports,
             )
             source = SpecSource(spec_of(details, around), code)
             start = StartRequest(RunRequest(source, {"run_name": record.name}))
