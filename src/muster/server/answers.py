@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """An answer in parts, which may go on for days."""
+    """An answer in parts, which may go on for days, or one that is too long for the memory."""
 
     parts: AsyncGenerator[bytes]
     media_type: str
@@ -49,6 +49,8 @@ class Stream(Struct, frozen=True):
     keep_alive: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = {}
+    #: Its bytes in all, if that is known; of an answer to HEAD, those that GET would have.
+    length: int | None = None
 
 
 def encoded(value: Any) -> bytes:
@@ -78,7 +80,10 @@ async def send_stream(
     send: Send, stream: Stream, headers: Sequence[Header], disconnected: Awaitable[None]
 ) -> None:
     """Send a stream until it ends or the client has closed the connection."""
-    await send(_start(stream, [*headers, (b"cache-control", b"no-store")]))
+    own = (b"cache-control", b"no-store")
+    if stream.length is not None:
+        own = (b"content-length", b"%d" % stream.length)
+    await send(_start(stream, [*headers, own]))
     sending = asyncio.ensure_future(_send_parts(send, stream))
     gone = asyncio.ensure_future(disconnected)
     try:

@@ -32,8 +32,9 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import projects, work_requests
+    from muster.server.oci.object_storage import routes as object_storage
 
-    return [*projects.ROUTES, *work_requests.ROUTES]
+    return [*projects.ROUTES, *work_requests.ROUTES, *object_storage.ROUTES]
 
 
 def routes_of(given: list[OciRoute]) -> Routes[OciRoute]:
