@@ -49,8 +49,6 @@ class Stream(Struct, frozen=True):
     keep_alive: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = {}
-    #: Its bytes in all, if that is known; of an answer to HEAD, those that GET would have.
-    length: int | None = None
 
 
 def encoded(value: Any) -> bytes:
@@ -72,7 +70,9 @@ def matches(header: str, tag: str) -> bool:
 
 async def send_answer(send: Send, answer: Answer, headers: Sequence[Header]) -> None:
     """Send a whole answer. headers: besides its own."""
-    await send(_start(answer, [*headers, (b"content-length", b"%d" % len(answer.body))]))
+    if "content-length" not in answer.headers:  # the answer to HEAD has that of what GET returns
+        headers = [*headers, (b"content-length", b"%d" % len(answer.body))]
+    await send(_start(answer, headers))
     await send({"type": "http.response.body", "body": answer.body})
 
 
@@ -80,10 +80,9 @@ async def send_stream(
     send: Send, stream: Stream, headers: Sequence[Header], disconnected: Awaitable[None]
 ) -> None:
     """Send a stream until it ends or the client has closed the connection."""
-    own = (b"cache-control", b"no-store")
-    if stream.length is not None:
-        own = (b"content-length", b"%d" % stream.length)
-    await send(_start(stream, [*headers, own]))
+    if "cache-control" not in stream.headers:
+        headers = [*headers, (b"cache-control", b"no-store")]
+    await send(_start(stream, headers))
     sending = asyncio.ensure_future(_send_parts(send, stream))
     gone = asyncio.ensure_future(disconnected)
     try:

@@ -35,7 +35,6 @@ REPLACING = {
 _META = "opc-meta-"
 #: Bytes of all names and values of metadata (OCI: 4,000).
 _MOST_METADATA = 4000
-_RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 _META_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
@@ -101,26 +100,6 @@ def object_headers(record: ObjectRecord) -> dict[str, str]:
 def condition_of(header: ReadHeader) -> Condition:
     """The condition in the headers of a request."""
     return Condition(header("if-match"), header("if-none-match"))
-
-
-def byte_range(header: str, size: int) -> tuple[int, int] | None:
-    """The first byte, and the first one after it, of what the header Range asks for; None if that
-    is all, also if the header is not one that this server knows (RFC 9110, section 14.2). Raises
-    OciError if there are no such bytes."""
-    found = _RANGE.fullmatch(header.replace(" ", ""))
-    if found is None or found[0] == "bytes=-":
-        return None
-    first, last = found[1], found[2]
-    if not first:
-        start, stop = max(size - int(last), 0), size
-    else:
-        start, stop = int(first), size if not last else min(int(last) + 1, size)
-        if last and int(last) < int(first):
-            return None
-    if start >= stop:
-        text = f"The range {header[:100]!r} is not one of the {size} bytes of the object"
-        raise OciError(416, "InvalidRange", text, {"content-range": f"bytes */{size}"})
-    return start, stop
 
 
 def check_md5(header: str, digest: bytes) -> None:

@@ -14,7 +14,6 @@ from muster.server.oci.errors import OciError
 from muster.server.oci.object_storage.errors import condition_failed
 from muster.server.oci.object_storage.headers import (
     REPLACING,
-    byte_range,
     check_md5,
     check_value,
     condition_of,
@@ -22,6 +21,7 @@ from muster.server.oci.object_storage.headers import (
 )
 from muster.server.oci.object_storage.places import find_object
 from muster.server.oci.request import OciRequest
+from muster.server.oci.streams import byte_range
 from muster.storage.objects import NewFile, ObjectReader, discard
 from muster.store.object_records import BucketRecord, ConditionFailed, ObjectRecord
 
@@ -97,37 +97,34 @@ async def send_object(request: OciRequest, bucket: BucketRecord, name: str) -> A
     opened = await request.state.in_thread(_open, request, bucket, name)
     if isinstance(opened, Answer):
         return opened
-    headers, reader, start, stop, size = opened
-    status = 200
-    if start > 0 or stop < size:
-        status, headers["content-range"] = 206, f"bytes {start}-{stop - 1}/{size}"
-    return Stream(
-        _blocks(request, reader),
-        headers.pop("content-type"),
-        status=status,
-        headers=headers,
-        length=stop - start,
-    )
+    headers, reader, status = opened
+    return Stream(_blocks(request, reader), headers.pop("content-type"), b"", status, headers)
 
 
 def _open(
     request: OciRequest, bucket: BucketRecord, name: str
-) -> Answer | tuple[dict[str, str], ObjectReader, int, int, int]:
+) -> Answer | tuple[dict[str, str], ObjectReader, int]:
+    """What is answered without bytes, or else the headers, the bytes and the status. Raises
+    OciError."""
     for _ in range(_TRIES):
         record = find_object(request, bucket, name)
         headers = object_headers(record) | _replaced(request)
         if (refused := _unless_matching(request, record, headers)) is not None:
             return refused
-        start, stop = byte_range(request.header("range"), record.size) or (0, record.size)
-        files = []
-        if request.call.verb != "HEAD":
-            pieces = request.store.objects.pieces(record.content)
-            files = [(piece.file, piece.size) for piece in pieces]
+        found = byte_range(request.header("range"), record.size)
+        start, stop = found or (0, record.size)
+        headers["content-length"] = str(stop - start)
+        if found is not None:
+            headers["content-range"] = f"bytes {start}-{stop - 1}/{record.size}"
+        status = 200 if found is None else 206
+        if request.call.verb == "HEAD":
+            return Answer(b"", status, headers.pop("content-type"), headers)
+        pieces = request.store.objects.pieces(record.content)
+        files = [(piece.file, piece.size) for piece in pieces]
         try:
-            reader = ObjectReader(request.state.backend.home, files, start, stop)
+            return headers, ObjectReader(request.state.backend.home, files, start, stop), status
         except FileNotFoundError:
             continue  # it was replaced meanwhile
-        return headers, reader, start, stop, record.size
     raise FileNotFoundError(f"a file of object {name!r} in bucket {bucket.name} is missing")
 
 
