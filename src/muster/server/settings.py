@@ -11,6 +11,7 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
+namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
@@ -46,6 +47,9 @@ class OciSettings(Struct, frozen=True):
     #: Where the nodes of jobs run, and of jobs that are containers.
     engine: str = DEFAULT_ENGINE
     container_engine: str = "container"
+    #: What the object storage of the server is called, so that URLs such as
+    #: oci://bucket@namespace/name work as they are.
+    namespace: str = "muster"
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)

@@ -226,6 +226,11 @@ class Home(Struct, frozen=True):
         return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
 
     @property
+    def objects(self) -> Path:
+        """The bytes of the server's object storage (`storage.objects`)."""
+        return self.root / "objects"
+
+    @property
     def uploads(self) -> Path:
         """What clients of a server upload (`storage.uploads`)."""
         return self.root / "uploads"

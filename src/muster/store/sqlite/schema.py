@@ -576,6 +576,65 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX resources_by_parent ON resources (parent, kind);
     CREATE INDEX resources_by_change ON resources (updated_at);
     """,
+    # object storage
+    """
+    CREATE TABLE buckets (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        settings TEXT NOT NULL,
+        version INTEGER NOT NULL
+    );
+    CREATE TABLE objects (
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        etag TEXT NOT NULL,
+        content TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        md5 TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        modified_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        PRIMARY KEY (bucket, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_pieces (
+        content TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        file TEXT NOT NULL UNIQUE,
+        size INTEGER NOT NULL,
+        etag TEXT NOT NULL,
+        md5 TEXT NOT NULL,
+        PRIMARY KEY (content, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_uploads (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL
+    );
+    CREATE TABLE access_links (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL UNIQUE,
+        access TEXT NOT NULL,
+        object_name TEXT,
+        lists INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    );
+    CREATE INDEX buckets_by_project ON buckets (project, name);
+    CREATE INDEX object_uploads_by_bucket ON object_uploads (bucket, id);
+    CREATE INDEX access_links_by_bucket ON access_links (bucket, id);
+    """,
 )
 
 
