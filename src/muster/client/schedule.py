@@ -14,7 +14,7 @@ from msgspec import Struct
 from muster.describe.schedules import clock_text, timing_text
 from muster.describe.times import json_ready, minute, moment, optional_moment
 from muster.errors import InvalidInput, Problem
-from muster.lifecycle.schedule import Missed, Overlap, Timing, times
+from muster.lifecycle.schedule import Missed, Overlap, Timing, times, zone
 from muster.spec.quantities import format_duration
 from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
@@ -133,10 +133,15 @@ class Schedule:
 
     def edit(self, *, job: str | None = None, **timing: Any) -> Schedule:
         """Change its Job, or when it starts runs: `edit(cron="0 4 * * *")`. timing: as for
-        `Client.create_schedule`. Returns itself. Raises InvalidInput."""
+        `Client.create_schedule`; `start` and `end` may be "none". Returns itself. Raises
+        InvalidInput."""
         from muster.api.schedules import ScheduleChange
 
-        change = ScheduleChange(job=job, **timing_fields(timing))
+        given = {"time_zone": self.timing.time_zone, **timing}
+        fields = timing_fields(given)
+        if timing.get("time_zone") is None:
+            del fields["time_zone"]
+        change = ScheduleChange(job=job, **fields)
         self._record = self._client.api.edit_schedule(self.id, change)
         return self
 
@@ -171,7 +176,12 @@ class Schedule:
             "job": self.job,
             "cron": timing.cron,
             "every": timing.every,
+            "ical": timing.ical,
             "time_zone": timing.time_zone,
+            "start": optional_moment(timing.start),
+            "end": optional_moment(timing.end),
+            "jitter": timing.jitter,
+            "offset": timing.offset,
             "overlap": str(timing.overlap),
             "missed": str(timing.missed),
             "start_within": timing.start_within,
@@ -201,15 +211,20 @@ class Schedule:
 
 
 def timing_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `Timing` from values that users give: durations as text or seconds, choices as
-    text. None: not given. Raises InvalidInput with every problem."""
+    """Fields of a `Timing` from values that users give: durations as text or seconds, times as text
+    on the clock of `time_zone` or as a `datetime`, choices as text. None: not given. Raises
+    InvalidInput with every problem."""
     problems: list[Problem] = []
     found: dict[str, Any] = {}
+    time_zone = given.get("time_zone") or "UTC"
     for name, value in given.items():
         if value is None:
             continue
         try:
-            found[name] = _READERS[name](name, value)
+            if name in ("start", "end"):
+                found[name] = _time(name, value, time_zone)
+            else:
+                found[name] = _READERS[name](name, value)
         except InvalidInput as error:
             problems += error.problems
     if problems:
@@ -221,6 +236,26 @@ def _duration(name: str, value: Any) -> float:
     from muster.client.filters import duration_of
 
     return duration_of(name, value)
+
+
+def _time(name: str, value: Any, time_zone: str) -> float:
+    """Epoch seconds; 0 for "none"."""
+    if value == "none":
+        return 0.0
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            hint = "give 2026-12-31, 2026-12-31T08:00 or 2026-12-31T08:00+01:00"
+            raise InvalidInput(Problem(name, f"{value!r} is not a time", hint)) from None
+    if not isinstance(value, datetime):
+        raise InvalidInput(Problem(name, f"must be a time, not {value!r}"))
+    if value.tzinfo is None:
+        try:
+            value = value.replace(tzinfo=zone(time_zone))
+        except (KeyError, ValueError, OSError):  # which is reported of the time zone
+            return 1.0
+    return float(value.timestamp())
 
 
 def _choice(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
@@ -235,6 +270,8 @@ def _choice(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "cron": lambda _, value: value,
     "every": _duration,
+    "ical": lambda _, value: value,
+    "jitter": _duration,
     "time_zone": lambda _, value: value,
     "overlap": partial(_choice, Overlap),
     "missed": partial(_choice, Missed),

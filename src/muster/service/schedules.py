@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Variables of the nodes of each run.
 NAME_VARIABLE, TIME_VARIABLE = "MUSTER_SCHEDULE", "MUSTER_SCHEDULED_TIME"
 #: What of a timing changes its times.
-_OF_TIMES = ("cron", "every", "time_zone")
+_OF_TIMES = ("cron", "every", "ical", "time_zone", "start", "end", "jitter")
 
 
 def create(
@@ -89,14 +89,17 @@ def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> 
         check_job(context, schedule)
     given = {name: value for name, value in asdict(change).items() if value is not None}
     job = given.pop("job", None)
-    for one, other in (("cron", "every"), ("every", "cron")):
-        if one in given:
-            given.setdefault(other, None)
+    if any(kind in given for kind in KINDS):
+        given = {**dict.fromkeys(KINDS), **given}
+    for name in ("start", "end"):
+        if given.get(name) == 0:
+            given[name] = None
     timing = replace(schedule.timing, **given)
-    _refuse(*problems_of(timing))
+    _refuse(*problems_of(timing, by_events=schedule.trigger is not None))
     now, next_at = round(time.time(), 6), schedule.next_at
     if any(getattr(timing, name) != getattr(schedule.timing, name) for name in _OF_TIMES):
-        timing = replace(timing, since=float(int(now)))
+        timing = settled(timing, now, random())
+        _refuse(*_past(timing, now))
         next_at = None if schedule.paused else next(times(timing, now), None)
     changed = replace(schedule, timing=timing, next_at=next_at, updated_at=now)
     if job is not None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # most commands do not use them
         UserRecord,
     )
     from muster.store.resource_records import ResourceFilter, ResourceRecord
-    from muster.store.schedule_records import FiringRecord, ScheduleRecord
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord, WebhookRecord
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -552,7 +552,7 @@ class Schedules(Protocol):
         ...
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
-        """Change the Job, the timing or the next time. Raises Conflict if the schedule was changed
+        """Change the Job, the timing, the next time, or whether it is paused. Raises Conflict if the schedule was changed
         since `before` was read, InvalidInput if the Job is deleted, NotFound."""
         ...
 
@@ -579,6 +579,29 @@ class Schedules(Protocol):
         """Record what is to be done at a time of a schedule, and the next time to look at, with
         entries of the audit log about it. False if that was decided already, or the schedule was
         changed or deleted since it was read."""
+        ...
+
+    def decide_delivery(
+        self, schedule: ScheduleRecord, firing: FiringRecord, *entries: AuditEntry
+    ) -> bool:
+        """Record what is to be done about a request to the webhook of a schedule, which is
+        `firing.event`, with entries of the audit log about it. If something else was done at its
+        time, it is recorded at the next free one. False if something was decided about another
+        event, or the schedule was changed or deleted, since it was read. Raises an error if the
+        request is known (`delivered`)."""
+        ...
+
+    def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
+        """Whether a request to the webhook of a schedule is known, and the id of its run; None if
+        it has none. Requests of the last `KNOWN_DELIVERIES` seconds are."""
+        ...
+
+    def webhook(self, schedule_id: str) -> WebhookRecord | None:
+        """The webhook of a schedule; None if it has none."""
+        ...
+
+    def set_webhook(self, webhook: WebhookRecord) -> None:
+        """Give a schedule a webhook, or change its secret. Raises NotFound."""
         ...
 
     def settle(self, firing: FiringRecord) -> bool:

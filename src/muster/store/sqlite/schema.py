@@ -576,6 +576,27 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX resources_by_parent ON resources (parent, kind);
     CREATE INDEX resources_by_change ON resources (updated_at);
     """,
+    # events that start the runs of schedules
+    """
+    ALTER TABLE schedules ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
+    UPDATE schedules SET paused = 1 WHERE next_at IS NULL;
+    ALTER TABLE schedules ADD COLUMN trigger TEXT NOT NULL DEFAULT 'null';
+    ALTER TABLE schedules ADD COLUMN decided INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE firings ADD COLUMN event TEXT NOT NULL DEFAULT 'null';
+    CREATE TABLE webhooks (
+        schedule_id TEXT PRIMARY KEY REFERENCES schedules (id) ON DELETE CASCADE,
+        secret TEXT NOT NULL,
+        set_at INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE webhook_deliveries (
+        schedule_id TEXT NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        received_at INTEGER NOT NULL,
+        run_id TEXT,
+        PRIMARY KEY (schedule_id, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX webhook_deliveries_by_time ON webhook_deliveries (received_at);
+    """,
 )
 
 
