@@ -1,9 +1,10 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; schedules; accounts (users, projects, tokens), secrets, and the audit log. Each method
-is one transaction: it happens completely or not at all, and other processes see it at once. Any
-thread may call it. Every implementation passes the contract tests in `tests/store/`.
+drive runs; schedules; events for listeners; accounts (users, projects, tokens), secrets, and the
+audit log. Each method is one transaction: it happens completely or not at all, and other processes
+see it at once. Any thread may call it. Every implementation passes the contract tests in
+`tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # most commands do not use them
         TokenRecord,
         UserRecord,
     )
+    from muster.store.outbox_records import ListenerKind, Pending
     from muster.store.resource_records import ResourceFilter, ResourceRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
@@ -607,6 +609,20 @@ class Schedules(Protocol):
         ...
 
 
+class Outbox(Protocol):
+    """What has happened, for listeners. An event is recorded in the transaction of what it reports,
+    if somebody listens to its type in its project. Who handles it for a listener records that in
+    the transaction of what is done about it."""
+
+    def pending(self, kind: ListenerKind, *, limit: int) -> list[Pending]:
+        """Events that listeners of this kind have not handled, the earliest first."""
+        ...
+
+    def forget(self) -> None:
+        """Delete what no listener will handle any more."""
+        ...
+
+
 class Store(Protocol):
     """See the module."""
 
@@ -630,6 +646,8 @@ class Store(Protocol):
     def audit(self) -> Audit: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def replaced(self) -> bool:
