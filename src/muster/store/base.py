@@ -1,9 +1,10 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; schedules; accounts (users, projects, tokens), secrets, and the audit log. Each method
-is one transaction: it happens completely or not at all, and other processes see it at once. Any
-thread may call it. Every implementation passes the contract tests in `tests/store/`.
+drive runs; schedules; events for listeners; accounts (users, projects, tokens), secrets, and the
+audit log. Each method is one transaction: it happens completely or not at all, and other processes
+see it at once. Any thread may call it. Every implementation passes the contract tests in
+`tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # most commands do not use them
         TokenRecord,
         UserRecord,
     )
+    from muster.store.outbox_records import ListenerKind, Pending
     from muster.store.resource_records import ResourceFilter, ResourceRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord, WebhookRecord
 
@@ -581,14 +583,22 @@ class Schedules(Protocol):
         changed or deleted since it was read."""
         ...
 
-    def decide_delivery(
-        self, schedule: ScheduleRecord, firing: FiringRecord, *entries: AuditEntry
+    def decide_event(
+        self,
+        schedule: ScheduleRecord,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+        seq: int | None = None,
     ) -> bool:
-        """Record what is to be done about a request to the webhook of a schedule, which is
-        `firing.event`, with entries of the audit log about it. If something else was done at its
-        time, it is recorded at the next free one. False if something was decided about another
-        event, or the schedule was changed or deleted, since it was read. Raises an error if the
-        request is known (`delivered`)."""
+        """Record what is to be done about `firing.event`, with entries of the audit log about it.
+        seq: of an entry of the outbox, which is handled with that; None: it is a request to the
+        webhook. If something else was done at its time, it is recorded at the next free one. False
+        if that event is handled already or is known (`delivered`), if something was decided about
+        another event since the schedule was read, or if that was changed or deleted."""
+        ...
+
+    def pass_over(self, schedule_id: str, seq: int) -> None:
+        """Do nothing about an entry of the outbox."""
         ...
 
     def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
@@ -630,6 +640,20 @@ class Schedules(Protocol):
         ...
 
 
+class Outbox(Protocol):
+    """What has happened, for listeners. An event is recorded in the transaction of what it reports,
+    if somebody listens to its type in its project. Who handles it for a listener records that in
+    the transaction of what is done about it."""
+
+    def pending(self, kind: ListenerKind, *, limit: int) -> list[Pending]:
+        """Events that listeners of this kind have not handled, the earliest first."""
+        ...
+
+    def forget(self) -> None:
+        """Delete what no listener will handle any more."""
+        ...
+
+
 class Store(Protocol):
     """See the module."""
 
@@ -653,6 +677,8 @@ class Store(Protocol):
     def audit(self) -> Audit: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def replaced(self) -> bool:

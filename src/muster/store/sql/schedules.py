@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.lifecycle.schedule import Running
-from muster.lifecycle.trigger import Event
+from muster.lifecycle.trigger import Event, event_types
 from muster.store import names
 from muster.store.account_records import AuditEntry
+from muster.store.outbox_records import ListenerKind
 from muster.store.records import CorruptRecord, JobRecord, decoded, read_record
 from muster.store.schedule_records import (
     KEPT_FIRINGS,
@@ -25,6 +26,7 @@ from muster.store.schedule_records import (
 from muster.store.sql.audit import insert_entries
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.jobs import insert_job
+from muster.store.sql.outbox import consume, remove_listener, set_listener
 from muster.store.times import micros, optional_micros, seconds
 
 _JSON = ("timing", "overrides", "environ", "notes", "trigger")
@@ -76,6 +78,7 @@ class SqlSchedules:
                 text = f"there is a schedule named {schedule.name!r} already"
                 hint = "`muster schedules edit` changes it"
                 raise InvalidInput(Problem("name", text, hint))
+            _listen(connection, schedule)
 
         def done(connection: Connection) -> bool:
             sql = "SELECT 1 FROM schedules WHERE id = ?"
@@ -128,7 +131,10 @@ class SqlSchedules:
         def step(connection: Connection) -> bool:
             _lock_job(connection, after.job_id)
             given = [*(values[name] for name in changed), before.id, before.version]
-            return connection.execute(sql, given).fetchone() is not None
+            if connection.execute(sql, given).fetchone() is None:
+                return False
+            _listen(connection, after)
+            return True
 
         if not self._db.write(step, durable=True):
             self.get(before.id)  # raises NotFound
@@ -141,6 +147,7 @@ class SqlSchedules:
         sql = "DELETE FROM schedules WHERE id = ? RETURNING 1"
 
         def step(connection: Connection) -> bool:
+            remove_listener(connection, schedule_id)
             return bool(connection.execute(sql, (schedule_id,)).fetchall())
 
         return self._db.write(step, durable=True)
@@ -183,31 +190,39 @@ class SqlSchedules:
 
         return self._db.write(step, durable=True, done=done)
 
-    def decide_delivery(
-        self, schedule: ScheduleRecord, firing: FiringRecord, *entries: AuditEntry
+    def decide_event(
+        self,
+        schedule: ScheduleRecord,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+        seq: int | None = None,
     ) -> bool:
-        """See `Schedules.decide_delivery`."""
-        assert firing.event is not None
-        key = (schedule.id, firing.event.id)
+        """See `Schedules.decide_event`."""
+        event = firing.event
+        assert event is not None
 
         def step(connection: Connection) -> bool:
             if not _count_decision(connection, schedule):
                 return False
-            _forget_deliveries(connection, firing.decided_at)
-            sql = (
-                "INSERT INTO webhook_deliveries (schedule_id, id, received_at, run_id) "
-                "VALUES (?, ?, ?, ?)"
-            )
-            connection.execute(sql, (*key, micros(firing.decided_at), firing.run_id))
-            _insert_firing(connection, _at_free_time(connection, firing))
-            insert_entries(connection, entries)
-            return True
+            if seq is not None:
+                new = consume(connection, schedule.id, seq)
+            else:
+                new = _note_delivery(connection, firing, event)
+            if new:
+                _insert_firing(connection, _at_free_time(connection, firing))
+                insert_entries(connection, entries)
+            return new
 
         def done(connection: Connection) -> bool:
-            sql = "SELECT 1 FROM webhook_deliveries WHERE schedule_id = ? AND id = ?"
-            return connection.execute(sql, key).fetchone() is not None
+            sql = "SELECT 1 FROM firings WHERE schedule_id = ? AND decided_at = ? AND event = ?"
+            values = (schedule.id, micros(firing.decided_at), _event_column(event))
+            return connection.execute(sql, values).fetchone() is not None
 
         return self._db.write(step, durable=True, done=done)
+
+    def pass_over(self, schedule_id: str, seq: int) -> None:
+        """See `Schedules.pass_over`."""
+        self._db.write(lambda connection: consume(connection, schedule_id, seq))
 
     def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
         """See `Schedules.delivered`."""
@@ -314,10 +329,24 @@ def _count_decision(connection: Connection, schedule: ScheduleRecord) -> bool:
     return connection.execute(sql, known).fetchone() is not None
 
 
-def _forget_deliveries(connection: Connection, now: float) -> None:
-    """Within a transaction."""
-    sql = "DELETE FROM webhook_deliveries WHERE received_at < ?"
-    connection.execute(sql, (micros(now - KNOWN_DELIVERIES),))
+def _note_delivery(connection: Connection, firing: FiringRecord, event: Event) -> bool:
+    """Within a transaction: False if the request to the webhook is known. Forgets old ones."""
+    old = "DELETE FROM webhook_deliveries WHERE received_at < ?"
+    connection.execute(old, (micros(firing.decided_at - KNOWN_DELIVERIES),))
+    sql = (
+        "INSERT INTO webhook_deliveries (schedule_id, id, received_at, run_id) "
+        "VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+    )
+    values = (firing.schedule_id, event.id, micros(firing.decided_at), firing.run_id)
+    return connection.execute(sql, values).fetchone() is not None
+
+
+def _listen(connection: Connection, schedule: ScheduleRecord) -> None:
+    """Within a transaction: a schedule hears of the events that may start its runs."""
+    types = () if schedule.paused else event_types(schedule.trigger)
+    if schedule.trigger is not None:
+        place = (schedule.id, ListenerKind.TRIGGER, schedule.project)
+        set_listener(connection, *place, types)
 
 
 def _at_free_time(connection: Connection, firing: FiringRecord) -> FiringRecord:

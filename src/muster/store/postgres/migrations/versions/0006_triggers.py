@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 
 _STATEMENTS = (
     "ALTER TABLE schedules ADD COLUMN paused INTEGER NOT NULL DEFAULT 0",
