@@ -21,6 +21,17 @@ class ScheduleRequest(Struct, frozen=True):
     trigger: Trigger | None = None
 
 
+class WebhookAddress(Struct, frozen=True):
+    """Where a schedule's webhook receives requests."""
+
+    #: Below the server's address.
+    path: str
+    #: When its secret was made (epoch seconds); None: not yet.
+    set_at: float | None
+    #: The secret, when it is made; "" later.
+    secret: str = ""
+
+
 class ScheduleChange(Struct, frozen=True):
     """What to change of a schedule; None: nothing. See `Timing`."""
 

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from muster.describe.schedules import clock_text, timing_text
+from muster.describe.schedules import clock_text, event_text, when_text
 from muster.describe.times import json_ready, minute, moment, optional_moment
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.schedule import Missed, Overlap, Timing, times, zone
@@ -19,9 +19,11 @@ from muster.spec.quantities import format_duration
 from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 if TYPE_CHECKING:
+    from muster.api.schedules import WebhookAddress
     from muster.client.client import Client
     from muster.client.run import JobRun
     from muster.client.table import Table
+    from muster.lifecycle.trigger import Trigger
 
 
 class Firing(Struct, frozen=True):
@@ -38,8 +40,10 @@ class Firing(Struct, frozen=True):
     #: The name and the state of the run; "" if there is none, or it was deleted.
     run: str
     run_state: str
-    #: Who has triggered it; "" if its time has.
+    #: Who has triggered it; "" if its time or an event has.
     by: str
+    #: The event, such as `run.succeeded prepare-3`; "" if its time has come.
+    event: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """It as JSON-ready data; the time as RFC 3339 text."""
@@ -55,6 +59,7 @@ class Firing(Struct, frozen=True):
             "RUN": self.run or "-",
             "STATE": self.run_state or "-",
             "WHY": _why(self),
+            "EVENT": self.event or "-",
         }
 
     def __str__(self) -> str:
@@ -88,6 +93,11 @@ class Schedule:
         return self._record.timing
 
     @property
+    def started_by(self) -> Trigger | None:
+        """The events that start its runs; None if times do."""
+        return self._record.trigger
+
+    @property
     def overrides(self) -> dict[str, Any]:
         """Those of each run, as in docs/reference/spec.md; secrets hidden."""
         from muster.secrets import hidden
@@ -102,7 +112,8 @@ class Schedule:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it starts the next run, in UTC; None while it is paused."""
+        """When it starts the next run, in UTC; None while it is paused, after its last time, or if
+        events start its runs."""
         return optional_moment(self._record.next_at)
 
     @property
@@ -159,6 +170,15 @@ class Schedule:
         """Start a run now, in your name, whatever its times."""
         return self._client._run(self._client.api.trigger_schedule(self.id))
 
+    def webhook(self) -> WebhookAddress:
+        """The address of its webhook. Raises InvalidInput if it has none."""
+        return self._client.api.webhook(self.id)
+
+    def rotate_webhook(self) -> WebhookAddress:
+        """Give its webhook a new secret, which is returned this once; the one before is not
+        accepted any more. Raises InvalidInput if it has no webhook."""
+        return self._client.api.rotate_webhook(self.id)
+
     def delete(self) -> None:
         """Delete it. Its Job and its runs stay."""
         self._client.api.delete_schedule(self.id)
@@ -182,6 +202,7 @@ class Schedule:
             "end": optional_moment(timing.end),
             "jitter": timing.jitter,
             "offset": timing.offset,
+            "trigger": None if self.started_by is None else to_builtins(self.started_by),
             "overlap": str(timing.overlap),
             "missed": str(timing.missed),
             "start_within": timing.start_within,
@@ -191,13 +212,20 @@ class Schedule:
             "created_at": self.created_at,
         }
 
+    def next_text(self) -> str:
+        """When it starts the next run, on the clock of its zone; or why that is not known."""
+        if self.paused:
+            return "paused"
+        if self._record.next_at is not None:
+            return clock_text(self.timing, self._record.next_at)
+        return "over" if self.started_by is None else "-"
+
     def _cells(self) -> dict[str, str]:
-        next_at = self._record.next_at
         return {
             "SCHEDULE": self.name,
             "JOB": self.job,
-            "WHEN": timing_text(self.timing),
-            "NEXT": "paused" if next_at is None else clock_text(self.timing, next_at),
+            "WHEN": when_text(self.timing, self.started_by),
+            "NEXT": self.next_text(),
             "BY": self.created_by or "-",
         }
 
@@ -207,7 +235,31 @@ class Schedule:
         return table([self._cells()])
 
     def __repr__(self) -> str:
-        return f"<Schedule {self.name} {timing_text(self.timing)}>"
+        return f"<Schedule {self.name} {when_text(self.timing, self.started_by)}>"
+
+
+def trigger_of(
+    *, after: str | None, on: str | None, webhook: bool, on_object: str | None
+) -> Trigger | None:
+    """The event that a user names; None if there is none. Raises InvalidInput."""
+    from muster.lifecycle.trigger import AfterRun, End, ObjectCreated, Webhook
+
+    found: dict[str, Trigger] = {}
+    if after is not None:
+        found["after"] = AfterRun(
+            after, End.SUCCEEDED if on is None else End(_choice(End, "on", on))
+        )
+    elif on is not None:
+        raise InvalidInput(Problem("on", "says how a run ends", "name its job with `after`"))
+    if webhook:
+        found["webhook"] = Webhook()
+    if on_object is not None:
+        bucket, _, prefix = on_object.partition("/")
+        found["on_object"] = ObjectCreated(bucket, prefix)
+    if len(found) > 1:
+        text = f"a schedule has {' and '.join(found)}"
+        raise InvalidInput(Problem("", text, "leave all but one of them out"))
+    return next(iter(found.values()), None)
 
 
 def timing_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,6 +340,7 @@ def _firing(record: FiringRecord) -> Firing:
         run=record.run_name,
         run_state=record.run_state,
         by=record.by,
+        event="" if record.event is None else event_text(record.event),
     )
 
 

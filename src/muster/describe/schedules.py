@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from muster.lifecycle.schedule import Timing, zone
+from muster.lifecycle.trigger import AfterRun, End, Event, ObjectCreated, Trigger, Webhook
 from muster.spec.quantities import format_duration
 
 
@@ -15,6 +16,26 @@ def timing_text(timing: Timing) -> str:
     if timing.ical is not None:
         return f"{_rule_text(timing.ical)} {timing.time_zone}"
     return f"{timing.cron} {timing.time_zone}"
+
+
+def when_text(timing: Timing, trigger: Trigger | None) -> str:
+    """What starts the runs of a schedule."""
+    match trigger:
+        case AfterRun(on=End.ENDED):
+            return f"after {trigger.job}, however it ends"
+        case AfterRun():
+            return f"after {trigger.job} {trigger.on}"
+        case ObjectCreated():
+            return f"on object {trigger.bucket}/{trigger.prefix}"
+        case Webhook():
+            return "webhook"
+        case _:
+            return timing_text(timing)
+
+
+def event_text(event: Event) -> str:
+    """`run.succeeded prepare-3`."""
+    return f"{event.type} {event.subject}".rstrip()
 
 
 def range_text(timing: Timing) -> str:

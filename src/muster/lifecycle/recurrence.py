@@ -1,8 +1,9 @@
 """Recurrences of iCalendar (RFC 5545): a start, one rule, and dates that are left out. Pure.
 
-The rule is computed on the clock of a time zone. As section 3.3.5 says, a local time that the clock
-skips is taken with the offset before the change, and of one that the clock repeats the first counts.
-Without DTSTART, a rule starts at midnight, so that `FREQ=DAILY;BYHOUR=9` is each day at 9:00.
+The rule is computed on the clock of a time zone. As section 3.3.5 says, a local time that the
+clock skips is taken with the offset before the change, and of one that the clock repeats the first
+counts. Without DTSTART, a rule starts at midnight, so that `FREQ=DAILY;BYHOUR=9` is each day at
+9:00.
 """
 
 from __future__ import annotations

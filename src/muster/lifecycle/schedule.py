@@ -137,10 +137,31 @@ def due(
         within = format_duration(timing.start_within)
         return Due(time, Action.MISS, f"no server started it within {within}", passed, following)
     if running and timing.overlap == Overlap.SKIP:
-        first = running[0]
-        why = f"{first.name or 'the run before'} is still {first.state}"
-        return Due(time, Action.SKIP, why, passed, following)
+        return Due(time, Action.SKIP, _still_running(running), passed, following)
     return Due(time, Action.START, "", passed, following)
+
+
+def _still_running(running: Sequence[Running]) -> str:
+    first = running[0]
+    return f"{first.name or 'the run before'} is still {first.state}"
+
+
+def happens(timing: Timing, at: float) -> bool:
+    """Whether an event at this moment counts: it is between `start` and `end`."""
+    after_start = timing.start is None or at >= timing.start
+    return after_start and (timing.end is None or at <= timing.end)
+
+
+def on_event(
+    timing: Timing, at: float, now: float, running: Sequence[Running]
+) -> tuple[Action, str]:
+    """What is done about an event, and why no run starts. at: when it has happened."""
+    if now - at > timing.start_within and timing.missed == Missed.SKIP:
+        within = format_duration(timing.start_within)
+        return Action.MISS, f"no server started it within {within}"
+    if running and timing.overlap == Overlap.SKIP:
+        return Action.SKIP, _still_running(running)
+    return Action.START, ""
 
 
 def times(timing: Timing, after: float) -> Iterator[float]:

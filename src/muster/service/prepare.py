@@ -71,6 +71,10 @@ def prepare_run(
         checked = check_framework(plan, submission)
         others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
+    if submission.inputs:
+        from muster.service.event_inputs import with_inputs  # few runs have any
+
+        plan = with_inputs(plan, submission.inputs)
     plan = replace(
         plan,
         notes=(*notes, *resolved.notes, *plan.notes, *lacks),

@@ -16,14 +16,21 @@ from muster.service.stored_spec import overrides_of, spec_of
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes, combined
 from muster.spec.reader import ParsedSpec
-from muster.spec.values import RERUN_TAG, RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG
+from muster.spec.values import (
+    AFTER_TAG,
+    EVENT_TAG,
+    RERUN_TAG,
+    RETRY_TAG,
+    SCHEDULE_TAG,
+    SCHEDULED_TIME_TAG,
+)
 from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.api.submissions import PresentCode
 
 #: Tags that say where a run comes from.
-_OF_THE_RUN = (RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG)
+_OF_THE_RUN = (RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG, EVENT_TAG, AFTER_TAG)
 
 
 def prepare_rerun(

@@ -554,8 +554,9 @@ class Schedules(Protocol):
         ...
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
-        """Change the Job, the timing, the next time, or whether it is paused. Raises Conflict if the schedule was changed
-        since `before` was read, InvalidInput if the Job is deleted, NotFound."""
+        """Change the Job, the timing, the next time, or whether it is paused. Raises Conflict if
+        the schedule was changed since `before` was read, InvalidInput if the Job is deleted,
+        NotFound."""
         ...
 
     def delete(self, schedule_id: str) -> bool:
