@@ -137,7 +137,7 @@ def create(ctx: click.Context, /, schedule: str, as_json: bool, **options: Any) 
     address = made.rotate_webhook() if timing["webhook"] else None
     echo_notes(every[0].notes)
     if as_json:
-        print_json({**made.to_dict(), **({} if address is None else _webhook_facts(address))})
+        _print_with_webhook(made.to_dict(), address)
         return
     echo(made.id)
     echo(f"schedule {made.name} starts {made.job}: {_next(made)}", err=True)
@@ -155,11 +155,20 @@ def _next(schedule: Schedule) -> str:
     return text if schedule.next_at is None else f"next at {text}"
 
 
-def _webhook_facts(address: WebhookAddress) -> dict[str, Any]:
-    from muster.describe.times import json_ready, optional_moment
+def _print_with_webhook(facts: dict[str, Any], address: WebhookAddress | None) -> None:
+    """Print facts and those of a webhook as JSON."""
+    import json
 
-    facts = {"webhook": _url(address.path), "secret_set_at": optional_moment(address.set_at)}
-    return {**json_ready(facts), **({"secret": address.secret} if address.secret else {})}
+    from muster.describe.times import json_ready, optional_moment
+    from muster.secrets import hidden
+
+    shown = hidden(facts)
+    if address is not None:
+        of_webhook = {"webhook": _url(address.path), "set_at": optional_moment(address.set_at)}
+        shown = {**shown, **json_ready(of_webhook)}
+        if address.secret:  # `print_json` would hide it
+            shown["secret"] = address.secret
+    echo(json.dumps(shown, indent=2), secrets=True)
 
 
 def _url(path: str) -> str:
@@ -173,7 +182,7 @@ def _url(path: str) -> str:
 def _print_webhook(address: WebhookAddress) -> None:
     echo(f"webhook: POST {_url(address.path)}")
     if address.secret:
-        echo(f"secret:  {address.secret}")
+        echo(f"secret:  {address.secret}", secrets=True)
         echo("the secret is not shown again: `muster schedules webhook` makes another", err=True)
 
 
@@ -275,7 +284,7 @@ def webhook(name: str, rotate: bool, as_json: bool) -> None:
     schedule = Client().schedule(name)
     address = schedule.rotate_webhook() if rotate else schedule.webhook()
     if as_json:
-        print_json(_webhook_facts(address))
+        _print_with_webhook({}, address)
         return
     _print_webhook(address)
     if not rotate:
