@@ -6,6 +6,7 @@ folders are not for users to name.
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from muster.lifecycle.trigger import Event
 from muster.plan.model import FilePlan, MountPlan, RunPlan
 from muster.spec.values import AFTER_TAG, EVENT_TAG
 from muster.storage.owners import account_of_run
+from muster.unix_account import acting_as
 
 if TYPE_CHECKING:
     from muster.storage.home import Home
@@ -79,7 +81,8 @@ def outputs_mount(home: Home, run_id: str, account: UnixAccount | None) -> Mount
     folder = home.run_dir(run_id)
     if not folder.path.is_dir() or account_of_run(folder) != account:
         return None
-    folder.outputs.mkdir(mode=0o700, exist_ok=True)  # a run that failed early has none
+    with acting_as(account):
+        folder.outputs.mkdir(mode=0o700, exist_ok=True)  # its nodes may not have started yet
     return MountPlan(
         source=str(folder.outputs),
         kind="directory",
@@ -98,8 +101,9 @@ def with_inputs(plan: RunPlan, inputs: tuple[MountPlan, ...]) -> RunPlan:
 
 
 def inputs_of(plan: RunPlan) -> tuple[MountPlan, ...]:
-    """What `with_inputs` has given to the nodes of a run."""
+    """What `with_inputs` has given to the nodes of a run, and is still there."""
     mounts: Mapping[str, MountPlan] = {
         mount.variable: mount for group in plan.groups for mount in group.mounts
     }
-    return tuple(mounts[name] for name in _VARIABLES if name in mounts)
+    found = (mounts[name] for name in _VARIABLES if name in mounts)
+    return tuple(one for one in found if one.kind == "files" or os.path.isdir(one.source))

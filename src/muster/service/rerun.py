@@ -52,7 +52,7 @@ def prepare_rerun(
         raise InvalidInput(Problem("", f"{run.name} is still {run.state}", hint))
     job = context.store.jobs.find(run.project, run.job_id)
     job.check_active()
-    earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None)
+    earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None, after=None)
     spec = merge(spec_of(context.home, job), earlier)[0].spec
     changes = with_items(changes, spec)
     if changes.problems:
@@ -83,10 +83,14 @@ def run_again(
 ) -> PreparedRun:
     """Prepare another run of a run's Job or, with `update_code`, of its code as it is now.
     present_code: this code, which a client on another machine has sent. Raises InvalidInput."""
+    from muster.control.persist import plan_of
+    from muster.service.event_inputs import inputs_of
     from muster.service.jobs import discard
     from muster.service.prepare import prepare_run
     from muster.service.present_code import has_changed, name_of_code, with_present_code
 
+    inputs = inputs_of(plan_of(run))
+    context = replace(context, submission=replace(context.submission, inputs=inputs))
     if not update_code:
         if has_changed(context, job, run):
             code = name_of_code(context, job, run)
