@@ -65,10 +65,30 @@ def prepare_rerun(
     notes = [f"runs {run.name} again ({before})", *notes]
     again = partial(run_again, update_code=update_code, present_code=present_code)
     try:
-        return again(context, job, run, overrides, notes)
+        return _with_differences(context, run, again(context, job, run, overrides, notes))
     except InvalidInput as error:
         problems = review(context, ParsedSpec(spec), changes, error.problems)
         raise type(error)(*problems) from None
+
+
+def _with_differences(context: Context, run: RunRecord, prepared: PreparedRun) -> PreparedRun:
+    """The run with notes of all that differs from the one that it repeats."""
+    from msgspec import to_builtins
+
+    from muster.describe.differences import difference_lines
+    from muster.service.present_code import name_of_code
+
+    # the engine is told by its name, whether it was chosen or is the default
+    before = replace(spec_of(context.home, run), engine=run.engine, artifact=None, git=None)
+    after = replace(prepared.spec, engine=prepared.plan.engine, artifact=None, git=None)
+    lines = difference_lines(to_builtins(before), to_builtins(after))
+    if prepared.job.id != run.job_id:
+        earlier = context.store.jobs.find(run.project, run.job_id)
+        code = name_of_code(context, earlier, run)
+        version = "a new version" if prepared.new_job else prepared.job.handle
+        lines.insert(0, f"{code}: {earlier.handle} -> {version}")
+    notes = (*prepared.notes, *(f"differs from {run.name}: {line}" for line in lines))
+    return replace(prepared, notes=notes, plan=replace(prepared.plan, notes=notes))
 
 
 def run_again(

@@ -51,8 +51,8 @@ def changes_from_flags(
     `environ`. env_files: files of such variables, over which `env` takes precedence. mounts: `SRC`,
     `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the value in YAML. arrays:
     `NAME=VALUES`, as of `spec.arrays.parse_values`, or a file. sample, sample_seed: of the array.
-    after_runs: names of runs. settings: the options named in `override_models.FLAGS`; None or False: not given. All other
-    flags take precedence over `sets`.
+    after_runs: names of runs. settings: the options named in `override_models.FLAGS`; None or
+    False: not given. All other flags take precedence over `sets`.
     """
     flags = _Flags()
     for text in sets:
