@@ -494,9 +494,11 @@ class Resources(Protocol):
         """Delete a resource. False if there is none."""
         ...
 
-    def stuck(self, kind: str, until: float) -> list[ResourceRecord]:
-        """Resources of a kind in all projects that are ACCEPTED, and have no run though they were
-        created by this time (epoch seconds)."""
+    def in_state(
+        self, kind: str, state: str, created_by_then: float | None = None
+    ) -> list[ResourceRecord]:
+        """Resources of a kind in all projects that have a state of their own, which is not that of
+        a run, the oldest first. created_by_then: only those (epoch seconds)."""
         ...
 
     def forget_deleted(self, until: float) -> int:
