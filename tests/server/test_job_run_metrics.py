@@ -11,7 +11,7 @@ from muster.node.counters import Counters
 from muster.server.job_run_metrics import NAMESPACE, JobRunMetrics, Node, values
 from muster.server.log import ServerLog
 from support.faults import until
-from support.oci_clients import VISION, OciTeams, oci_teams
+from support.oci_teams import VISION, OciTeams, oci_teams
 
 GIB = 1 << 30
 NODE = Node("workers", cpus=2.0, memory=4 * GIB, gpus=2)
@@ -55,7 +55,7 @@ def test_a_node_that_was_restarted_begins_anew() -> None:
 def test_a_job_run_in_progress_has_metrics(oci: OciTeams) -> None:
     from oci.monitoring import MonitoringClient, models
 
-    client, run = oci.run_job("data = bytearray(50 << 20)\nwhile True: pass")
+    client, run = oci.run_job("data = b'x' * (50 << 20)\nwhile True: pass")
     recorder = JobRunMetrics(oci.teams.backend, ServerLog(io.StringIO()))
     monitoring = oci.client(MonitoringClient, "vera")
 
@@ -67,10 +67,10 @@ def test_a_job_run_in_progress_has_metrics(oci: OciTeams) -> None:
 
     def busy() -> bool:
         recorder.look()
-        return any(values_of("CpuUtilization"))
+        memory = max(values_of("MemoryUtilization"), default=0.0)
+        return any(values_of("CpuUtilization")) and memory > 4.0  # 50 MiB of 1 GiB
 
-    until(busy, "it has used a CPU")
-    assert max(values_of("MemoryUtilization")) > 4.0  # 50 MiB of 1 GiB
+    until(busy, "it has used a CPU and memory")
     client.cancel_job_run(run)
     until(lambda: client.get_job_run(run).data.lifecycle_state == "CANCELED", "it is canceled")
     recorder.look()

@@ -18,7 +18,7 @@ from muster.server.session_tokens import session_tokens
 from muster.spec.ocids import user_ocid
 from support.faults import until
 from support.keys import private_key, public_pem
-from support.oci_clients import OciTeams, oci_teams
+from support.oci_teams import OciTeams, oci_teams
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,19 @@ from threading import Event, Thread, current_thread, main_thread
 
 import uvicorn
 
-from muster.errors import EngineError, MusterError, Problem
+from muster.errors import EngineError, MusterError, Problem, StoreError
 from muster.server.app import App
 from muster.server.http_protocol import HttpProtocol
 from muster.server.job_run_metrics import JobRunMetrics
 from muster.server.log import ServerLog, logging_to
+from muster.server.oci.cleaning import clean_up
 from muster.server.run_observer import RunObserver
 from muster.server.scheduler import Scheduler
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
 from muster.service.recovery import recover_and_expire
-from muster.storage import metric_points, request_keys, uploads
+from muster.storage import job_artifacts, metric_points, request_keys, uploads
 
 #: Seconds between looks for runs without a supervisor.
 _RECOVERY_INTERVAL = 2.0
@@ -178,7 +179,8 @@ class Recovery:
             return
         self._cleaned = time.monotonic()
         try:
-            for module in (uploads, request_keys, metric_points):
+            for module in (uploads, request_keys, job_artifacts, metric_points):
                 module.remove_old(self._backend.home, time.time())
-        except OSError as error:
-            self._log.write("warning", f"old files cannot be removed: {error}")
+            clean_up(self._backend.store, time.time())
+        except (OSError, StoreError) as error:
+            self._log.write("warning", f"old files and records cannot be removed: {error}")

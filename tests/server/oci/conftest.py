@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.oci_clients import OciTeams, oci_teams
+from support.oci_teams import OciTeams, oci_teams
 
 
 @pytest.fixture(scope="module")

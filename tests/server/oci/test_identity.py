@@ -11,7 +11,7 @@ from oci.pagination import list_call_get_all_results
 
 from muster.spec.ocids import TENANCY, user_ocid
 from support.keys import public_pem
-from support.oci_clients import SOUND, VISION, OciTeams, config_of
+from support.oci_teams import SOUND, VISION, OciTeams, config_of
 
 
 def refused(call: Any, *args: Any, **options: Any) -> tuple[int, str]:

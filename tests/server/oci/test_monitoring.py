@@ -10,7 +10,7 @@ from oci.exceptions import ServiceError
 from oci.monitoring import MonitoringClient, models
 
 from muster.spec.ocids import TENANCY
-from support.oci_clients import SOUND, VISION, OciTeams
+from support.oci_teams import SOUND, VISION, OciTeams
 
 #: A whole minute, not long ago.
 NOW = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)

@@ -10,7 +10,7 @@ from oci.exceptions import ServiceError
 
 from muster.server.settings import FileSettings, OciSettings, Settings
 from muster.spec.ocids import TENANCY
-from support.oci_clients import VISION, OciTeams, oci_teams
+from support.oci_teams import VISION, OciTeams, oci_teams
 
 SUBNET = "ocid1.subnet.oc1.iad.aaaatheirs"
 

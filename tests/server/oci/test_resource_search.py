@@ -8,7 +8,7 @@ from oci.data_science.models import CreateProjectDetails
 from oci.exceptions import ServiceError
 from oci.resource_search import ResourceSearchClient, models
 
-from support.oci_clients import SOUND, VISION, OciTeams
+from support.oci_teams import SOUND, VISION, OciTeams
 
 
 @pytest.fixture(scope="module")

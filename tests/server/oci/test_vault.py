@@ -11,7 +11,7 @@ from oci.vault import VaultsClient
 
 from muster.server.oci.vault import secret_ocid
 from muster.store.account_records import AuditFilter
-from support.oci_clients import SOUND, VISION, OciTeams
+from support.oci_teams import SOUND, VISION, OciTeams
 
 
 @pytest.fixture(scope="module")

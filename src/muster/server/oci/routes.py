@@ -41,15 +41,17 @@ def all_routes() -> list[OciRoute]:
         networks,
         projects,
         resource_search,
+        schedules,
         sessions,
         shapes,
         vault,
         work_requests,
     )
+    from muster.server.oci.object_storage import routes as object_storage
 
     modules = (
-        *(projects, jobs, job_runs, shapes, work_requests, logs, log_search, monitoring),
-        *(identity, networks, vault, resource_search, sessions),
+        *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
+        *(monitoring, identity, networks, vault, resource_search, sessions, object_storage),
     )
     return [route for module in modules for route in module.ROUTES]
 
