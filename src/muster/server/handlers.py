@@ -26,7 +26,6 @@ from muster.server import (
     node_copies,
     node_ports,
     openapi,
-    session_tokens,
     submissions,
     uploads,
 )
@@ -139,13 +138,6 @@ ROUTES = (
         "Store a complete payload as code.",
         body=uploads.Upload,
         answer=ArtifactRef,
-        status=201,
-    ),
-    Route(
-        *("POST", "/session-tokens", session_tokens.create),
-        "A session token, for a key of a client of the OCI API.",
-        body=session_tokens.SessionRequest,
-        answer=session_tokens.NewSession,
         status=201,
     ),
     Route(

@@ -16,8 +16,8 @@ from muster.server.oci.compartments import Compartments
 from muster.server.oci.errors import OciError, answer_of, not_found, oci_error
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute, all_routes, routes_of
-from muster.server.session_tokens import session_tokens
 from muster.server.state import ServerState
+from muster.service.sessions import session_tokens
 
 #: Bytes of a JSON body.
 _MOST_BODY = 4 << 20

@@ -9,7 +9,7 @@ from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import invalid
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute
-from muster.server.session_tokens import session_tokens
+from muster.service.sessions import session_tokens
 from muster.spec.formats.oci.model import Wire
 
 
