@@ -25,8 +25,8 @@ _SERVICES = (
 _HEAD = """\
 # The OCI API
 
-Clients of OCI use these operations of a server as they use those of OCI: [how](../guides/oci-clients.md). This page is
-generated from the server's routes.
+Clients of OCI use these operations of a server as they use those of OCI:
+[how](../guides/oci-clients.md). This page is generated from the server's routes.
 """
 
 
