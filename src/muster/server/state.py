@@ -71,9 +71,10 @@ class ServerState:
         may_start: bool,
         local: bool = False,
         oci_names: Mapping[str, str] | None = None,
+        python: str | None = None,
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. created_id,
-        oci_names: see `Submission`. may_start: whether a run may be started or planned, which needs
+        oci_names: see `Submission`. python: of nodes, instead of that of the settings. may_start: whether a run may be started or planned, which needs
         the Unix account of the caller. local: the caller is a user of this MUSTER_HOME, on this
         machine. Raises InvalidInput if there can be no account."""
         submission = self._submission
@@ -85,6 +86,7 @@ class ServerState:
                 account=self._account_of(caller.user) if may_start and not local else None,
                 has_files=local,
                 oci_names=oci_names or {},
+                python=python or submission.python,
             )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin

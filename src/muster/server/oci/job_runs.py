@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from muster.api.submissions import RunRequest, SpecSource, StartRequest
 from muster.caller import Right
-from muster.errors import MusterError, StoreError
+from muster.errors import InvalidInput, MusterError, StoreError
 from muster.lifecycle.states import RunState
 from muster.server.answers import Answer
 from muster.server.oci import jobs, logs
@@ -32,6 +33,7 @@ from muster.server.oci.resources import (
     time_text,
 )
 from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.conda import conda_python
 from muster.spec.formats.oci.job_spec import Surroundings, spec_of
 from muster.spec.formats.oci.model import (
     ChangeCompartment,
@@ -66,6 +68,8 @@ _ENDED = ("SUCCEEDED", "FAILED", "CANCELED", "DELETED")
 #: ADS's tests look for this text.
 _IN_PROGRESS = "Job run artifact execution in progress."
 _ACCEPTED = "Infrastructure provisioning."
+#: ADS keeps the last details that it has read, if there are none.
+_SUCCEEDED = "Job run artifact execution succeeded."
 #: Clients read the number from this text.
 _FAILED = "Job run artifact execution failed with exit code {}."
 #: A node group in each state of its run.
@@ -143,7 +147,14 @@ def _start(
             source = SpecSource(spec_of(details, around), code)
             start = StartRequest(RunRequest(source, {"run_name": record.name}))
             names = _oci_names(request, job, record)
-            api = request.api(project, created_id=record.id, oci_names=names)
+            environ, python = _conda(details, settings.conda)
+            api = request.api(
+                project,
+                created_id=record.id,
+                oci_names=names,
+                environ=environ,
+                python=python,
+            )
             api.submit(start)
     except StoreError as error:
         if isinstance(error, request_keys.InProgress):
@@ -155,6 +166,19 @@ def _start(
         _settle(request, record, "internal error: the server's log has it")
         raise
     return _settle(request, record, failed)
+
+
+def _conda(details: JobDetails, pythons: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """The variables of an activated conda environment, and its Python. Raises InvalidInput."""
+    try:
+        found = conda_python(details, pythons)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    if found is None:
+        return {}, None
+    name, python = found
+    prefix = str(Path(python).parent.parent)
+    return {"CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": name}, python
 
 
 def _settle(request: OciRequest, record: ResourceRecord, failed: str) -> ResourceRecord:
@@ -338,8 +362,12 @@ def lifecycle_details(record: ResourceRecord) -> str:
         return f"{_IN_PROGRESS} {details}".strip()
     if record.state == "ACCEPTED":
         return f"{_ACCEPTED} {details}".strip()
+    if record.state == "SUCCEEDED":
+        return f"{_SUCCEEDED} {details}".strip()
     if record.state == "FAILED" and run is not None and run.exit_code is not None:
-        return f"{_FAILED.format(run.exit_code)} {details}".strip()
+        # what the program has written last is in the log
+        cause = details.partition("\n")[0].removesuffix(":")
+        return f"{_FAILED.format(run.exit_code)} {cause}".strip()
     return details
 
 
