@@ -95,9 +95,7 @@ def write_certificate(folder: Path, domain: str) -> TlsFiles:
     return made
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()

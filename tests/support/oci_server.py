@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from muster.api.streams import LogChunk, Selection
 from muster.caller import Caller
 from muster.control.launcher import Launcher
-from muster.server.settings import FileSettings, OciSettings, Settings
+from muster.server.settings import OciSettings, Settings
 from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
@@ -98,16 +99,12 @@ class OciServer:
                 models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails(
                     shape_name=_SHAPE,
                     block_storage_size_in_gbs=50,
-                    job_shape_config_details=models.JobShapeConfigDetails(
-                        ocpus=1, memory_in_gbs=4
-                    ),
+                    job_shape_config_details=models.JobShapeConfigDetails(ocpus=1, memory_in_gbs=4),
                 )
             ),
             **given,
         }
-        made = models.CreateJobDetails(
-            project_id=self.project, compartment_id=TENANCY, **details
-        )
+        made = models.CreateJobDetails(project_id=self.project, compartment_id=TENANCY, **details)
         job = self.science.create_job(made).data
         if program is not None:
             disposition = f"attachment; filename={name}"
@@ -124,6 +121,11 @@ class OciServer:
         )
         return self.science.create_job_run(details).data
 
+    def run(self, program: str, **given: Any) -> Any:
+        """The job run of a job with a program, when it has ended. given: fields of
+        CreateJobDetails."""
+        return self.wait(self.start(self.create_job(program, **given)))
+
     def wait(self, run: Any, *states: str) -> Any:
         """The job run when it is in one of these states; by default, when it has ended."""
         found: list[Any] = []
@@ -136,12 +138,10 @@ class OciServer:
         return found[0]
 
     def output(self, run: Any) -> str:
-        """The output of all nodes of a job run."""
+        """What the programs of a job run have written to stdout."""
         api = EmbeddedAPI(caller=Caller("root", "default"), backend=self.backend)
-        from muster.api.streams import Selection
-
-        parts = api.logs(run.id.rpartition(".")[2], Selection())
-        return b"".join(part.data for part in parts).decode()
+        parts = api.log(run.id.rpartition(".")[2], Selection(streams=["stdout"]))
+        return b"".join(part.data for part in parts if isinstance(part, LogChunk)).decode()
 
     def program(
         self, *argv: str | Path, check: bool = True, **environ: str
@@ -226,12 +226,15 @@ def oci_server(
                 end_all(EmbeddedAPI(caller=Caller("root", "default"), backend=backend))
 
 
+def module_server(factory: pytest.TempPathFactory, **options: Any) -> Iterator[OciServer]:
+    """For the fixture of a test module. options: see `oci_server`."""
+    folder = factory.mktemp("oci")
+    (folder / "home").mkdir()
+    with oci_server(Home(folder / "home"), folder, **options) as server:
+        yield server
+
+
 def _create_ana(backend: Backend) -> None:
     accounts = EmbeddedAccounts(backend)
     accounts.create_user(UserRecord("ana", UserKind.PERSON, 0.0, admin=True))
     accounts.add_key("ana", public_pem(private_key()))
-
-
-def words(given: Sequence[Any]) -> list[str]:
-    """Values as they are written on a command line."""
-    return [str(one) for one in given]

@@ -47,7 +47,7 @@ from muster.spec.formats.oci.model import (
     plain,
 )
 from muster.spec.formats.oci.overrides import with_overrides
-from muster.spec.formats.oci.rules import label_problems, problems
+from muster.spec.formats.oci.rules import archive_problems, label_problems, problems
 from muster.spec.ocids import TENANCY
 from muster.spec.reader import job_name_from
 from muster.spec.shapes import catalogue
@@ -136,6 +136,9 @@ def _start(
     try:
         with request_keys.held(home, record.id, KIND):
             code = _code(request, job, project)
+            if code is not None and code.kind == "archive":
+                if missing := list(archive_problems(details)):
+                    raise InvalidInput(*missing)
             around = Surroundings(
                 name=job_name_from(job.name),
                 artifact=None if code is None else code.file_name,
