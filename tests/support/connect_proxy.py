@@ -1,5 +1,5 @@
-"""A proxy that clients of HTTPS reach every host through, all of which are a port of loopback: names
-of a test's domain need no DNS, and the clients are as they are."""
+"""A proxy for clients of HTTPS that takes every host for a port of loopback: the names of a test's
+domain need no DNS, and the clients are as they are."""
 
 from __future__ import annotations
 

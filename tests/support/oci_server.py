@@ -1,4 +1,4 @@
-"""A server for OCI's clients, with a user who has a key, and what those clients are started with."""
+"""A server for OCI's clients, with a user who has a key, and what the clients are started with."""
 
 from __future__ import annotations
 

@@ -74,9 +74,10 @@ class ServerState:
         python: str | None = None,
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. created_id,
-        oci_names: see `Submission`. python: of nodes, instead of that of the settings. may_start: whether a run may be started or planned, which needs
-        the Unix account of the caller. local: the caller is a user of this MUSTER_HOME, on this
-        machine. Raises InvalidInput if there can be no account."""
+        oci_names: see `Submission`. python: of nodes, instead of that of the settings. may_start:
+        whether a run may be started or planned, which needs the Unix account of the caller. local:
+        the caller is a user of this MUSTER_HOME, on this machine. Raises InvalidInput if there can
+        be no account."""
         submission = self._submission
         if environ or created_id is not None or may_start:
             submission = replace(

@@ -135,10 +135,7 @@ def _start(
     failed = ""
     try:
         with request_keys.held(home, record.id, KIND):
-            code = _code(request, job, project)
-            if code is not None and code.kind == "archive":
-                if missing := list(archive_problems(details)):
-                    raise InvalidInput(*missing)
+            code = _code(request, job, details, project)
             around = Surroundings(
                 name=job_name_from(job.name),
                 artifact=None if code is None else code.file_name,
@@ -194,8 +191,11 @@ def _settle(request: OciRequest, record: ResourceRecord, failed: str) -> Resourc
     return request.store.resources.update(record, after)
 
 
-def _code(request: OciRequest, job: ResourceRecord, project: str) -> ArtifactRef | None:
-    """The job's code, which the project of the run may use; None if the job has none."""
+def _code(
+    request: OciRequest, job: ResourceRecord, details: JobDetails, project: str
+) -> ArtifactRef | None:
+    """The job's code, which the project of the run may use; None if the job has none. Raises
+    InvalidInput if nothing says what of it runs."""
     artifact = job.data.get("artifact")
     if not artifact:
         return None
@@ -204,7 +204,10 @@ def _code(request: OciRequest, job: ResourceRecord, project: str) -> ArtifactRef
         path = job_artifacts.artifact_path(home, job.id, artifact["name"])
         store_artifact(home, path, "")
     uploads.mark(home, project, artifact["sha256"])
-    return load_ref(home, artifact["sha256"], artifact["name"])
+    code = load_ref(home, artifact["sha256"], artifact["name"])
+    if code.kind == "archive" and (missing := list(archive_problems(details))):
+        raise InvalidInput(*missing)
+    return code
 
 
 def _oci_names(

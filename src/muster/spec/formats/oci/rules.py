@@ -141,11 +141,11 @@ def _infrastructure(
 ) -> Iterator[str]:
     if not isinstance(given, Shaped):
         return
+    size = given.job_shape_config_details
+    sized = size is not None and (size.ocpus, size.memory_in_gbs) != (None, None)
     if given.shape_name not in shapes:
         yield f"{where}: there is no shape {given.shape_name!r}"
-    size = given.job_shape_config_details
-    sized = size is not None and not size.ocpus is None is size.memory_in_gbs
-    if sized and not given.shape_name.endswith("Flex"):
+    elif sized and not given.shape_name.endswith("Flex"):
         yield f"{where}: {given.shape_name} is not flexible, and has no jobShapeConfigDetails"
     if not _LEAST_DISK <= given.block_storage_size_in_gbs <= _MOST_DISK:
         yield (
