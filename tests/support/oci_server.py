@@ -52,7 +52,7 @@ class OciServer:
         self.port = server.port
         self.url = f"http://127.0.0.1:{server.port}"
         self.config = write_config(folder, "ana", region)
-        self.config_file = folder / "config"
+        self.config_file = folder / ".oci" / "config"
         #: Variables for programs that use the clients.
         self.environ: dict[str, str] = {}
 
@@ -161,8 +161,8 @@ class OciServer:
 
     def oci(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the command `oci`."""
-        given = ["--config-file", str(self.config_file), "--endpoint", self.url]
-        return self.program(CLIENTS / "bin" / "oci", *given, *words, check=check)
+        given = ["--endpoint", self.url, *words]
+        return self.program(CLIENTS / "bin" / "oci", *given, check=check)
 
     def ads(self, program: str, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a Python program that uses ADS."""
@@ -171,15 +171,12 @@ class OciServer:
         return self.program(CLIENTS / "bin" / "python", path, *args, **environ)
 
 
-def client_variables(folder: Path, config: Path) -> dict[str, str]:
-    """The environment of programs that use the clients: nothing of the machine's own settings."""
+def client_variables(folder: Path) -> dict[str, str]:
+    """The environment of programs that use the clients: nothing of the machine's own settings.
+    folder: the home of their user, where the config is."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
-        "OCI_CONFIG_LOCATION": str(config),
-        "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True",
-        "OCI_CONFIG_PROFILE": "DEFAULT",
-        "OCI_IAM_TYPE": "api_key",
         "PYTHONWARNINGS": "ignore",
     }
 
@@ -211,7 +208,7 @@ def oci_server(
             _create_ana(backend)
             region = f"{DOMAIN}:{server.port}" if tls else "us-ashburn-1"
             made = OciServer(server, backend, folder, region)
-            made.environ = client_variables(folder, made.config_file)
+            made.environ = client_variables(folder)
             try:
                 if not tls:
                     yield made

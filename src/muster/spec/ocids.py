@@ -7,7 +7,8 @@ import re
 
 from muster.identity import id_of
 
-_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*\.[^.]*\.([A-Za-z0-9_-]+)")
+#: The type, the realm, the region, which may be empty, sometimes a reserved part, and what is unique.
+_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*(?:\.[^.]*)?\.([A-Za-z0-9_-]+)")
 
 
 def ocid(kind: str, identifier: str) -> str:
