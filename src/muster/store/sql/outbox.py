@@ -17,9 +17,9 @@ from muster.store.records import LIFECYCLE_KEYS, JobRecord, decoded, read_entry
 from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, seconds
 
-_ENTRY = OutboxEntry.__struct_fields__
+ENTRY_COLUMNS = OutboxEntry.__struct_fields__
 _PENDING = (
-    f"SELECT listener, {', '.join(f'outbox.{name} AS {name}' for name in _ENTRY)} "
+    f"SELECT listener, {', '.join(f'outbox.{name} AS {name}' for name in ENTRY_COLUMNS)} "
     "FROM deliveries JOIN outbox ON outbox.seq = deliveries.seq "
     "WHERE kind = ? AND state = 'pending' ORDER BY deliveries.seq, listener"
 )
@@ -164,7 +164,7 @@ def report_job(
 
 def read_outbox_entry(row: Row) -> OutboxEntry:
     """The columns of an entry, as a record. Raises CorruptRecord."""
-    values = {name: row[name] for name in _ENTRY}
+    values = {name: row[name] for name in ENTRY_COLUMNS}
     what, hint = f"event {values['id']}", "delete its row in the table outbox"
     return read_entry(OutboxEntry, {**values, "time": seconds(values["time"])}, what, hint)
 
