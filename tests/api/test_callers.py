@@ -309,6 +309,13 @@ ACTIONS = {
     "resume_schedule": "schedules.resume",
     "delete_schedule": "schedules.delete",
     "trigger_schedule": "schedules.trigger",
+    "create_notification": "notifications.create",
+    "edit_notification": "notifications.edit",
+    "pause_notification": "notifications.pause",
+    "resume_notification": "notifications.resume",
+    "delete_notification": "notifications.delete",
+    "test_notification": "notifications.test",
+    "retry_deliveries": "notifications.retry",
 }
 
 

@@ -1,4 +1,5 @@
-"""Run the server: listen; beside it, recover runs and start those of schedules; stop without ending
+"""Run the server: listen; beside it, recover runs, start those of schedules and send the events of
+notifications; stop without ending
 any run."""
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import uvicorn
 
 from muster.errors import EngineError, MusterError, Problem
 from muster.server.app import App
+from muster.server.deliverer import Deliverer
 from muster.server.http_protocol import HttpProtocol
 from muster.server.log import ServerLog, logging_to
 from muster.server.run_observer import RunObserver
@@ -84,16 +86,19 @@ class Server:
         self._server = _Uvicorn(config, self.state)
         self._recovery = Recovery(backend, RunObserver(backend, self.state.metrics), log)
         self._scheduler = Scheduler(self.state)
+        self._deliverer = Deliverer(self.state)
         self.state.recovery_age = lambda: time.monotonic() - self._recovery.last
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
         self._recovery.start()
         self._scheduler.start()
+        self._deliverer.start()
         try:
             with logging_to(self.state.log, "uvicorn", "asyncio"):
                 self._server.run([listener])
         finally:
+            self._deliverer.stop()
             self._scheduler.stop()
             self._recovery.stop()
             self.state.close()

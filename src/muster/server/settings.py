@@ -15,6 +15,8 @@ engine = "local"                      # where its jobs run
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
 
+[notifications]                       # what notifications may use here: `notify.settings`
+
 [environ]                             # variables of nodes on the server's machine
 PATH = "/opt/tools/bin:/usr/bin:/bin"
 """
@@ -29,6 +31,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
+from muster.notify.settings import NotificationSettings
 from muster.spec.decode import decode
 from muster.spec.models import DEFAULT_ENGINE
 from muster.spec.toml_file import read_toml
@@ -76,6 +79,8 @@ class FileSettings(Struct, frozen=True):
     burst: int = 4000
     #: The OCI API.
     oci: OciSettings = OciSettings()
+    #: What notifications may use here. They read it anew each time.
+    notifications: NotificationSettings = NotificationSettings()
 
 
 class Settings(Struct, frozen=True):
