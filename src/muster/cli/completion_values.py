@@ -77,9 +77,7 @@ def event_types(_ctx: click.Context, _param: click.Parameter, typed: str) -> lis
     from muster.store.outbox_records import EVENT_TYPES
 
     before, comma, _ = typed.rpartition(",")
-    return _matching(
-        [(f"{before}{comma}{one}", "") for one in EVENT_TYPES], f"{before}{comma}{last}"
-    )
+    return _matching([(f"{before}{comma}{one}", "") for one in EVENT_TYPES], typed)
 
 
 def clusters(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -52,6 +52,11 @@ class Target(Struct, frozen=True):
     """What may be shown of it: the path of a URL is often its only secret."""
 
     @property
+    def text(self) -> str:
+        """What `parse_target` makes this of."""
+        return self.address if "://" in self.address else self.shown
+
+    @property
     def url(self) -> SplitResult:
         """The parts of the address, which is a URL."""
         return urlsplit(self.address)

@@ -184,7 +184,7 @@ def shown(record: NotificationRecord) -> NotificationRecord:
 
 def _sealed(home: Home, target: Target, key: str) -> Mapping[str, str]:
     # `seal` encrypts all values of a field with this name
-    sealed: Mapping[str, str] = seal(home, {"secrets": {"target": target.address, "key": key}})[
+    sealed: Mapping[str, str] = seal(home, {"secrets": {"target": target.text, "key": key}})[
         "secrets"
     ]
     return sealed
