@@ -111,6 +111,26 @@ def test_each_state_of_a_run_is_an_event_of_its_transaction(store: Store) -> Non
     }
 
 
+def test_a_run_that_starts_and_ends_in_one_step_has_both_states(store: Store) -> None:
+    listen(store, patterns=["run.*"])
+    _, lease = accept_and_drive(store, job())
+    entries = [
+        ("run", {"state": "IN_PROGRESS", "details": "starts"}),
+        ("nodes", {"state": "FAILED", "ranks": "0"}),
+        ("run", {"state": "FAILED", "details": "has failed"}),
+    ]
+    changes = {"state": "FAILED", "details": "has failed", "exit_code": 1, "finished_at": 3.0}
+    store.runs.save(RunStep(lease, changes, [], entries, 3.0))
+    data = [one.entry.data for one in pending(store)]
+    assert [
+        (one["state"], one["details"], one["exit_code"], one["finished_at"]) for one in data
+    ] == [
+        ("ACCEPTED", "", None, None),
+        ("IN_PROGRESS", "starts", None, None),
+        ("FAILED", "has failed", 1, 3.0),
+    ]
+
+
 def test_a_step_that_is_refused_reports_nothing(store: Store) -> None:
     run, lease = accept_and_drive(store, job())
     listen(store)

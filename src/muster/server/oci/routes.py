@@ -32,6 +32,7 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import (
+        event_rules,
         job_runs,
         jobs,
         log_search,
@@ -41,7 +42,7 @@ def all_routes() -> list[OciRoute]:
         work_requests,
     )
 
-    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search)
+    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search, event_rules)
     return [route for module in modules for route in module.ROUTES]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from muster.identity import new_id
+from muster.lifecycle.states import RunState
 from muster.store.outbox_records import ListenerKind, NewEvent, OutboxEntry, Pending
 from muster.store.records import LIFECYCLE_KEYS, JobRecord, decoded, read_entry
 from muster.store.sql.database import Connection, Database, Row
@@ -131,17 +132,28 @@ def heard_state(connection: Connection, run_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def report_run(connection: Connection, run_id: str, time: float, state: str | None = None) -> None:
-    """Within a transaction that has changed the run: record its state as an event. state: another
-    one than that of its row."""
+def report_run(
+    connection: Connection,
+    run_id: str,
+    time: float,
+    state: str | None = None,
+    details: str | None = None,
+) -> None:
+    """Within a transaction that has changed the run: record a state of it as an event. state,
+    details: those that it had, if it has others already; None: those of its row."""
     row = connection.execute(
         f"SELECT {', '.join(_RUN)}, project, tags, lifecycle FROM runs WHERE id = ?", (run_id,)
     ).fetchone()
     facts = {name: row[name] for name in _RUN}
     facts |= {name: seconds(row[name]) for name in _TIMES}
-    facts |= {"state": state or row["state"], "tags": _json(row["tags"])}
+    facts |= {"tags": _json(row["tags"])}
     if isinstance(cause := _json(row["lifecycle"]).get(LIFECYCLE_KEYS["cause"]), Mapping):
         facts["first_cause"] = {name: cause.get(name) for name in _CAUSE}
+    if state is not None and state != row["state"]:
+        facts |= {"state": str(state), "details": details or ""}
+        if state != RunState.DELETED:  # how it has ended is not known yet
+            facts |= {"exit_code": None, "finished_at": None}
+            facts.pop("first_cause", None)
     kind = f"run.{facts['state'].lower()}"
     report(connection, NewEvent(row["project"], kind, f"runs/{run_id}", time, facts))
 
