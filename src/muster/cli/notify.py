@@ -293,7 +293,7 @@ def failed(limit: int, as_json: bool) -> None:
 @notify.command()
 @click.argument("name", required=False, shell_complete=values.notifications)
 def retry(name: str | None) -> None:
-    """Try again to send events that could not be sent, of one notification or of all.
+    """Send again what could not be sent, of one notification or of all.
 
     \b
     muster notify retry
