@@ -18,7 +18,7 @@ from muster.store.notification_records import (
     NotificationRecord,
 )
 from muster.store.outbox_records import NewEvent
-from muster.store.sql.outbox import report
+from muster.store.sql.reports import report
 from muster.store.sql.store import SqlStore
 from support.store_records import DATABASES, PROJECT
 
@@ -173,6 +173,16 @@ def test_what_was_given_up_is_tried_again(store: Store) -> None:
     assert store.notifications.retry(PROJECT, 30.0) == 1
 
 
+def test_what_was_given_up_is_kept_for_some_time(store: Store) -> None:
+    chat = store.notifications.insert(notification())
+    happen(store, "a", "b", "c")
+    for now, one in zip((21.0, 31.0), claim(store), strict=False):
+        store.notifications.settle(one, FAILED, "HTTP 500", now)
+    store.notifications.update(chat, replace(chat, paused=True))
+    store.outbox.forget(30.0)
+    assert states(store) == [("c", PENDING), ("b", FAILED)]
+
+
 def test_the_last_deliveries_are_kept(store: Store) -> None:
     of = store.notifications.insert(notification())
     happen(store, *map(str, range(KEPT_DELIVERIES + 5)))
@@ -208,7 +218,7 @@ def test_a_deleted_notification_leaves_nothing(store: Store) -> None:
     of = store.notifications.insert(notification())
     happen(store, "a", "b")
     store.notifications.delete(of.id)
-    store.outbox.forget()
+    store.outbox.forget(1e9)
     assert isinstance(store, SqlStore)
     for table in ("listeners", "deliveries", "outbox"):
         assert store.database.read(f"SELECT count(*) FROM {table}")[0][0] == 0

@@ -18,7 +18,8 @@ from muster.store.outbox_records import (
     matching_types,
 )
 from muster.store.records import LeaseLost, RunStep
-from muster.store.sql.outbox import consume, remove_listener, report, set_listener
+from muster.store.sql.outbox import consume, remove_listener, set_listener
+from muster.store.sql.reports import report
 from muster.store.sql.store import SqlStore
 from support.store_records import DATABASES, PROJECT, accept, accept_and_drive, job
 
@@ -211,11 +212,11 @@ def test_who_listens_no_more_leaves_nothing(store: Store) -> None:
     end(store)
     store.database.write(lambda c: remove_listener(c, "one"))
     assert [one.listener for one in pending(store)] == ["two"]
-    store.outbox.forget()
+    store.outbox.forget(1e9)
     assert (rows(store, "outbox"), rows(store, "deliveries")) == (1, 1)
     # as if it was removed while another server reported an event to it
     store.database.write(lambda c: c.execute("DELETE FROM listeners"))
-    store.outbox.forget()
+    store.outbox.forget(1e9)
     assert (rows(store, "outbox"), rows(store, "deliveries")) == (0, 0)
 
 

@@ -32,6 +32,8 @@ _INTERVAL = 1.0
 _CLAIM = 60.0
 #: Deliveries that are attempted at once. A receiver that hangs holds one of them up.
 _THREADS = 16
+#: Seconds for which deliveries that were given up are kept.
+_KEPT = 30 * 24 * 3600.0
 #: Seconds between removals of what nobody listens to any more.
 _CLEANING_INTERVAL = 3600.0
 
@@ -86,7 +88,7 @@ class Deliverer:
         self._state.check_home()
         if time.monotonic() > self._cleaned + _CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
-            self._state.backend.store.outbox.forget()
+            self._state.backend.store.outbox.forget(time.time() - _KEPT)
         if (idle := _THREADS - self._busy) <= 0:
             return
         now = self._state.backend.store.leases.now()

@@ -624,8 +624,9 @@ class Outbox(Protocol):
         """Events that listeners of this kind have not handled, the earliest first."""
         ...
 
-    def forget(self) -> None:
-        """Delete what no listener will handle any more."""
+    def forget(self, until: float) -> None:
+        """Delete what no listener will handle any more, and deliveries that were given up by this
+        time (epoch seconds)."""
         ...
 
 

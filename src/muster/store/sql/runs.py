@@ -28,7 +28,7 @@ from muster.store.sql.events import append_events, has_events
 from muster.store.sql.jobs import insert_job
 from muster.store.sql.leases import check_lease, write_lease
 from muster.store.sql.numbers import next_number
-from muster.store.sql.outbox import heard_state, report_run
+from muster.store.sql.reports import heard_state, report_run
 from muster.store.sql.rows import (
     RUN_QUERY,
     change_nodes,
