@@ -15,7 +15,7 @@ from muster.api.schedules import ScheduleChange
 from muster.api.submissions import JobSource, RunRequest, StartRequest
 from muster.caller import Caller, Right
 from muster.describe.times import moment
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.iam.names import check_name
 from muster.identity import new_id
 from muster.lifecycle.schedule import KINDS, Timing, problems_of, settled, times
