@@ -31,7 +31,7 @@ from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import find, listing, ocid_of, time_text
 from muster.spec.formats.oci.object_model import CopyObject, RenameObject
 from muster.spec.ocids import ocid
-from muster.storage.objects import copy_file, discard
+from muster.storage.objects import copy_file, discard, remove
 from muster.store.object_records import (
     BucketRecord,
     Condition,
@@ -110,7 +110,7 @@ def _copied(request: OciRequest, record: ObjectRecord) -> list[PieceRecord]:
         if sum(piece.size for piece in made) != record.size:
             raise FileNotFoundError("the object was replaced")
     except OSError:
-        discard(home, [piece.file for piece in made])
+        remove(home, [piece.file for piece in made])
         raise
     return made
 
