@@ -53,6 +53,8 @@ class OciSettings(Struct, frozen=True):
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)
+    #: OCID of an export of a file system -> where it is: `nfs://server/path`.
+    exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
     conda: Mapping[str, str] = field(default_factory=dict)
 
@@ -90,7 +92,17 @@ class Settings(Struct, frozen=True):
     #: The files of the server's certificate and its key, in PEM; None: it listens without TLS.
     tls_cert: str | None = None
     tls_key: str | None = None
+    #: The domain below which clients of OCI find its services: `datascience.DOMAIN`; None: they
+    #: name the server's address.
+    oci_domain: str | None = None
     file: FileSettings = FileSettings()
+
+    @property
+    def oci_region(self) -> str | None:
+        """What clients of OCI have as their region: a name with a dot is a domain to them."""
+        if self.oci_domain is None:
+            return None
+        return self.oci_domain if self.port == 443 else f"{self.oci_domain}:{self.port}"
 
     @property
     def url(self) -> str:

@@ -247,6 +247,16 @@ class Home(Struct, frozen=True):
         return self.root / "custom-logs"
 
     @property
+    def oci_certificate(self) -> Path:
+        """The server's certificate for the names of OCI's services, with the authority."""
+        return self.root / "oci-certificate"
+
+    @property
+    def oci_region(self) -> Path:
+        """What the server that runs here is called as a region of OCI."""
+        return self.root / "oci-region"
+
+    @property
     def job_artifacts(self) -> Path:
         """Artifacts of jobs of the OCI API, as they were uploaded (`storage.job_artifacts`)."""
         return self.root / "job-artifacts"

@@ -492,6 +492,11 @@ class Resources(Protocol):
         """Delete a resource. False if there is none."""
         ...
 
+    def stuck(self, kind: str, until: float) -> list[ResourceRecord]:
+        """Resources of a kind in all projects that are ACCEPTED, and have no run though they were
+        created by this time (epoch seconds)."""
+        ...
+
     def forget_deleted(self, until: float) -> int:
         """Delete resources whose state is DELETED and that were changed last by this time (epoch
         seconds). Returns their number."""

@@ -117,6 +117,14 @@ class SqlResources:
 
         return self._db.write(step, durable=True)
 
+    def stuck(self, kind: str, until: float) -> list[ResourceRecord]:
+        """See `Resources.stuck`."""
+        sql = (
+            f"{_QUERY} WHERE resources.kind = ? AND resources.state = 'ACCEPTED' "
+            "AND runs.id IS NULL AND resources.created_at <= ?"
+        )
+        return [_resource(row) for row in self._db.read(sql, (kind, micros(until)))]
+
     def forget_deleted(self, until: float) -> int:
         """See `Resources.forget_deleted`."""
         sql = (
