@@ -86,6 +86,8 @@ def copy_object(request: OciRequest) -> Answer:
     check_name(given.destination_object_name)
     for _ in range(_TRIES):
         record = find_object(request, source, given.source_object_name)
+        if given.source_version_id not in (None, record.etag):
+            raise object_not_found(record.name, source.name)
         try:
             Condition(given.source_if_match or "").check(record.etag)
         except ConditionFailed as error:
