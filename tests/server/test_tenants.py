@@ -183,6 +183,7 @@ CASES: dict[str, Case] = {
     "DELETE /projects/{project}/members/{user}": Case({"project": "project", "user": "user"}),
     "POST /users/{name}/keys": Case({"name": "user"}, body={"pem": "x"}, statuses=(403,)),
     "DELETE /keys/{fingerprint}": Case({"fingerprint": "key"}, statuses=(403,)),
+    "POST /session-tokens": Case(body={"pem": public_pem(1)}, own=True, changing=True),
     "POST /tokens": Case(body={"name": "x", "user": "{user}"}, statuses=(403,)),
     "DELETE /tokens/{token_id}": Case({"token_id": "token"}, statuses=(403,)),
     "POST /audit/prune": Case(body={"before": 1.0}, statuses=(403,), own=True),

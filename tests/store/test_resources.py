@@ -91,7 +91,10 @@ def test_runs_that_were_never_started_are_found(store: Store) -> None:
     failed = replace(of_run("failed"), state="FAILED")
     for one in (of_run(run.id), late, failed, of_run("stuck")):
         store.resources.insert(one)
-    assert [one.id for one in store.resources.stuck("datasciencejobrun", 5.0)] == ["stuck"]
+    found = store.resources.in_state("datasciencejobrun", "ACCEPTED", 5.0)
+    assert [one.id for one in found] == ["stuck"]
+    found = store.resources.in_state("datasciencejobrun", "ACCEPTED")
+    assert [one.id for one in found] == ["stuck", "late"]
 
 
 def test_what_was_deleted_long_ago_is_forgotten(store: Store) -> None:

@@ -11,6 +11,7 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
+subnet = "127.0.0.0/8"                # what clients are told of subnets: the addresses of nodes
 namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
@@ -25,6 +26,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -53,6 +55,9 @@ class OciSettings(Struct, frozen=True):
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)
+    #: The block that clients get for each subnet, with the addresses of nodes: of those on this
+    #: machine by default.
+    subnet: str = "127.0.0.0/8"
     #: OCID of an export of a file system -> where it is: `nfs://server/path`.
     exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
@@ -136,4 +141,8 @@ def _problems(settings: FileSettings) -> list[Problem]:
         value = getattr(settings, name)
         if value <= 0:
             problems.append(Problem(name, f"must be more than 0, not {value:g}"))
+    try:
+        ip_network(settings.oci.subnet)
+    except ValueError as error:
+        problems.append(Problem("oci.subnet", str(error), "give a block such as 10.0.0.0/16"))
     return problems

@@ -1,9 +1,10 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; schedules; accounts (users, projects, tokens), secrets, and the audit log. Each method
-is one transaction: it happens completely or not at all, and other processes see it at once. Any
-thread may call it. Every implementation passes the contract tests in `tests/store/`.
+drive runs; schedules; events for listeners; accounts (users, projects, tokens), secrets, and the
+audit log. Each method is one transaction: it happens completely or not at all, and other processes
+see it at once. Any thread may call it. Every implementation passes the contract tests in
+`tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -58,8 +59,9 @@ if TYPE_CHECKING:  # most commands do not use them
         PieceRecord,
         UploadRecord,
     )
+    from muster.store.outbox_records import ListenerKind, Pending
     from muster.store.resource_records import ResourceFilter, ResourceRecord
-    from muster.store.schedule_records import FiringRecord, ScheduleRecord
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord, WebhookRecord
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -492,9 +494,11 @@ class Resources(Protocol):
         """Delete a resource. False if there is none."""
         ...
 
-    def stuck(self, kind: str, until: float) -> list[ResourceRecord]:
-        """Resources of a kind in all projects that are ACCEPTED, and have no run though they were
-        created by this time (epoch seconds)."""
+    def in_state(
+        self, kind: str, state: str, created_by_then: float | None = None
+    ) -> list[ResourceRecord]:
+        """Resources of a kind in all projects that have a state of their own, which is not that of
+        a run, the oldest first. created_by_then: only those (epoch seconds)."""
         ...
 
     def forget_deleted(self, until: float) -> int:
@@ -720,8 +724,9 @@ class Schedules(Protocol):
         ...
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
-        """Change the Job, the timing or the next time. Raises Conflict if the schedule was changed
-        since `before` was read, InvalidInput if the Job is deleted, NotFound."""
+        """Change the Job, the timing, the next time, or whether it is paused. Raises Conflict if
+        the schedule was changed since `before` was read, InvalidInput if the Job is deleted,
+        NotFound."""
         ...
 
     def delete(self, schedule_id: str) -> bool:
@@ -749,6 +754,37 @@ class Schedules(Protocol):
         changed or deleted since it was read."""
         ...
 
+    def decide_event(
+        self,
+        schedule: ScheduleRecord,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+        seq: int | None = None,
+    ) -> bool:
+        """Record what is to be done about `firing.event`, with entries of the audit log about it.
+        seq: of an entry of the outbox, which is handled with that; None: it is a request to the
+        webhook. If something else was done at its time, it is recorded at the next free one. False
+        if that event is handled already or is known (`delivered`), if something was decided about
+        another event since the schedule was read, or if that was changed or deleted."""
+        ...
+
+    def pass_over(self, schedule_id: str, seq: int) -> None:
+        """Do nothing about an entry of the outbox."""
+        ...
+
+    def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
+        """Whether a request to the webhook of a schedule is known, and the id of its run; None if
+        it has none. Requests of the last `KNOWN_DELIVERIES` seconds are."""
+        ...
+
+    def webhook(self, schedule_id: str) -> WebhookRecord | None:
+        """The webhook of a schedule; None if it has none."""
+        ...
+
+    def set_webhook(self, webhook: WebhookRecord) -> None:
+        """Give a schedule a webhook, or change its secret. Raises NotFound."""
+        ...
+
     def settle(self, firing: FiringRecord) -> bool:
         """Record what has become of a run that was to be started. False if that is recorded."""
         ...
@@ -772,6 +808,20 @@ class Schedules(Protocol):
     def running(self, schedule_id: str) -> list[Running]:
         """The runs of a schedule that have not ended, the newest first, with those that are about
         to be recorded."""
+        ...
+
+
+class Outbox(Protocol):
+    """What has happened, for listeners. An event is recorded in the transaction of what it reports,
+    if somebody listens to its type in its project. Who handles it for a listener records that in
+    the transaction of what is done about it."""
+
+    def pending(self, kind: ListenerKind, *, limit: int) -> list[Pending]:
+        """Events that listeners of this kind have not handled, the earliest first."""
+        ...
+
+    def forget(self) -> None:
+        """Delete what no listener will handle any more."""
         ...
 
 
@@ -802,6 +852,8 @@ class Store(Protocol):
     def audit(self) -> Audit: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def replaced(self) -> bool:

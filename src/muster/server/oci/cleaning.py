@@ -20,7 +20,7 @@ _WHY = "the server was ended while it started the run"
 
 def clean_up(store: Store, now: float) -> None:
     """See the module. now: epoch seconds. Raises StoreError."""
-    for record in store.resources.stuck(RUN_KIND, now - _STARTED_WITHIN):
+    for record in store.resources.in_state(RUN_KIND, "ACCEPTED", now - _STARTED_WITHIN):
         data = {**record.data, "failure": _WHY, "finishedAt": now}
         store.resources.update(record, replace(record, state="FAILED", data=data, updated_at=now))
     store.resources.forget_deleted(now - _LISTED)

@@ -149,9 +149,11 @@ def check_match(request: OciRequest, record: ResourceRecord) -> None:
         raise OciError(412, "NoEtagMatch", "The resource has changed since it was read.")
 
 
-def shown(record: ResourceRecord, body: Mapping[str, Any], status: int = 200) -> Answer:
-    """A resource as it is sent."""
-    return Answer(encoded(body), status, headers={"etag": etag(record)})
+def shown(
+    record: ResourceRecord, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Answer:
+    """A resource as it is sent. headers: besides its entity tag."""
+    return Answer(encoded(body), headers={"etag": etag(record), **(headers or {})})
 
 
 def common(actor: Actor, record: ResourceRecord) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.buckets import SqlBuckets
     from muster.store.sql.keys import SqlKeys
     from muster.store.sql.objects import SqlObjects
+    from muster.store.sql.outbox import SqlOutbox
     from muster.store.sql.resources import SqlResources
     from muster.store.sql.schedules import SqlSchedules
     from muster.store.sql.secrets import SqlSecrets
@@ -89,6 +90,13 @@ class SqlStore(Generic[D]):
         from muster.store.sql.schedules import SqlSchedules
 
         return SqlSchedules(self.database)
+
+    @cached_property
+    def outbox(self) -> SqlOutbox:
+        """See `Store.outbox`."""
+        from muster.store.sql.outbox import SqlOutbox
+
+        return SqlOutbox(self.database)
 
     @property
     def replaced(self) -> bool:

@@ -1,11 +1,11 @@
-"""The tables of object storage; as in SQLite's schema %d."""
+"""The tables of object storage; as in SQLite's schema 13."""
 
 from __future__ import annotations
 
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0007"
+down_revision = "0006"
 
 _STATEMENTS = (
     """
