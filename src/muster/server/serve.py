@@ -26,7 +26,7 @@ from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
 from muster.service.recovery import recover_and_expire
-from muster.storage import job_artifacts, metric_points, request_keys, uploads
+from muster.storage import job_artifacts, metric_points, objects, request_keys, uploads
 
 #: Seconds between looks for runs without a supervisor.
 _RECOVERY_INTERVAL = 2.0
@@ -183,9 +183,11 @@ class Recovery:
         if time.monotonic() < self._cleaned + _CLEANING_INTERVAL:
             return
         self._cleaned = time.monotonic()
+        home, store = self._backend.home, self._backend.store
         try:
             for module in (uploads, request_keys, job_artifacts, metric_points):
-                module.remove_old(self._backend.home, time.time())
-            clean_up(self._backend.store, time.time())
+                module.remove_old(home, time.time())
+            objects.remove_unused(home, store.objects.used_files, time.time())
+            clean_up(store, time.time())
         except (OSError, StoreError) as error:
             self._log.write("warning", f"old files and records cannot be removed: {error}")
