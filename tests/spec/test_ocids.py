@@ -1,29 +1,31 @@
-"""OCIDs of Muster's resources and of OCI's."""
+"""OCIDs of Muster and of OCI."""
 
 from __future__ import annotations
 
 import pytest
 
-from muster.spec.ocids import TENANCY, ocid, split_ocid
-
-UNIQUE = "amaaaaaav66vvnia3xk7"
-FOUND = {
-    ocid("datasciencejob", "abc123"): ("datasciencejob", "abc123"),
-    TENANCY: ("tenancy", TENANCY.rpartition(".")[2]),
-    f"ocid1.datascienceproject.oc1.iad.{UNIQUE}": ("datascienceproject", UNIQUE),
-    f"ocid1.compartment.oc1..{UNIQUE}": ("compartment", UNIQUE),
-    f"ocid1.loggroup.oc1.us-ashburn-1.reserved.{UNIQUE}": ("loggroup", UNIQUE),
-}
-
-
-@pytest.mark.parametrize("text", FOUND)
-def test_the_type_and_the_last_part(text: str) -> None:
-    assert split_ocid(text) == FOUND[text]
+from muster.spec.ocids import TENANCY, compartment_ocid, ocid, split_ocid, user_ocid
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "ocid1", "ocid1.job", f"ocid1.job.oc1.{UNIQUE}", "ocid1.job.oc1.iad.", "a.b.c.d.e"],
+    ("text", "parts"),
+    [
+        ("ocid1.tenancy.oc1..aaaab3", ("tenancy", "aaaab3")),
+        ("ocid1.subnet.oc1.iad.aaaab3", ("subnet", "aaaab3")),
+        ("ocid1.loggroup.oc1.us-ashburn-1.future.aaaab3", ("loggroup", "aaaab3")),
+        (ocid("datasciencejob", "0123456789"), ("datasciencejob", "0123456789")),
+        ("ocid1.subnet.oc1", None),
+        ("ocid2.subnet.oc1.iad.aaaab3", None),
+        ("ocid1.subnet.oc1.iad.", None),
+        ("ocid1.subnet.oc1.iad.a/b", None),
+        ("", None),
+    ],
 )
-def test_what_is_no_ocid(text: str) -> None:
-    assert split_ocid(text) is None
+def test_an_ocid_is_split(text: str, parts: tuple[str, str] | None) -> None:
+    assert split_ocid(text) == parts
+
+
+def test_ocids_of_projects_and_users_differ() -> None:
+    made = {TENANCY, compartment_ocid("a"), compartment_ocid("b"), user_ocid("a"), user_ocid("b")}
+    assert len(made) == 5
+    assert all(split_ocid(one) for one in made)

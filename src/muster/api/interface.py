@@ -27,23 +27,31 @@ from muster.api.answers import (
     Stacks,
 )
 from muster.api.node_access import NodeAccess
+from muster.api.notifications import (
+    ChangedNotification,
+    NotificationChange,
+    NotificationRequest,
+    TestAnswer,
+)
 from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.replica_table import ReplicaTable, TableQuery
 from muster.api.retry import Retry
-from muster.api.schedules import ScheduleChange
+from muster.api.schedules import ScheduleChange, WebhookAddress
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
 from muster.caller import Caller
 from muster.engines.findings import Finding
 from muster.errors import Problem
 from muster.lifecycle.schedule import Timing
+from muster.lifecycle.trigger import Trigger
 from muster.plan.model import RunPlan
 from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
 from muster.spec.shapes import Shape
+from muster.store.notification_records import DeliveryRecord, NotificationRecord
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -244,10 +252,13 @@ class MusterAPI(Protocol):
 
     # Schedules
 
-    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+    def create_schedule(
+        self, name: str, timing: Timing, prepared: PreparedRun, trigger: Trigger | None = None
+    ) -> ScheduleRecord:
         """Record a schedule that starts runs as the prepared one, which is not started, and its Job
-        if that is new. Servers start them, in the name of the caller. Raises InvalidInput with
-        every problem."""
+        if that is new. Servers start them, in the name of the caller. trigger: the events that
+        start runs, between the start and the end of `timing`; None: its times do. Raises
+        InvalidInput with every problem."""
         ...
 
     def schedules(
@@ -267,6 +278,15 @@ class MusterAPI(Protocol):
         """What was done at the last times of a schedule, newest first; for pages: `limit`, and
         `before` with the last `time` of the page before. schedule_id, here and below: also a name.
         Raises NotFound."""
+        ...
+
+    def webhook(self, schedule_id: str) -> WebhookAddress:
+        """The address of a schedule's webhook. Raises InvalidInput if it has none, NotFound."""
+        ...
+
+    def rotate_webhook(self, schedule_id: str) -> WebhookAddress:
+        """Give a schedule's webhook a new secret, which is returned this once; the one before is
+        not accepted any more. Raises InvalidInput if it has no webhook, NotFound."""
         ...
 
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:
@@ -291,6 +311,65 @@ class MusterAPI(Protocol):
     def trigger_schedule(self, schedule_id: str) -> RunRecord:
         """Start a run as the schedule does, now, in the name of the caller. Raises InvalidInput,
         EngineError, NotFound."""
+        ...
+
+    # Notifications
+
+    def create_notification(self, request: NotificationRequest) -> ChangedNotification:
+        """Have events sent somewhere from now on, by servers. Raises InvalidInput with every
+        problem, Forbidden for what is on the server's machine."""
+        ...
+
+    def notifications(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[NotificationRecord]:
+        """The project's notifications, by name. For pages: `limit`, and `after` with the name of
+        the last notification of the page before."""
+        ...
+
+    def notification(self, text: str) -> NotificationRecord:
+        """The notification with this name or id. Raises NotFound."""
+        ...
+
+    def edit_notification(
+        self, notification_id: str, change: NotificationChange
+    ) -> ChangedNotification:
+        """Change a notification. notification_id, here and below: also a name. Raises InvalidInput
+        with every problem, Conflict if it was changed meanwhile, NotFound."""
+        ...
+
+    def pause_notification(self, notification_id: str) -> NotificationRecord:
+        """Send nothing more until it is resumed; events of the time in between are not sent. No
+        effect on a paused one. Raises Conflict, NotFound."""
+        ...
+
+    def resume_notification(self, notification_id: str) -> NotificationRecord:
+        """Send events again, from now on. No effect on one that is not paused. Raises Conflict,
+        NotFound."""
+        ...
+
+    def delete_notification(self, notification_id: str) -> None:
+        """Delete a notification, with what it has not sent. Raises NotFound."""
+        ...
+
+    def test_notification(self, notification_id: str) -> TestAnswer:
+        """Send a sample event now, and wait for the answer. Raises NotFound."""
+        ...
+
+    def deliveries(
+        self, notification_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[DeliveryRecord]:
+        """What was sent last, newest first; for pages: `limit`, and `before` with the last `seq` of
+        the page before. Raises NotFound."""
+        ...
+
+    def failed_deliveries(self, *, limit: int | None = None) -> list[DeliveryRecord]:
+        """What could not be sent, of all of the project's notifications, newest first."""
+        ...
+
+    def retry_deliveries(self, notification: str | None = None) -> int:
+        """Try again to send what could not be sent. notification: only what this one, by name or
+        id, could not. Returns the number of events. Raises NotFound."""
         ...
 
     # Find runs

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from muster.api.answers import Pruned
     from muster.api.prepared import PreparedRun
     from muster.client.cluster import Cluster
+    from muster.client.notification import Notification
     from muster.client.schedule import Schedule
     from muster.client.table import Table
 
@@ -127,18 +128,25 @@ def create_schedule(
     command: str | Sequence[str] | None = None,
     cron: str | None = None,
     every: float | str | None = None,
+    ical: str | None = None,
+    after: str | None = None,
+    on: str | None = None,
+    webhook: bool = False,
+    on_object: str | None = None,
     time_zone: str | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    jitter: float | str | None = None,
     overlap: str | None = None,
     missed: str | None = None,
     start_within: float | str | None = None,
     home: str | Path | None = None,
     **options: Any,
 ) -> Schedule:
-    """Create a schedule, which starts runs at times while a server runs.
+    """Create a schedule, which starts runs at times or after events while a server runs.
 
     schedule: its name. target, command, options: as for `run`; they are checked, and the code is
-    stored, now. cron, every, time_zone, overlap, missed, start_within: when, as for
-    `Client.create_schedule`.
+    stored, now. The others say when, as for `Client.create_schedule`.
 
     Raises InvalidInput with every problem found.
     """
@@ -151,7 +159,15 @@ def create_schedule(
         prepared,
         cron=cron,
         every=every,
+        ical=ical,
+        after=after,
+        on=on,
+        webhook=webhook,
+        on_object=on_object,
         time_zone=time_zone,
+        start=start,
+        end=end,
+        jitter=jitter,
         overlap=overlap,
         missed=missed,
         start_within=start_within,
@@ -166,6 +182,32 @@ def get_schedule(name: str, *, home: str | Path | None = None) -> Schedule:
 def schedules(*, home: str | Path | None = None) -> Table[Schedule]:
     """All schedules, by name."""
     return client_of(home).schedules()
+
+
+def create_notification(
+    name: str,
+    target: str,
+    *,
+    on: str | Sequence[str] | None = None,
+    job: str = "",
+    tags: Mapping[str, str | None] | None = None,
+    format: str | None = None,
+    home: str | Path | None = None,
+) -> Notification:
+    """Have events sent to a target while a server runs: as `Client.create_notification`. Raises
+    InvalidInput with every problem."""
+    client = client_of(home)
+    return client.create_notification(name, target, on=on, job=job, tags=tags, format=format)
+
+
+def get_notification(name: str, *, home: str | Path | None = None) -> Notification:
+    """The notification with this name or id. Raises NotFound."""
+    return client_of(home).notification(name)
+
+
+def notifications(*, home: str | Path | None = None) -> Table[Notification]:
+    """All notifications, by name."""
+    return client_of(home).notifications()
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:

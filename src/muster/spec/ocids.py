@@ -7,7 +7,12 @@ import re
 
 from muster.identity import id_of
 
-#: The type, the realm, the region, which may be empty, sometimes a reserved part, and what is unique.
+#: What OCI's SDKs put in front of a region whose name has a dot: a domain to them.
+OCI_SERVICES = (
+    *("datascience", "objectstorage", "identity", "logging", "ingestion.logging", "query"),
+    *("telemetry", "telemetry-ingestion", "events", "iaas", "secrets.vaults", "vaults", "auth"),
+)
+#: OCI: type, realm, region, and maybe one more before the last one.
 _OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*(?:\.[^.]*)?\.([A-Za-z0-9_-]+)")
 
 

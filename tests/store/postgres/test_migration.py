@@ -86,6 +86,10 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_accounts(store)
         if revision >= "0003":
             check_schedules(store)
+        if revision >= "0004":
+            check_oci(store)
+        if revision >= "0005":
+            check_notifications(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -110,6 +114,28 @@ def check_schedules(store: PostgresStore) -> None:
     assert schedule.timing == Timing(cron="0 3 * * *", time_zone="Europe/Rome", since=1.0)
     skipped, started = store.schedules.firings(schedule.id)
     assert (skipped.outcome, started.outcome, started.run_name) == ("skipped", "started", "train-2")
+
+
+def check_oci(store: PostgresStore) -> None:
+    assert [key.fingerprint for key in store.keys.listing("ana")] == ["20:3b:97"]
+    run = store.resources.get("datasciencejobrun", "run1run1ru")
+    assert (run.name, run.state, run.data, run.parent) == (
+        *("first", "SUCCEEDED", {"jobId": "x"}),
+        "job1job1jo",
+    )
+
+
+def check_notifications(store: PostgresStore) -> None:
+    (notification,) = store.notifications.listing(PROJECT)
+    assert (notification.name, notification.on, notification.tags) == (
+        *("failures", ("run.failed",), {"team": None}),
+    )
+    latest, failed = store.notifications.deliveries(PROJECT)
+    assert latest.state == "pending"  # the step above has reported it
+    assert (failed.state, failed.attempts, failed.answer) == ("failed", 15, "HTTP 500")
+    assert store.notifications.retry(PROJECT, 9.0) == 1
+    claimed = store.notifications.claim(10.0, 70.0, limit=10)
+    assert [one.entry.subject for one in claimed] == ["runs/run1run1ru", "runs/run2run2ru"]
 
 
 def test_a_newer_database_is_refused(name: str) -> None:
