@@ -17,6 +17,8 @@ namespace = "muster"                  # of its object storage: oci://BUCKET@NAME
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
 
+[notifications]                       # what notifications may use here: `notify.settings`
+
 [environ]                             # variables of nodes on the server's machine
 PATH = "/opt/tools/bin:/usr/bin:/bin"
 """
@@ -32,6 +34,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
+from muster.notify.settings import NotificationSettings
 from muster.spec.decode import decode
 from muster.spec.models import DEFAULT_ENGINE
 from muster.spec.toml_file import read_toml
@@ -87,6 +90,8 @@ class FileSettings(Struct, frozen=True):
     burst: int = 4000
     #: The OCI API.
     oci: OciSettings = OciSettings()
+    #: What notifications may use here. They read it anew each time.
+    notifications: NotificationSettings = NotificationSettings()
 
 
 class Settings(Struct, frozen=True):

@@ -120,11 +120,14 @@ class Actor:
         created_id: str | None = None,
         oci_names: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
+        python: str | None = None,
     ) -> EmbeddedAPI:
-        """Muster for the caller in a project. created_id, oci_names: see `Submission`."""
+        """Muster for the caller in a project. created_id, oci_names: see `Submission`. python: of
+        the nodes; None: that of the server's settings."""
         caller = self.caller(project)
         return self.state.api(
             *(caller, self.origin, environ or {}, created_id),
             may_start=created_id is not None,
             oci_names=oci_names,
+            python=python,
         )

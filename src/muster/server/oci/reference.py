@@ -20,6 +20,7 @@ _SERVICES = (
     ("/20160918/", "Identity and Networking", "identity.IdentityClient, core.VirtualNetworkClient"),
     ("/20190301/", "Secret Retrieval", "secrets.SecretsClient"),
     ("/20180608/", "Vault", "vault.VaultsClient"),
+    ("/v1/", "Security tokens", ""),
     ("/20180409/", "Resource Search", "resource_search.ResourceSearchClient"),
 )
 _HEAD = """\

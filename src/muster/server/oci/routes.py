@@ -32,6 +32,7 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import (
+        event_rules,
         identity,
         job_runs,
         jobs,
@@ -51,7 +52,8 @@ def all_routes() -> list[OciRoute]:
 
     modules = (
         *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
-        *(monitoring, identity, networks, vault, resource_search, sessions, object_storage),
+        *(monitoring, identity, networks, vault, resource_search, sessions, event_rules),
+        object_storage,
     )
     return [route for module in modules for route in module.ROUTES]
 

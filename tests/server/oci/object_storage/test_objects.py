@@ -243,6 +243,16 @@ def test_many_objects_are_deleted_at_once(client: Any, bucket: str) -> None:
     assert listed(client, bucket)[0] == ["b"]
 
 
+def test_there_is_one_version(client: Any, bucket: str, refused: Refused) -> None:
+    old = client.put_object(NS, bucket, "a", b"1").headers["version-id"]
+    new = client.put_object(NS, bucket, "a", b"2").headers["version-id"]
+    missing = (404, "ObjectNotFound")
+    assert refused(client.get_object, NS, bucket, "a", version_id=old) == missing
+    assert refused(client.delete_object, NS, bucket, "a", version_id=old) == missing
+    assert client.get_object(NS, bucket, "a", version_id=new).data.content == b"2"
+    client.delete_object(NS, bucket, "a", version_id=new)
+
+
 #: What each request about objects of a project gives a viewer, and whoever is no member.
 WRITES: dict[str, Callable[[Any, str], Any]] = {
     "put": lambda client, bucket: client.put_object(NS, bucket, "new", b"1"),
