@@ -92,9 +92,8 @@ def test_lists_have_pages(store: Store) -> None:
 def test_a_change_is_of_what_was_read(store: Store) -> None:
     before = add(store)
     other = store.jobs.insert(job("other"))
-    changed = store.schedules.update(
-        before, replace(before, job_id=other.id, timing=Timing(every=60.0), next_at=None)
-    )
+    after = replace(before, job_id=other.id, timing=Timing(every=60.0), next_at=None, paused=True)
+    changed = store.schedules.update(before, after)
     assert (changed.job, changed.timing.every, changed.next_at) == ("other@1", 60.0, None)
     assert (changed.version, changed.paused) == (before.version + 1, True)
     with pytest.raises(Conflict, match="was changed by another user"):
