@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.api.notifications import NotificationRequest
 from muster.lifecycle.schedule import Timing
 from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.storage import uploads
@@ -22,6 +23,7 @@ from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
+from support.keys import public_pem
 from support.server_thread import ONE_USER, TOKEN
 from support.teams import UPGRADE, Reply, Teams, serving_teams
 
@@ -58,6 +60,7 @@ class Case(Struct, frozen=True):
 
 RUN, LIVE, JOB = {"run_id": "run"}, {"run_id": "live"}, {"job_id": "job"}
 SCHEDULE = {"schedule_id": "schedule"}
+NOTIFICATION = {"notification_id": "notification"}
 REVIEW = {"written": {"spec": {}, "given": {}}, "changes": {}, "found": []}
 #: The routes, those that change something last.
 CASES: dict[str, Case] = {
@@ -74,6 +77,10 @@ CASES: dict[str, Case] = {
     "GET /jobs/{job_id}/code-size": Case(JOB),
     "POST /jobs/check-deletable": Case(body={"job_ids": ["{job}"]}),
     "POST /specs/review": Case(body=REVIEW, statuses=(200, 422), own=True),
+    "GET /notifications": Case(own=True),
+    "GET /notifications/{text}": Case({"text": "notification"}),
+    "GET /notifications/{notification_id}/deliveries": Case(NOTIFICATION),
+    "GET /failed-deliveries": Case(own=True),
     "GET /schedules": Case(own=True),
     "GET /schedules/{text}": Case({"text": "schedule"}),
     "GET /schedules/{schedule_id}/firings": Case(SCHEDULE),
@@ -119,6 +126,8 @@ CASES: dict[str, Case] = {
     "GET /projects": Case(own=True, free=True),
     "GET /projects/{project}/members": Case({"project": "project"}),
     "GET /tokens": Case(query="project={project}"),
+    "GET /oci": Case(own=True, free=True),
+    "GET /users/{name}/keys": Case({"name": "user"}, statuses=(403,)),
     "GET /secrets": Case(own=True),
     "GET /audit": Case(query="project={project}"),
     "GET /code/{sha256}": Case({"sha256": "code"}),
@@ -135,6 +144,20 @@ CASES: dict[str, Case] = {
     ),
     "POST /jobs": Case(body={"type": "job", "job": "{job}", "copy": True}, statuses=(201,)),
     "POST /runs": Case(body={"run": {"source": {"type": "job", "job": "{job}"}}}, statuses=(201,)),
+    "POST /notifications": Case(
+        body={"request": {"name": "other-hook", "target": "https://127.0.0.1:9/"}},
+        statuses=(200, 422),
+        own=True,
+        undo="DELETE /notifications/other-hook",
+    ),
+    "PATCH /notifications/{notification_id}": Case(
+        NOTIFICATION, body={"change": {"on": ["run.failed"]}}
+    ),
+    "POST /notifications/{notification_id}/pause": Case(NOTIFICATION),
+    "POST /notifications/{notification_id}/resume": Case(NOTIFICATION),
+    "POST /notifications/{notification_id}/test": Case(NOTIFICATION),
+    "POST /failed-deliveries/retry": Case(body={"notification": "{notification}"}),
+    "DELETE /notifications/{notification_id}": Case(NOTIFICATION),
     "POST /schedules": Case(
         body={
             "name": "weekly",
@@ -178,6 +201,9 @@ CASES: dict[str, Case] = {
         {"project": "project", "user": "user"}, body={"role": "viewer"}
     ),
     "DELETE /projects/{project}/members/{user}": Case({"project": "project", "user": "user"}),
+    "POST /users/{name}/keys": Case({"name": "user"}, body={"pem": "x"}, statuses=(403,)),
+    "DELETE /keys/{fingerprint}": Case({"fingerprint": "key"}, statuses=(403,)),
+    "POST /session-tokens": Case(body={"pem": public_pem(1)}, own=True, changing=True),
     "POST /tokens": Case(body={"name": "x", "user": "{user}"}, statuses=(403,)),
     "DELETE /tokens/{token_id}": Case({"token_id": "token"}, statuses=(403,)),
     "POST /audit/prune": Case(body={"before": 1.0}, statuses=(403,), own=True),
@@ -193,6 +219,7 @@ NOTHING = {
     "job": "0000000000",
     "spare": "0000000000",
     "schedule": "0000000000",
+    "notification": "0000000000",
     "code": "0" * 64,
     "part": "0" * 64,
     "offset": "10",
@@ -202,6 +229,7 @@ NOTHING = {
     "project": "no-project",
     "token": "0000000000",
     "secret": "no-secret",
+    "key": "20:3b:97",
 }
 
 
@@ -236,11 +264,15 @@ class World:
             "schedule": api.create_schedule(
                 "night-of-vision", Timing(cron="0 3 * * *"), prepare(api, "true")
             ).id,
+            "notification": api.create_notification(
+                NotificationRequest("hook-of-vision", "https://127.0.0.1:9/word-of-vision")
+            ).notification.id,
             "offset": str(len(PART)),
             "user": "sam",
             "project": "vision",
             "token": api_accounts.create_token("laptop", user="sam").record.id,
             "secret": "key",
+            "key": api_accounts.add_key("sam", public_pem()).fingerprint,
         }
         self.own = teams.token("anouk")
         self.other = teams.token("oscar")
@@ -281,8 +313,9 @@ class World:
         files = sorted(p.name for p in (self.teams.backend.home.uploads / "vision").iterdir())
         accounts = (store.accounts.users(), store.accounts.projects(), store.accounts.members())
         schedules = [(one, api.firings(one.id)) for one in api.schedules()]
-        secrets = store.secrets.listing("vision")
-        return runs, jobs, tokens, accounts, files, secrets, schedules
+        secrets, keys = store.secrets.listing("vision"), store.keys.listing("sam")
+        notifications = store.notifications.listing("vision")
+        return runs, jobs, tokens, accounts, files, secrets, schedules, keys, notifications
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:

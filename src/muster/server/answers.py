@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """An answer in parts, which may go on for days."""
+    """An answer in parts, which may go on for days, or one that is too long for the memory."""
 
     parts: AsyncGenerator[bytes]
     media_type: str
@@ -70,7 +70,9 @@ def matches(header: str, tag: str) -> bool:
 
 async def send_answer(send: Send, answer: Answer, headers: Sequence[Header]) -> None:
     """Send a whole answer. headers: besides its own."""
-    await send(_start(answer, [*headers, (b"content-length", b"%d" % len(answer.body))]))
+    if "content-length" not in answer.headers:  # the answer to HEAD has that of what GET returns
+        headers = [*headers, (b"content-length", b"%d" % len(answer.body))]
+    await send(_start(answer, headers))
     await send({"type": "http.response.body", "body": answer.body})
 
 
@@ -78,7 +80,9 @@ async def send_stream(
     send: Send, stream: Stream, headers: Sequence[Header], disconnected: Awaitable[None]
 ) -> None:
     """Send a stream until it ends or the client has closed the connection."""
-    await send(_start(stream, [*headers, (b"cache-control", b"no-store")]))
+    if "cache-control" not in stream.headers:
+        headers = [*headers, (b"cache-control", b"no-store")]
+    await send(_start(stream, headers))
     sending = asyncio.ensure_future(_send_parts(send, stream))
     gone = asyncio.ensure_future(disconnected)
     try:

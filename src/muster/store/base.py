@@ -49,6 +49,22 @@ if TYPE_CHECKING:  # most commands do not use them
         TokenRecord,
         UserRecord,
     )
+    from muster.store.notification_records import (
+        ClaimedDelivery,
+        DeliveryRecord,
+        DeliveryState,
+        NotificationRecord,
+    )
+    from muster.store.object_records import (
+        AccessLinkRecord,
+        BucketRecord,
+        BucketUse,
+        Condition,
+        ObjectRange,
+        ObjectRecord,
+        PieceRecord,
+        UploadRecord,
+    )
     from muster.store.outbox_records import ListenerKind, Pending
     from muster.store.resource_records import ResourceFilter, ResourceRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord, WebhookRecord
@@ -484,9 +500,169 @@ class Resources(Protocol):
         """Delete a resource. False if there is none."""
         ...
 
+    def in_state(
+        self, kind: str, state: str, created_by_then: float | None = None
+    ) -> list[ResourceRecord]:
+        """Resources of a kind in all projects that have a state of their own, which is not that of
+        a run, the oldest first. created_by_then: only those (epoch seconds)."""
+        ...
+
     def forget_deleted(self, until: float) -> int:
         """Delete resources whose state is DELETED and that were changed last by this time (epoch
         seconds). Returns their number."""
+        ...
+
+
+class Buckets(Protocol):
+    """Buckets of object storage, and the links that give access to them. Names of buckets are
+    unique in all projects."""
+
+    def insert(self, bucket: BucketRecord) -> bool:
+        """Add a bucket. False if there is one with this name, of whatever project."""
+        ...
+
+    def get(self, name: str) -> BucketRecord:
+        """The bucket with this name, of whatever project. Raises NotFound, CorruptRecord."""
+        ...
+
+    def by_id(self, bucket_id: str) -> BucketRecord:
+        """The bucket with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def listing(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[BucketRecord]:
+        """The buckets of a project, by name. limit: only the first ones. after: only those after
+        this name."""
+        ...
+
+    def use(self, bucket_id: str) -> BucketUse:
+        """What the objects of a bucket take."""
+        ...
+
+    def update(self, before: BucketRecord, after: BucketRecord) -> BucketRecord:
+        """Change the name, the project or the settings. Raises Conflict if it was changed since
+        `before` was read, or the name is taken; NotFound."""
+        ...
+
+    def delete(self, bucket_id: str) -> bool:
+        """Delete a bucket. False if there is none. Raises Conflict if it has objects, uploads or
+        links."""
+        ...
+
+    def insert_link(self, link: AccessLinkRecord) -> None:
+        """Add a link. Raises NotFound if there is no such bucket."""
+        ...
+
+    def link(self, bucket_id: str, link_id: str) -> AccessLinkRecord:
+        """The link of a bucket with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def link_by_digest(self, digest: str) -> AccessLinkRecord:
+        """The link whose secret has this digest. Raises NotFound, CorruptRecord."""
+        ...
+
+    def links(
+        self, bucket_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[AccessLinkRecord]:
+        """The links of a bucket, by id. limit: only the first ones. after: only those after this
+        id."""
+        ...
+
+    def delete_link(self, bucket_id: str, link_id: str) -> bool:
+        """Delete a link. False if there is none."""
+        ...
+
+
+class Objects(Protocol):
+    """Objects in buckets, and uploads of objects in parts. Their bytes are in files
+    (`storage.objects`): a file is there before its piece is recorded, and what a method returns as
+    a list of texts are files that no record names any more.
+
+    Of several changes of one name at once, each sees what the one before has made of it: of those
+    on the condition that there is no object yet, one succeeds.
+    """
+
+    def put(
+        self,
+        record: ObjectRecord,
+        pieces: Sequence[PieceRecord],
+        condition: Condition = ...,
+    ) -> list[str]:
+        """Give a name an object, in place of the one that it has. Returns the files of that one.
+        Raises ConditionFailed, or NotFound if there is no such bucket."""
+        ...
+
+    def complete(
+        self,
+        upload: UploadRecord,
+        record: ObjectRecord,
+        pieces: Sequence[PieceRecord],
+        condition: Condition = ...,
+    ) -> list[str]:
+        """End an upload: give its name the object of these parts, whose `content` is the id of the
+        upload. Returns the files of other parts, and of the object before. Raises ConditionFailed,
+        Conflict if one of the parts was replaced meanwhile, NotFound if there is no such upload."""
+        ...
+
+    def get(self, bucket_id: str, name: str) -> ObjectRecord:
+        """The object with this name. Raises NotFound, CorruptRecord."""
+        ...
+
+    def pieces(self, content: str) -> list[PieceRecord]:
+        """The pieces of an object, or the parts of an upload, by their numbers."""
+        ...
+
+    def listing(self, chosen: ObjectRange) -> list[ObjectRecord]:
+        """Objects by name."""
+        ...
+
+    def delete(self, bucket_id: str, name: str, condition: Condition = ...) -> list[str]:
+        """Delete an object. Returns its files. Raises ConditionFailed, NotFound."""
+        ...
+
+    def rename(
+        self,
+        record: ObjectRecord,
+        new_name: str,
+        modified_at: float,
+        *,
+        source: Condition = ...,
+        target: Condition = ...,
+    ) -> tuple[ObjectRecord, list[str]]:
+        """Give an object another name of its bucket, in place of the object that this name has.
+        Returns the object as it is then, and the files of the replaced one. source, target: what
+        is to be under the old and the new name. Raises ConditionFailed, or NotFound if the object
+        was replaced or deleted."""
+        ...
+
+    def used_files(self, files: Sequence[str]) -> set[str]:
+        """Those of these files that a record names."""
+        ...
+
+    def begin_upload(self, upload: UploadRecord, condition: Condition = ...) -> None:
+        """Add an upload without parts. condition: of the object that has the name now. Raises
+        ConditionFailed, or NotFound if there is no such bucket."""
+        ...
+
+    def upload(self, bucket_id: str, name: str, upload_id: str) -> UploadRecord:
+        """The upload of an object with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def uploads(
+        self, bucket_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[UploadRecord]:
+        """The uploads of a bucket, by id. limit: only the first ones. after: only those after this
+        id."""
+        ...
+
+    def put_part(self, part: PieceRecord) -> list[str]:
+        """Add a part to an upload, in place of the one with its number. Returns the file of that
+        one. Raises NotFound if the upload was completed or aborted."""
+        ...
+
+    def abort_upload(self, upload: UploadRecord) -> list[str]:
+        """Delete an upload and its parts. Returns their files. Raises NotFound."""
         ...
 
 
@@ -650,8 +826,82 @@ class Outbox(Protocol):
         """Events that listeners of this kind have not handled, the earliest first."""
         ...
 
-    def forget(self) -> None:
-        """Delete what no listener will handle any more."""
+    def forget(self, until: float) -> None:
+        """Delete what no listener will handle any more, and deliveries that were given up by this
+        time (epoch seconds)."""
+        ...
+
+
+class Notifications(Protocol):
+    """Notifications, which are listeners, and the deliveries of their events. Several servers may
+    deliver at once: each delivery is claimed by one of them and, if that was killed, by another one
+    when the claim has expired."""
+
+    def insert(self, notification: NotificationRecord) -> NotificationRecord:
+        """Add a notification. Raises InvalidInput if the name is taken."""
+        ...
+
+    def get(self, notification_id: str) -> NotificationRecord:
+        """The notification with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def find(self, project: str, text: str) -> NotificationRecord:
+        """The notification with this name or id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def listing(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[NotificationRecord]:
+        """The notifications of a project, by name. limit: only the first ones. after: only those
+        after this name."""
+        ...
+
+    def update(self, before: NotificationRecord, after: NotificationRecord) -> NotificationRecord:
+        """Change a notification, but not its name and who created it. Raises Conflict if it was
+        changed since `before` was read, NotFound."""
+        ...
+
+    def delete(self, notification_id: str) -> bool:
+        """Delete a notification and its deliveries. False if there is none."""
+        ...
+
+    def claim(self, now: float, until: float, *, limit: int) -> list[ClaimedDelivery]:
+        """Claim deliveries that are due, so that no other server attempts them before `until`. Of
+        those about one subject, only the first: the next ones wait for it. now: `Leases.now`."""
+        ...
+
+    def settle(
+        self,
+        delivery: ClaimedDelivery,
+        state: DeliveryState,
+        answer: str,
+        now: float,
+        due_at: float | None = None,
+    ) -> bool:
+        """Record what has become of an attempt. due_at: when the next one is, if it stays pending.
+        False if the claim has expired, and another server has it."""
+        ...
+
+    def drop(self, delivery: ClaimedDelivery) -> None:
+        """Forget a delivery: the notification does not want this event."""
+        ...
+
+    def deliveries(
+        self,
+        project: str,
+        *,
+        notification_id: str | None = None,
+        state: DeliveryState | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[DeliveryRecord]:
+        """Deliveries, those of the newest events first. limit: only the first ones. before: only
+        those of events before the one with this `seq`."""
+        ...
+
+    def retry(self, project: str, now: float, *, notification_id: str | None = None) -> int:
+        """Have deliveries that were given up attempted again, as if for the first time. Returns
+        their number."""
         ...
 
 
@@ -673,6 +923,10 @@ class Store(Protocol):
     @property
     def resources(self) -> Resources: ...
     @property
+    def buckets(self) -> Buckets: ...
+    @property
+    def objects(self) -> Objects: ...
+    @property
     def secrets(self) -> Secrets: ...
     @property
     def audit(self) -> Audit: ...
@@ -680,6 +934,8 @@ class Store(Protocol):
     def schedules(self) -> Schedules: ...
     @property
     def outbox(self) -> Outbox: ...
+    @property
+    def notifications(self) -> Notifications: ...
 
     @property
     def replaced(self) -> bool:

@@ -31,9 +31,31 @@ class OciRoute(Struct, frozen=True):
 
 def all_routes() -> list[OciRoute]:
     """Every operation."""
-    from muster.server.oci import projects, work_requests
+    from muster.server.oci import (
+        event_rules,
+        identity,
+        job_runs,
+        jobs,
+        log_search,
+        logs,
+        monitoring,
+        networks,
+        projects,
+        resource_search,
+        schedules,
+        sessions,
+        shapes,
+        vault,
+        work_requests,
+    )
+    from muster.server.oci.object_storage import routes as object_storage
 
-    return [*projects.ROUTES, *work_requests.ROUTES]
+    modules = (
+        *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
+        *(monitoring, identity, networks, vault, resource_search, sessions, event_rules),
+        object_storage,
+    )
+    return [route for module in modules for route in module.ROUTES]
 
 
 def routes_of(given: list[OciRoute]) -> Routes[OciRoute]:

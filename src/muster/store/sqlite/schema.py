@@ -576,7 +576,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX resources_by_parent ON resources (parent, kind);
     CREATE INDEX resources_by_change ON resources (updated_at);
     """,
-    # events for listeners
+    # events for listeners, and notifications, which are listeners
     """
     CREATE TABLE listeners (
         project TEXT NOT NULL,
@@ -605,12 +605,35 @@ MIGRATIONS: tuple[str, ...] = (
         attempts INTEGER NOT NULL DEFAULT 0,
         claim TEXT NOT NULL DEFAULT '',
         claimed_until INTEGER NOT NULL DEFAULT 0,
+        first_at INTEGER,
         answer TEXT NOT NULL DEFAULT '',
         settled_at INTEGER,
         PRIMARY KEY (listener, seq)
     ) WITHOUT ROWID;
     CREATE INDEX deliveries_by_entry ON deliveries (seq);
     CREATE INDEX deliveries_due ON deliveries (kind, due_at) WHERE state = 'pending';
+    CREATE INDEX deliveries_in_order ON deliveries (listener, subject, seq)
+        WHERE state = 'pending';
+    CREATE TABLE notifications (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        project TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        target TEXT NOT NULL,
+        types TEXT NOT NULL,
+        job TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        format TEXT NOT NULL,
+        oci_condition TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        local INTEGER NOT NULL,
+        paused INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        sealed TEXT NOT NULL,
+        UNIQUE (project, name)
+    );
     """,
     # events that start the runs of schedules
     """
@@ -632,6 +655,65 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (schedule_id, id)
     ) WITHOUT ROWID;
     CREATE INDEX webhook_deliveries_by_time ON webhook_deliveries (received_at);
+    """,
+    # object storage
+    """
+    CREATE TABLE buckets (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        settings TEXT NOT NULL,
+        version INTEGER NOT NULL
+    );
+    CREATE TABLE objects (
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        etag TEXT NOT NULL,
+        content TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        md5 TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        modified_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        PRIMARY KEY (bucket, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_pieces (
+        content TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        file TEXT NOT NULL UNIQUE,
+        size INTEGER NOT NULL,
+        etag TEXT NOT NULL,
+        md5 TEXT NOT NULL,
+        PRIMARY KEY (content, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_uploads (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL
+    );
+    CREATE TABLE access_links (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL UNIQUE,
+        access TEXT NOT NULL,
+        object_name TEXT,
+        lists INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    );
+    CREATE INDEX buckets_by_project ON buckets (project, name);
+    CREATE INDEX object_uploads_by_bucket ON object_uploads (bucket, id);
+    CREATE INDEX access_links_by_bucket ON access_links (bucket, id);
     """,
 )
 

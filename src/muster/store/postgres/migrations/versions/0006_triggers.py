@@ -1,4 +1,4 @@
-"""Events that start the runs of schedules; as in SQLite's schema."""
+"""Events that start the runs of schedules; as in SQLite's schema 12."""
 
 from __future__ import annotations
 
