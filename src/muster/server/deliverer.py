@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from muster.errors import Forbidden, MusterError, NotFound, StoreError
@@ -50,7 +50,9 @@ class Deliverer:
         self._stopped = False
         #: Set when there may be something to do before the interval is over.
         self._again = Event()
+        #: Deliveries that are being attempted.
         self._busy = 0
+        self._lock = Lock()
         self._thread = Thread(target=self._run, name="deliverer", daemon=True)
         self._workers = ThreadPoolExecutor(_THREADS, "delivery")
         self._cleaned = time.monotonic()
@@ -89,17 +91,21 @@ class Deliverer:
         if time.monotonic() > self._cleaned + _CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
             self._state.backend.store.outbox.forget(time.time() - _KEPT)
-        if (idle := _THREADS - self._busy) <= 0:
+        with self._lock:
+            idle = _THREADS - self._busy
+        if not idle:
             return
         now = self._state.backend.store.leases.now()
         for delivery in self._notifications.claim(now, now + _CLAIM, limit=idle):
-            self._busy += 1
+            with self._lock:
+                self._busy += 1
             done = self._workers.submit(self._attempt, delivery)
             done.add_done_callback(self._ended)
 
     def _ended(self, _: object) -> None:
         """A thread is idle again, and the next event of its subject may be sent."""
-        self._busy -= 1
+        with self._lock:
+            self._busy -= 1
         self._again.set()
 
     def _attempt(self, delivery: ClaimedDelivery) -> None:

@@ -88,6 +88,8 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_schedules(store)
         if revision >= "0004":
             check_oci(store)
+        if revision >= "0005":
+            check_notifications(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -121,6 +123,19 @@ def check_oci(store: PostgresStore) -> None:
         *("first", "SUCCEEDED", {"jobId": "x"}),
         "job1job1jo",
     )
+
+
+def check_notifications(store: PostgresStore) -> None:
+    (notification,) = store.notifications.listing(PROJECT)
+    assert (notification.name, notification.on, notification.tags) == (
+        *("failures", ("run.failed",), {"team": None}),
+    )
+    latest, failed = store.notifications.deliveries(PROJECT)
+    assert latest.state == "pending"  # the step above has reported it
+    assert (failed.state, failed.attempts, failed.answer) == ("failed", 15, "HTTP 500")
+    assert store.notifications.retry(PROJECT, 9.0) == 1
+    claimed = store.notifications.claim(10.0, 70.0, limit=10)
+    assert [one.entry.subject for one in claimed] == ["runs/run1run1ru", "runs/run2run2ru"]
 
 
 def test_a_newer_database_is_refused(name: str) -> None:
