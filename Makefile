@@ -85,6 +85,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m muster.spec.schema > docs/reference/spec.md
 	$(BIN)/muster schema > docs/reference/spec.schema.json
 	$(BIN)/python -m muster.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m muster.server.oci.reference > docs/reference/oci.md
 	$(BIN)/python tests/documents/table.py
 
 $(VENV)/.base:

@@ -31,7 +31,7 @@ from muster.store.account_records import UserRecord
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-    from muster.store.base import Store
+    from muster.store.base import Accounts, Store
 
 _MOST_REMEMBERED = 10_000
 
@@ -115,6 +115,7 @@ class Principals:
         until = self._clock() + REMEMBERED  # from before the look
         if is_session_token(key_id):
             session = self._sessions.verify(key_id, now)
+            self._check_token(session.token_id)
             user, key, name = session.user, session.key, session.id
             until = min(until, self._clock() + session.expires_at - now)
         else:
@@ -128,6 +129,17 @@ class Principals:
             self._known[key_id] = known
         return known
 
+    def _check_token(self, token_id: str) -> None:
+        """Raises SignatureRefused if the token that a session was made with is gone."""
+        if not token_id:
+            return
+        try:
+            revoked = self._store().accounts.token(token_id).revoked_at is not None
+        except NotFound:
+            revoked = True
+        if revoked:
+            raise SignatureRefused(f"the token {token_id} of the session was revoked")
+
     def _key(self, key_id: str) -> tuple[str, RSAPublicKey, str]:
         fingerprint = key_id.rpartition("/")[2].lower()
         try:
@@ -140,12 +152,16 @@ class Principals:
         return record.user, read_public_key(record.pem), fingerprint
 
     def _principal(self, user: str, credential: str) -> Principal:
-        accounts = self._store().accounts
-        try:
-            found: UserRecord = accounts.user(user)
-        except NotFound:
-            raise SignatureRefused(f"there is no user {user!r}") from None
-        if found.disabled:
-            raise SignatureRefused(f"the user {found.name} is disabled")
-        roles = {member.project: member.role for member in accounts.members(user=found.name)}
-        return Principal(found.name, found.admin, roles, credential)
+        return principal_of(self._store().accounts, user, credential)
+
+
+def principal_of(accounts: Accounts, user: str, credential: str) -> Principal:
+    """A user as who asks. Raises SignatureRefused if there is none, or the user is disabled."""
+    try:
+        found: UserRecord = accounts.user(user)
+    except NotFound:
+        raise SignatureRefused(f"there is no user {user!r}") from None
+    if found.disabled:
+        raise SignatureRefused(f"the user {found.name} is disabled")
+    roles = {member.project: member.role for member in accounts.members(user=found.name)}
+    return Principal(found.name, found.admin, roles, credential)

@@ -11,6 +11,8 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
+subnet = "127.0.0.0/8"                # what clients are told of subnets: the addresses of nodes
+namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
@@ -26,6 +28,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -49,9 +52,17 @@ class OciSettings(Struct, frozen=True):
     #: Where the nodes of jobs run, and of jobs that are containers.
     engine: str = DEFAULT_ENGINE
     container_engine: str = "container"
+    #: What the object storage of the server is called, so that URLs such as
+    #: oci://bucket@namespace/name work as they are.
+    namespace: str = "muster"
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)
+    #: The block that clients get for each subnet, with the addresses of nodes: of those on this
+    #: machine by default.
+    subnet: str = "127.0.0.0/8"
+    #: OCID of an export of a file system -> where it is: `nfs://server/path`.
+    exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
     conda: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,7 +102,17 @@ class Settings(Struct, frozen=True):
     #: The files of the server's certificate and its key, in PEM; None: it listens without TLS.
     tls_cert: str | None = None
     tls_key: str | None = None
+    #: The domain below which clients of OCI find its services: `datascience.DOMAIN`; None: they
+    #: name the server's address.
+    oci_domain: str | None = None
     file: FileSettings = FileSettings()
+
+    @property
+    def oci_region(self) -> str | None:
+        """What clients of OCI have as their region: a name with a dot is a domain to them."""
+        if self.oci_domain is None:
+            return None
+        return self.oci_domain if self.port == 443 else f"{self.oci_domain}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -125,4 +146,8 @@ def _problems(settings: FileSettings) -> list[Problem]:
         value = getattr(settings, name)
         if value <= 0:
             problems.append(Problem(name, f"must be more than 0, not {value:g}"))
+    try:
+        ip_network(settings.oci.subnet)
+    except ValueError as error:
+        problems.append(Problem("oci.subnet", str(error), "give a block such as 10.0.0.0/16"))
     return problems

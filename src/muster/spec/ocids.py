@@ -7,7 +7,13 @@ import re
 
 from muster.identity import id_of
 
-_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*\.[^.]*\.([A-Za-z0-9_-]+)")
+#: What OCI's SDKs put in front of a region whose name has a dot: a domain to them.
+OCI_SERVICES = (
+    *("datascience", "objectstorage", "identity", "logging", "ingestion.logging", "query"),
+    *("telemetry", "telemetry-ingestion", "events", "iaas", "secrets.vaults", "vaults", "auth"),
+)
+#: OCI: type, realm, region, and maybe one more before the last one.
+_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*(?:\.[^.]*)?\.([A-Za-z0-9_-]+)")
 
 
 def ocid(kind: str, identifier: str) -> str:

@@ -64,3 +64,12 @@ def is_local(file_system: Any) -> bool:
     """Whether an fsspec file system is this machine's."""
     names = file_system.protocol
     return "file" in ([names] if isinstance(names, str) else names)
+
+
+def remove_file(file_system: Any, path: str) -> None:
+    """Remove a file of an fsspec file system, whose name has no characters of a pattern. Raises
+    what the file system raises."""
+    try:
+        file_system.rm_file(path)
+    except NotImplementedError:  # ocifs has only the other one, which takes patterns
+        file_system.rm(path)

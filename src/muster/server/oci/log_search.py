@@ -16,7 +16,8 @@ from muster.identity import new_id
 from muster.server.answers import Answer, encoded
 from muster.server.oci import jobs, logs
 from muster.server.oci.errors import OciError, invalid
-from muster.server.oci.log_query import LogQuery, field_of, matcher, parse_query
+from muster.server.oci.log_query import LogQuery, field_of, parse_query
+from muster.server.oci.query_text import matcher
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import find, lookup, ocid_of
 from muster.server.oci.routes import OciRoute

@@ -14,8 +14,10 @@ from muster.store.sql.runs import SqlRuns
 if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.accounts import SqlAccounts
     from muster.store.sql.audit import SqlAudit
+    from muster.store.sql.buckets import SqlBuckets
     from muster.store.sql.keys import SqlKeys
     from muster.store.sql.notifications import SqlNotifications
+    from muster.store.sql.objects import SqlObjects
     from muster.store.sql.outbox import SqlOutbox
     from muster.store.sql.resources import SqlResources
     from muster.store.sql.schedules import SqlSchedules
@@ -54,6 +56,20 @@ class SqlStore(Generic[D]):
         from muster.store.sql.resources import SqlResources
 
         return SqlResources(self.database)
+
+    @cached_property
+    def buckets(self) -> SqlBuckets:
+        """See `Store.buckets`."""
+        from muster.store.sql.buckets import SqlBuckets
+
+        return SqlBuckets(self.database)
+
+    @cached_property
+    def objects(self) -> SqlObjects:
+        """See `Store.objects`."""
+        from muster.store.sql.objects import SqlObjects
+
+        return SqlObjects(self.database)
 
     @cached_property
     def secrets(self) -> SqlSecrets:
