@@ -144,12 +144,12 @@ class OciServer:
         return b"".join(part.data for part in parts if isinstance(part, LogChunk)).decode()
 
     def program(
-        self, *argv: str | Path, check: bool = True, **environ: str
+        self, *argv: str | Path, check: bool = True, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program that uses the clients."""
         done = subprocess.run(
             [str(word) for word in argv],
-            env={**self.environ, **environ},
+            env={**self.environ, **(environ or {})},
             cwd=self.folder,
             text=True,
             capture_output=True,
@@ -168,7 +168,7 @@ class OciServer:
         """Run a Python program that uses ADS."""
         path = self.folder / f"program-{time.monotonic_ns()}.py"
         path.write_text(program)
-        return self.program(CLIENTS / "bin" / "python", path, *args, **environ)
+        return self.program(CLIENTS / "bin" / "python", path, *args, environ=environ)
 
 
 def client_variables(folder: Path) -> dict[str, str]:
@@ -178,6 +178,7 @@ def client_variables(folder: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "PYTHONWARNINGS": "ignore",
+        "SUPPRESS_LABEL_WARNING": "True",
     }
 
 
