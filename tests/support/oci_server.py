@@ -32,11 +32,11 @@ from support.launchers import spawn
 from support.oci_keys import private_key, public_pem, write_certificate, write_config
 from support.server_thread import ONE_USER, ServerThread, running_server, users_of
 
-#: The environment with oracle-ads and oci-cli, which `make test` creates.
+#: The environment with oracle-ads and oci-cli, which `make test-all` creates.
 CLIENTS = Path(sys.prefix) / "oci-clients"
 needs_clients = pytest.mark.skipif(
     not CLIENTS.exists() and not os.environ.get("REQUIRE_PROGRAMS"),
-    reason="`make test` installs the clients of OCI",
+    reason="`make test-all` installs ADS and the command oci",
 )
 #: A region with a dot is a domain, in all clients of OCI.
 DOMAIN = "muster.test"
