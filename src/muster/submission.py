@@ -34,6 +34,9 @@ class Submission(Struct, frozen=True):
     created_id: str | None = None
     #: Whom the nodes' programs run as; None: the user of this process.
     account: UnixAccount | None = None
+    #: Variables of OCI that name the run, its job and so on, where the OCI API has created it; they
+    #: replace those of this machine.
+    oci_names: Mapping[str, str] = {}
     #: Whether runs that were requested from other machines have Unix accounts of their owners.
     separate_owners: bool = False
 

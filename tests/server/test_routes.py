@@ -62,3 +62,21 @@ def test_any_path_has_an_answer(words: list[str]) -> None:
             token_routes().find(verb, "/".join(words))
         except (NotFound, WrongVerb):
             pass
+
+
+@pytest.mark.parametrize(
+    ("path", "template", "values"),
+    [
+        ("/b/x/o/a", "/b/{bucket}/o/{name...}", {"bucket": "x", "name": "a"}),
+        ("/b/x/o/a/b%2Fc/", "/b/{bucket}/o/{name...}", {"bucket": "x", "name": "a/b/c/"}),
+        ("/b/x/o/a//b", "/b/{bucket}/o/{name...}", {"bucket": "x", "name": "a//b"}),
+        ("/b/x/o//", "/b/{bucket}/o/{name...}", {"bucket": "x", "name": "/"}),
+        ("/b/x/o/", "/b/{bucket}/o", {"bucket": "x"}),
+        ("/b/x/o", "/b/{bucket}/o", {"bucket": "x"}),
+    ],
+)
+def test_the_rest_of_a_path(path: str, template: str, values: dict[str, str]) -> None:
+    made: Routes[str] = Routes()
+    for each in ("/b/{bucket}/o/{name...}", "/b/{bucket}/o"):
+        made.add("GET", each, each)
+    assert made.find("GET", path) == (template, template, values)

@@ -28,6 +28,9 @@ ACCOUNT_OPERATIONS: Mapping[str, Operation] = {
         "POST", "/tokens", ("name", "user", "project", "scopes", "expires_at")
     ),
     "revoke_token": Operation("DELETE", "/tokens/{token_id}"),
+    "keys": Operation("GET", f"{_USER}/keys"),
+    "add_key": Operation("POST", f"{_USER}/keys", ("pem", "title")),
+    "delete_key": Operation("DELETE", "/keys/{fingerprint}"),
     "secrets": Operation("GET", "/secrets"),
     "set_secret": Operation("PUT", "/secrets/{name}", ("value",)),
     "delete_secret": Operation("DELETE", "/secrets/{name}"),

@@ -22,6 +22,7 @@ from muster.store.account_records import (
     AuditFilter,
     MemberRecord,
     ProjectRecord,
+    PublicKeyRecord,
     SecretRecord,
     TokenRecord,
     UserRecord,
@@ -150,6 +151,22 @@ class AccountsAPI(Protocol):
 
     def revoke_token(self, token_id: str) -> bool:
         """Revoke a token; a server forgets it within 5 seconds. False if it was revoked already."""
+        ...
+
+    # Keys
+
+    def keys(self, name: str) -> list[PublicKeyRecord]:
+        """The public keys of a user, the oldest first. Administrators see those of all users."""
+        ...
+
+    def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
+        """Add a public key, in PEM, by which requests of a user to the OCI API are verified. title:
+        for people, such as the machine where the private key is. Administrators add keys for all
+        users. Raises InvalidInput for what is no public RSA key, or is here already."""
+        ...
+
+    def delete_key(self, fingerprint: str) -> None:
+        """Delete a public key. Administrators delete those of all users."""
         ...
 
     # Secrets of the caller's project

@@ -9,6 +9,7 @@ import click
 from muster.cli.account_data import account_data
 from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
+from muster.cli.keys import keys
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
 
@@ -211,3 +212,6 @@ def _change(name: str, change: UserChange, *, as_json: bool) -> None:
     else:
         rights = "administers the server" if user.admin else "does not administer the server"
         echo(f"changed {user.name}: {_state(user)}, {rights}", err=True)
+
+
+users.add_command(keys)

@@ -22,6 +22,7 @@ from muster.node.roster import VARIABLE as CLUSTER_FILE
 from muster.node.roster import hostfile_beside
 from muster.plan.model import GitPlan, GroupPlan, NodePlan, RunPlan
 from muster.spec.oci_variables import ENTRYPOINT
+from muster.spec.ocids import ocid
 
 #: The one tenancy, compartment and project of a machine that is not in OCI.
 LOCAL_TENANCY = "ocid1.tenancy.muster.local..this-machine"
@@ -224,11 +225,6 @@ def _fill(templates: Mapping[str, str], process: ProcessValues) -> dict[str, str
     return {name: process.fill(template) for name, template in templates.items()}
 
 
-def ocid(kind: str, identifier: str) -> str:
-    """An identifier in the form that OCI's clients parse: its second segment is the kind."""
-    return f"ocid1.{kind}.muster.local..{identifier}"
-
-
 def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[str, str]:
     """OCI's variables and Muster's own, for every framework."""
     group = plan.group(node.group)
@@ -291,6 +287,7 @@ def _oci_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "NODE_COUNT": size,
         CLUSTER_FILE: cluster_file,
         "OCI__MAIN_IP": main.address,  # ADS
+        **plan.oci_names,
     }
 
 

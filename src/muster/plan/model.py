@@ -360,6 +360,8 @@ class RunPlan(Struct, frozen=True, dict=True):
     parameters: Parameters | None = None
     #: Whether URLs of mounts may lead to addresses that are not of the public internet.
     allow_private_addresses: bool = True
+    #: See `Submission.oci_names`.
+    oci_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def own_interfaces(self) -> bool:

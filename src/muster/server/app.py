@@ -23,6 +23,8 @@ from muster.server.call import BodyTooLarge, Call, Changed, ClientGone
 from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.server.limits import RateLimits
 from muster.server.metrics import NO_ROUTE
+from muster.server.oci import service as oci
+from muster.server.oci.service import OciService
 from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
@@ -50,6 +52,7 @@ class App:
         self._limits = RateLimits(
             state.settings.file.requests_per_second, state.settings.file.burst
         )
+        self._oci = OciService(state, self._limits)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Send) -> None:
         if scope["type"] == "http":
@@ -149,6 +152,8 @@ class App:
                 task.cancel()
 
     async def _handle(self, call: Call, path: str) -> Answer | Stream:
+        if self._oci.serves(path):
+            return await self._oci.answer(call, path)
         if not path.startswith(f"{PREFIX}/"):
             call.route, handler, call.path = self._open_routes.find(call.verb, path)
             return await handler(call)
@@ -215,7 +220,7 @@ class App:
 
 
 def _headers(call: Call) -> list[Header]:
-    return [*_HEADERS, (b"x-request-id", call.request_id.encode())]
+    return [*_HEADERS, (b"x-request-id", call.request_id.encode()), *oci.headers(call)]
 
 
 def _token_of(call: Call) -> str:

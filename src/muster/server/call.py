@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.caller import Caller
@@ -47,6 +47,10 @@ class Call:
         address: str,
     ) -> None:
         self.state = state
+        #: The headers as they arrived.
+        self.raw_headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        #: Who has signed a request of the OCI API; "" if that is not known.
+        self.signer = ""
         self.verb: str = scope.get("method", "GET")  # a WebSocket has none
         self.query: str = scope["query_string"].decode("latin-1")
         self.request_id = request_id
@@ -74,7 +78,7 @@ class Call:
     @property
     def user(self) -> str:
         """The name of who asks; "" if that is not known."""
-        return "" if self._caller is None else self._caller.user
+        return self.signer if self._caller is None else self._caller.user
 
     @property
     def origin(self) -> Origin:

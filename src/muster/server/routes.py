@@ -23,13 +23,16 @@ class _Node(Generic[T]):
     def __init__(self) -> None:
         self.words: dict[str, _Node[T]] = {}
         self.parameter: tuple[str, _Node[T]] | None = None
+        #: Takes all words that are left.
+        self.rest: _Node[T] | None = None
         #: Verb -> template, target, names of the parameters.
         self.targets: dict[str, tuple[str, T, tuple[str, ...]]] = {}
 
 
 class Routes(Generic[T]):
     """Targets by verb and path template, such as `/runs/{run_id}/events`. A word takes precedence
-    over a parameter at the same place."""
+    over a parameter at the same place. `{name...}` at the end takes the rest of the path, with its
+    slashes."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -43,7 +46,11 @@ class Routes(Generic[T]):
             if not word.startswith("{"):
                 node = node.words.setdefault(word, _Node())
                 continue
-            names.append(word[1:-1])
+            names.append(word[1:-1].removesuffix("..."))
+            if word.endswith("...}"):
+                node.rest = node.rest or _Node()
+                node = node.rest
+                continue
             if node.parameter is None:
                 node.parameter = (word[1:-1], _Node())
             node = node.parameter[1]
@@ -55,7 +62,7 @@ class Routes(Generic[T]):
     def find(self, verb: str, path: str) -> tuple[str, T, Mapping[str, str]]:
         """The template and the target of a request, and the parameters in its path. path: as in the
         URL, still encoded: a value may contain an encoded slash. Raises NotFound, WrongVerb."""
-        words = path.strip("/").split("/")
+        words = path.lstrip("/").split("/")
         node = _walk(self._root, words, 0)
         if node is None or not node[0].targets:
             hint = "GET /v1/openapi.json lists all paths"
@@ -68,12 +75,16 @@ class Routes(Generic[T]):
 
 
 def _walk(node: _Node[T], words: list[str], at: int) -> tuple[_Node[T], tuple[str, ...]] | None:
+    ends = at == len(words) or words[at:] == [""]  # a slash at the end is as good as none
+    if ends and node.targets:
+        return node, ()
     if at == len(words):
-        return (node, ()) if node.targets else None
+        return None
     known = node.words.get(words[at])
     if known is not None and (found := _walk(known, words, at + 1)) is not None:
         return found
-    if node.parameter is None or not words[at]:
-        return None
-    below = _walk(node.parameter[1], words, at + 1)
-    return None if below is None else (below[0], (unquote(words[at]), *below[1]))
+    if node.parameter is not None and words[at]:
+        below = _walk(node.parameter[1], words, at + 1)
+        if below is not None:
+            return below[0], (unquote(words[at]), *below[1])
+    return None if node.rest is None else (node.rest, (unquote("/".join(words[at:])),))

@@ -9,6 +9,12 @@ allow_private_addresses = false       # mounts of URLs may lead to the server's 
 [accounts]                            # user of Muster = Unix user; others get a new account
 ana = "ana"
 
+[oci]                                 # the OCI API: docs/guides/oci-clients.md
+engine = "local"                      # where its jobs run
+
+[oci.compartments]                    # compartments of OCI that are projects of Muster
+"ocid1.compartment.oc1..aaaa" = "vision"
+
 [environ]                             # variables of nodes on the server's machine
 PATH = "/opt/tools/bin:/usr/bin:/bin"
 """
@@ -24,6 +30,7 @@ from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
+from muster.spec.models import DEFAULT_ENGINE
 from muster.spec.toml_file import read_toml
 
 #: What the nodes of a server's own machine start from, besides what the submitter sends.
@@ -31,6 +38,19 @@ _ENVIRON = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
 }
+
+
+class OciSettings(Struct, frozen=True):
+    """How jobs of the OCI API run here."""
+
+    #: Where the nodes of jobs run, and of jobs that are containers.
+    engine: str = DEFAULT_ENGINE
+    container_engine: str = "container"
+    #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
+    #: which has them runs as it is.
+    compartments: Mapping[str, str] = field(default_factory=dict)
+    #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
+    conda: Mapping[str, str] = field(default_factory=dict)
 
 
 class FileSettings(Struct, frozen=True):
@@ -54,6 +74,8 @@ class FileSettings(Struct, frozen=True):
     #: Requests that one token may make per second on average, and at once.
     requests_per_second: float = 2000.0
     burst: int = 4000
+    #: The OCI API.
+    oci: OciSettings = OciSettings()
 
 
 class Settings(Struct, frozen=True):

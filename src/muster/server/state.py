@@ -70,11 +70,12 @@ class ServerState:
         *,
         may_start: bool,
         local: bool = False,
+        oci_names: Mapping[str, str] | None = None,
     ) -> EmbeddedAPI:
-        """Muster for a caller. environ: the variables that the caller has sent. created_id:
-        see `Submission`. may_start: whether a run may be started or planned, which needs the Unix
-        account of the caller. local: the caller is a user of this MUSTER_HOME, on this machine.
-        Raises InvalidInput if there can be no account."""
+        """Muster for a caller. environ: the variables that the caller has sent. created_id,
+        oci_names: see `Submission`. may_start: whether a run may be started or planned, which needs
+        the Unix account of the caller. local: the caller is a user of this MUSTER_HOME, on this
+        machine. Raises InvalidInput if there can be no account."""
         submission = self._submission
         if environ or created_id is not None or may_start:
             submission = replace(
@@ -83,6 +84,7 @@ class ServerState:
                 created_id=created_id,
                 account=self._account_of(caller.user) if may_start and not local else None,
                 has_files=local,
+                oci_names=oci_names or {},
             )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin

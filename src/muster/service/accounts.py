@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -13,6 +14,7 @@ from muster.caller import Caller, Right, Role, local_caller
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.grants import check_in_project, check_new_token, check_others_token, check_role
 from muster.iam.names import check_name, check_text
+from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
 from muster.iam.tokens import new_token
 from muster.service.audit import Origin, audited, entry_of
 from muster.service.backend import Backend
@@ -21,6 +23,7 @@ from muster.store.account_records import (
     AuditFilter,
     MemberRecord,
     ProjectRecord,
+    PublicKeyRecord,
     SecretRecord,
     TokenRecord,
     UserKind,
@@ -28,7 +31,7 @@ from muster.store.account_records import (
 )
 
 if TYPE_CHECKING:
-    from muster.store.base import Accounts, Audit, Secrets
+    from muster.store.base import Accounts, Audit, Keys, Secrets
 
 T = TypeVar("T")
 
@@ -51,6 +54,10 @@ class EmbeddedAccounts:
     @property
     def _accounts(self) -> Accounts:
         return self._backend.store.accounts
+
+    @property
+    def _keys(self) -> Keys:
+        return self._backend.store.keys
 
     @property
     def _secrets(self) -> Secrets:
@@ -290,6 +297,48 @@ class EmbeddedAccounts:
             check,
             lambda: self._accounts.revoke_token(token_id, time.time()),
         )
+
+    # Keys
+
+    def _own_or_administer(self, user: str, what: str) -> None:
+        if user.lower() != self._caller.user.lower():
+            self._administer(what)
+
+    def keys(self, name: str) -> list[PublicKeyRecord]:
+        self._own_or_administer(name, "see keys of others")
+        return self._keys.listing(self._accounts.user(name).name)
+
+    def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
+        def check() -> None:
+            self._own_or_administer(name, "add keys of others")
+            if (shown := self._shown()) is not None and (shown.project or shown.scopes is not None):
+                raise Forbidden(
+                    f"the token {shown.id} is limited, and a key is not: use a token without limits"
+                )
+
+        def do() -> PublicKeyRecord:
+            check_text("title", title)
+            key, by = read_public_key(pem), self._caller.user
+            owner = self._accounts.user(name).name
+            given = (fingerprint_of(key), owner, title, normal_pem(key), time.time(), by)
+            self._keys.insert(PublicKeyRecord(*given))
+            return self._keys.get(given[0])
+
+        return self._act("keys.add", name, check, do)
+
+    def delete_key(self, fingerprint: str) -> None:
+        def check() -> None:
+            owner = ""
+            with suppress(NotFound):
+                owner = self._keys.get(fingerprint).user
+            if owner.lower() != self._caller.user.lower():  # the same words if there is none
+                self._administer("delete keys of others")
+
+        def do() -> None:
+            self._keys.get(fingerprint)  # raises NotFound
+            self._keys.delete(fingerprint)
+
+        self._act("keys.delete", fingerprint, check, do)
 
     # Secrets
 

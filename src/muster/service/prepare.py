@@ -71,7 +71,11 @@ def prepare_run(
         checked = check_framework(plan, submission)
         others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
-    plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
+    plan = replace(
+        plan,
+        notes=(*notes, *resolved.notes, *plan.notes, *lacks),
+        oci_names=submission.oci_names,
+    )
     return PreparedRun(
         job=job,
         new_job=new_job,
@@ -187,7 +191,12 @@ def prepare_resume(
     return PreparedResume(
         spec=arranged.spec,
         origins=_origins(run.origins, resolved.origins),
-        plan=replace(plan, notes=(*resolved.notes, *plan.notes), node_outputs=before.node_outputs),
+        plan=replace(
+            plan,
+            notes=(*resolved.notes, *plan.notes),
+            node_outputs=before.node_outputs,
+            oci_names=before.oci_names,
+        ),
         changed=changed,
         display_name=overrides.run_name,
     )

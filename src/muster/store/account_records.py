@@ -87,6 +87,19 @@ class Credential(Struct, frozen=True):
     """The user's, by project."""
 
 
+class PublicKeyRecord(Struct, frozen=True):
+    """A public key: its user signs requests with the private one (OCI: API key)."""
+
+    fingerprint: str
+    """MD5 of the key in DER: 16 pairs of hexadecimal digits with colons (OCI)."""
+    user: str
+    name: str
+    """For people, such as the machine where the private key is."""
+    pem: str
+    created_at: Moment
+    created_by: str = ""
+
+
 class SecretRecord(Struct, frozen=True):
     """A project's secret, without its value."""
 

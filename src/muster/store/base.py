@@ -43,10 +43,12 @@ if TYPE_CHECKING:  # most commands do not use them
         Credential,
         MemberRecord,
         ProjectRecord,
+        PublicKeyRecord,
         SecretRecord,
         TokenRecord,
         UserRecord,
     )
+    from muster.store.resource_records import ResourceFilter, ResourceRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 #: Makes the records of a run from its Job, its number and its name.
@@ -435,6 +437,57 @@ class Accounts(Protocol):
         ...
 
 
+class Keys(Protocol):
+    """The public keys of users."""
+
+    def insert(self, key: PublicKeyRecord) -> None:
+        """Add a key. Raises InvalidInput if it is there already, of whomever, NotFound if there is
+        no such user."""
+        ...
+
+    def delete(self, fingerprint: str) -> bool:
+        """Delete a key. False if there is none."""
+        ...
+
+    def get(self, fingerprint: str) -> PublicKeyRecord:
+        """The key with this fingerprint. Raises NotFound."""
+        ...
+
+    def listing(self, user: str) -> list[PublicKeyRecord]:
+        """The keys of a user, the oldest first."""
+        ...
+
+
+class Resources(Protocol):
+    """What the OCI API shows: jobs, job runs, projects, log groups and so on, by kind and id."""
+
+    def insert(self, resource: ResourceRecord) -> bool:
+        """Add a resource. False if there is one of this kind with this id."""
+        ...
+
+    def get(self, kind: str, resource_id: str) -> ResourceRecord:
+        """The resource of this kind with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def listing(self, chosen: ResourceFilter) -> list[ResourceRecord]:
+        """Resources of a project and kind, in the order of the filter, then of their ids."""
+        ...
+
+    def update(self, before: ResourceRecord, after: ResourceRecord) -> ResourceRecord:
+        """Change the project, name, state, run or data. Raises Conflict if it was changed since
+        `before` was read, NotFound."""
+        ...
+
+    def delete(self, kind: str, resource_id: str) -> bool:
+        """Delete a resource. False if there is none."""
+        ...
+
+    def forget_deleted(self, until: float) -> int:
+        """Delete resources whose state is DELETED and that were changed last by this time (epoch
+        seconds). Returns their number."""
+        ...
+
+
 class Secrets(Protocol):
     """The projects' secrets. Values are encrypted by who stores them."""
 
@@ -567,6 +620,10 @@ class Store(Protocol):
     def leases(self) -> Leases: ...
     @property
     def accounts(self) -> Accounts: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def resources(self) -> Resources: ...
     @property
     def secrets(self) -> Secrets: ...
     @property

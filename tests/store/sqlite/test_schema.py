@@ -77,8 +77,9 @@ def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
     of_jobs, of_runs = {"jobs", "job_events"}, {"runs", "run_specs", "plans", "nodes", "events"}
     of_accounts = {"users", "projects", "members", "tokens", "secrets", "audit", "audit_retention"}
+    of_oci = {"public_keys", "resources"}
     others = {"schedules", "firings", "numbers", "leases", "sqlite_sequence"}
-    assert names == of_jobs | of_runs | of_accounts | others
+    assert names == of_jobs | of_runs | of_accounts | of_oci | others
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()
 

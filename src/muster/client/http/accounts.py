@@ -15,6 +15,7 @@ from muster.store.account_records import (
     AuditFilter,
     MemberRecord,
     ProjectRecord,
+    PublicKeyRecord,
     SecretRecord,
     TokenRecord,
     UserRecord,
@@ -98,6 +99,15 @@ class HttpAccounts:
 
     def revoke_token(self, token_id: str) -> bool:
         return self._call("revoke_token", bool, token_id=token_id)
+
+    def keys(self, name: str) -> list[PublicKeyRecord]:
+        return self._call("keys", list[PublicKeyRecord], name=name)
+
+    def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
+        return self._call("add_key", PublicKeyRecord, name=name, pem=pem, title=title)
+
+    def delete_key(self, fingerprint: str) -> None:
+        self._call("delete_key", type(None), fingerprint=fingerprint)
 
     def secrets(self) -> list[SecretRecord]:
         return self._call("secrets", list[SecretRecord])

@@ -78,7 +78,7 @@ class SqlAccounts:
 
         def step(connection: Connection) -> UserRecord:
             _lock(connection)
-            before = _user(connection, name)
+            before = user_in(connection, name)
             after = replace(before, **changes)
             _check_subject(connection, after)
             connection.execute(
@@ -186,7 +186,7 @@ class SqlAccounts:
         def step(connection: Connection) -> None:
             _lock(connection)
             project = _project(connection, member.project).name
-            user = _user(connection, member.user).name
+            user = user_in(connection, member.user).name
             connection.execute(
                 "INSERT INTO members (project, user_name, role, from_groups) VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (project, user_name) DO UPDATE SET role = excluded.role, "
@@ -206,7 +206,7 @@ class SqlAccounts:
 
         def step(connection: Connection) -> None:
             _lock(connection)
-            name = _user(connection, user).name
+            name = user_in(connection, user).name
             remove = "DELETE FROM members WHERE user_name = ? AND from_groups = 1"
             connection.execute(remove, (name,))
             for project, role in roles.items():
@@ -245,7 +245,7 @@ class SqlAccounts:
 
         def step(connection: Connection) -> None:
             _lock(connection)
-            user = _user(connection, token.user).name
+            user = user_in(connection, token.user).name
             project = None if token.project is None else _project(connection, token.project).name
             _insert_token(connection, replace(token, user=user, project=project), digest)
 
@@ -325,7 +325,7 @@ def _where(**names: str | None) -> tuple[str, list[str]]:
     return (f" WHERE {' AND '.join(tests)}" if tests else "", [*given.values()])
 
 
-def _user(connection: Connection, name: str) -> UserRecord:
+def user_in(connection: Connection, name: str) -> UserRecord:
     """Within a transaction. Raises NotFound."""
     sql = f"SELECT {_USER} FROM users WHERE lower(name) = lower(?)"
     row = connection.execute(sql, (name,)).fetchone()

@@ -14,6 +14,8 @@ from muster.store.sql.runs import SqlRuns
 if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.accounts import SqlAccounts
     from muster.store.sql.audit import SqlAudit
+    from muster.store.sql.keys import SqlKeys
+    from muster.store.sql.resources import SqlResources
     from muster.store.sql.schedules import SqlSchedules
     from muster.store.sql.secrets import SqlSecrets
 
@@ -36,6 +38,20 @@ class SqlStore(Generic[D]):
         from muster.store.sql.accounts import SqlAccounts
 
         return SqlAccounts(self.database)
+
+    @cached_property
+    def keys(self) -> SqlKeys:
+        """See `Store.keys`."""
+        from muster.store.sql.keys import SqlKeys
+
+        return SqlKeys(self.database)
+
+    @cached_property
+    def resources(self) -> SqlResources:
+        """See `Store.resources`."""
+        from muster.store.sql.resources import SqlResources
+
+        return SqlResources(self.database)
 
     @cached_property
     def secrets(self) -> SqlSecrets:

@@ -545,6 +545,37 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     CREATE INDEX firings_starting ON firings (decided_at) WHERE outcome = 'starting';
     """,
+    # public keys, and the resources of the OCI API
+    """
+    CREATE TABLE public_keys (
+        fingerprint TEXT PRIMARY KEY,
+        user_name TEXT NOT NULL REFERENCES users (name),
+        name TEXT NOT NULL,
+        pem TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    );
+    CREATE INDEX public_keys_by_user ON public_keys (user_name);
+    CREATE TABLE resources (
+        kind TEXT NOT NULL,
+        id TEXT NOT NULL,
+        project TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        data TEXT NOT NULL,
+        parent TEXT NOT NULL,
+        run_id TEXT,
+        version INTEGER NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX resources_by_time ON resources (kind, project, created_at, id);
+    CREATE INDEX resources_by_name ON resources (kind, project, name, id);
+    CREATE INDEX resources_by_parent ON resources (parent, kind);
+    CREATE INDEX resources_by_change ON resources (updated_at);
+    """,
 )
 
 

@@ -1,0 +1,253 @@
+"""What the operations on all kinds of resources have in common: finding, listing, creating once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.caller import Right
+from muster.errors import NotFound
+from muster.identity import id_of, new_id
+from muster.server.answers import Answer, encoded, matches
+from muster.server.oci.errors import OciError, invalid, not_found
+from muster.server.oci.request import OciRequest
+from muster.spec.formats.oci.model import Labels, plain
+from muster.spec.ocids import ocid, split_ocid, user_ocid
+from muster.store.resource_records import ResourceFilter, ResourceRecord
+
+#: Resources of a page: by default, and at most (OCI).
+_PAGE, _LARGEST_PAGE = 100, 1000
+_SORTS = {"timeCreated": "created_at", "timeAccepted": "created_at", "displayName": "name"}
+#: Keys of a record's data that are not shown.
+#: The OCID of a resource that clients know from OCI; others have one of Muster.
+_FOREIGN = "ocid"
+#: The digest of the request that has created it.
+_REQUEST = "request"
+
+Shown = Callable[[ResourceRecord], Mapping[str, Any]]
+
+
+def time_text(seconds: float | None) -> str | None:
+    """A time as OCI writes it (RFC 3339)."""
+    if seconds is None:
+        return None
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def ocid_of(record: ResourceRecord) -> str:
+    """The OCID of a resource."""
+    return str(record.data.get(_FOREIGN) or ocid(record.kind, record.id))
+
+
+def find(request: OciRequest, kind: str, text: str, right: Right) -> ResourceRecord:
+    """The resource with this OCID, if the caller has a right in its compartment. Raises
+    OciError."""
+    record = lookup(request, kind, text)
+    if record is None:
+        raise not_found()
+    request.require(record.project, right)
+    return record
+
+
+def lookup(request: OciRequest, kind: str, text: str) -> ResourceRecord | None:
+    """The resource with this OCID, whoever's it is; None if there is none."""
+    parts = split_ocid(text)
+    if parts is None or parts[0] != kind:
+        return None
+    try:
+        record = request.store.resources.get(kind, parts[1])
+    except NotFound:
+        return None
+    return record if ocid_of(record) == text else None
+
+
+def adopt(request: OciRequest, kind: str, text: str, project: str, state: str) -> ResourceRecord:
+    """The resource with this OCID in a compartment. One that is of OCI is created here, so that
+    code which names it runs as it is. Raises OciError if there is none."""
+    record = lookup(request, kind, text)
+    if record is not None:
+        if not request.principal.sees(record.project):
+            raise not_found()
+        return record
+    parts = split_ocid(text)
+    if parts is None or parts[0] != kind or text.split(".")[2] == "muster":
+        raise not_found()
+    now = time.time()
+    made = ResourceRecord(
+        *(kind, parts[1], project, parts[1][:20], state, request.principal.user, now, now),
+        data={_FOREIGN: text},
+    )
+    request.act(
+        project,
+        Right.SUBMIT,
+        f"oci.{kind}.adopt",
+        text,
+        lambda: request.store.resources.insert(made),
+    )
+    return request.store.resources.get(kind, parts[1])
+
+
+def create(
+    request: OciRequest,
+    record: Callable[[str], ResourceRecord],
+    kind: str,
+    action: str,
+) -> tuple[ResourceRecord, bool]:
+    """Create a resource once for each retry token, and whether this request has. record: makes it
+    with an id. Raises OciError."""
+    token, digest = request.header("opc-retry-token"), hashlib.sha256(request.body).hexdigest()
+    made_id = id_of(kind, request.principal.user, token) if token else new_id()
+    made = record(made_id)
+    made = replace(made, data={**made.data, _REQUEST: digest})
+    new = request.act(
+        made.project,
+        Right.SUBMIT,
+        action,
+        made.name or made.id,
+        lambda: request.store.resources.insert(made),
+    )
+    found = request.store.resources.get(kind, made_id)
+    if found.data.get(_REQUEST) != digest:
+        text = "The retry token was used for another request."
+        raise OciError(409, "InvalidatedRetryToken", text)
+    return found, new
+
+
+def change(
+    request: OciRequest, record: ResourceRecord, right: Right, action: str, **changes: Any
+) -> ResourceRecord:
+    """Change fields of a resource, if the request allows it (if-match). Raises OciError."""
+    check_match(request, record)
+    after = replace(record, **changes, updated_at=time.time())
+    return request.act(
+        record.project,
+        right,
+        action,
+        record.name or record.id,
+        lambda: request.store.resources.update(record, after),
+    )
+
+
+def etag(record: ResourceRecord) -> str:
+    """The entity tag: another one after each change."""
+    return f"{record.id}-{record.version}-{record.state.lower()}"
+
+
+def check_match(request: OciRequest, record: ResourceRecord) -> None:
+    """Raises OciError unless the resource is as the header if-match says."""
+    given = request.header("if-match")
+    if given and not matches(given.replace('"', ""), etag(record)):
+        raise OciError(412, "NoEtagMatch", "The resource has changed since it was read.")
+
+
+def shown(record: ResourceRecord, body: Mapping[str, Any], status: int = 200) -> Answer:
+    """A resource as it is sent."""
+    return Answer(encoded(body), status, headers={"etag": etag(record)})
+
+
+def common(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
+    """The fields that every kind has."""
+    return {
+        "id": ocid_of(record),
+        "compartmentId": request.compartments.ocid(record.project),
+        "displayName": record.name,
+        "timeCreated": time_text(record.created_at),
+        "createdBy": user_ocid(record.created_by),
+        "lifecycleState": record.state,
+        "freeformTags": record.data.get("freeformTags") or {},
+        "definedTags": record.data.get("definedTags") or {},
+    }
+
+
+def listing(
+    request: OciRequest,
+    kind: str,
+    show: Shown,
+    *,
+    parent: str | None = None,
+    states: Sequence[str] = (),
+    name: str | None = None,
+) -> Answer:
+    """A page of the resources of a compartment. parent: the parameter that names what they belong
+    to. states: those that there are. name: only resources with this one. Raises OciError."""
+    project = request.project_of(request.required("compartmentId"))
+    request.require(project, Right.READ)
+    chosen = _filter(request, kind, project, parent, states)
+    if chosen is None:
+        return Answer(b"[]")
+    if name is not None:
+        chosen = replace(chosen, name=name)
+    size = request.number("limit", _PAGE, 1, _LARGEST_PAGE) or _PAGE
+    found = request.store.resources.listing(replace(chosen, limit=size + 1))
+    headers = {}
+    if len(found) > size:  # absent on the last page
+        last = found[size - 1]
+        headers["opc-next-page"] = _page_token(getattr(last, chosen.sort), last.id)
+    return Answer(encoded([show(record) for record in found[:size]]), headers=headers)
+
+
+def _filter(
+    request: OciRequest, kind: str, project: str, parent: str | None, states: Sequence[str]
+) -> ResourceFilter | None:
+    """None if nothing can fit."""
+    found: dict[str, Any] = {}
+    for name, field in (("id", "id"), (parent, "parent")):
+        if name is not None and (text := request.given(name)) is not None:
+            parts = split_ocid(text)
+            if parts is None:
+                return None
+            found[field] = parts[1]
+    found["name"] = request.given("displayName")
+    if (state := request.given("lifecycleState") or request.given("status")) is not None:
+        if states and state not in states:
+            raise invalid(f"lifecycleState has to be one of {', '.join(states)}")
+        found["states"] = (state,)
+    if (creator := request.given("createdBy")) is not None:
+        users = request.store.accounts.users()
+        name = next((user.name for user in users if user_ocid(user.name) == creator), None)
+        if name is None:
+            return None
+        found["created_by"] = name
+    sort = request.given("sortBy") or "timeCreated"
+    if sort not in _SORTS:
+        raise invalid(f"sortBy has to be one of {', '.join(sorted(_SORTS))}")
+    order = (request.given("sortOrder") or ("ASC" if sort == "displayName" else "DESC")).upper()
+    if order not in ("ASC", "DESC"):
+        raise invalid("sortOrder has to be ASC or DESC")
+    if (token := request.given("page")) is not None:
+        found["after"] = _read_page_token(token)
+    sorted_by: Any = _SORTS[sort]
+    return ResourceFilter(kind, project, **found, sort=sorted_by, descending=order == "DESC")
+
+
+def _page_token(value: str | float, identifier: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((value, identifier))).decode()
+
+
+def _read_page_token(token: str) -> tuple[str | float, str]:
+    try:
+        data = base64.urlsafe_b64decode(token.encode())
+        return msgspec.json.decode(data, type=tuple[str | float, str])
+    except (ValueError, msgspec.DecodeError):
+        raise invalid("page is not an opc-next-page of this list") from None
+
+
+def labels(given: Labels) -> dict[str, Any]:
+    """The tags that are given, as they are stored."""
+    data = plain(given)
+    return {
+        name: data[name] for name in ("freeformTags", "definedTags") if data.get(name) is not None
+    }
+
+
+def default_name(prefix: str) -> str:
+    """The name of a resource whose creator gives none (OCI)."""
+    return f"{prefix}{datetime.now(UTC):%Y%m%d%H%M%S}"

@@ -1,0 +1,118 @@
+"""The OCI API of the server: verifies who has signed a request, calls the handler, and answers
+errors as OCI does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from muster.errors import MusterError, NotAuthenticated, shortage_from
+from muster.iam.principals import Principals, SignedRequest
+from muster.iam.session_tokens import SessionTokens
+from muster.server.answers import Answer, Header, Stream
+from muster.server.call import Call, ClientGone
+from muster.server.limits import RateLimits
+from muster.server.oci.compartments import Compartments
+from muster.server.oci.errors import OciError, answer_of, not_found, oci_error
+from muster.server.oci.request import OciRequest
+from muster.server.oci.routes import OciRoute, all_routes, routes_of
+from muster.server.state import ServerState
+from muster.storage.sealing import keyed_digest
+
+#: Bytes of a JSON body.
+_MOST_BODY = 4 << 20
+#: Characters of a request id that is sent back (OCI: three parts of 32).
+_LONGEST_ID = 98
+
+
+class OciService:
+    """See the module."""
+
+    def __init__(self, state: ServerState, limits: RateLimits) -> None:
+        self._state, self._limits = state, limits
+        self._routes = routes_of(all_routes())
+        self._prefixes = frozenset(route.path.split("/")[1] for route in all_routes())
+        self._compartments = Compartments(
+            lambda: state.backend.store, state.settings.file.oci.compartments
+        )
+        self._principals: Principals | None = None
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of this API."""
+        return path.lstrip("/").partition("/")[0] in self._prefixes
+
+    async def answer(self, call: Call, path: str) -> Answer | Stream:
+        """Answer a request, also if that is an error. Raises ClientGone."""
+        try:
+            return await self._answer(call, path)
+        except ClientGone:
+            raise
+        except Exception as error:  # noqa: BLE001  every error is answered
+            return answer_of(self._told(call, error))
+
+    async def _answer(self, call: Call, path: str) -> Answer | Stream:
+        call.route, route, words = self._find(call.verb, path)
+        request = OciRequest(call, self._compartments)
+        request.path = words
+        if route is None or not route.public:
+            body = None
+            if route is not None and route.stream is None:
+                body = request.body = await call.body(_MOST_BODY)
+            await self._authenticate(request, path, body)
+        if route is None:
+            raise not_found()
+        if call.verb not in ("GET", "HEAD"):
+            self._state.check_home()
+        if route.stream is not None:
+            return await route.stream(request)
+        assert route.handler is not None
+        return await self._state.in_thread(route.handler, request)
+
+    def _find(self, verb: str, path: str) -> tuple[str, OciRoute | None, dict[str, str]]:
+        try:
+            template, route, words = self._routes.find(verb, path)
+        except MusterError:
+            return "", None, {}  # who is not known is not told what there is
+        return template, route, dict(words)
+
+    async def _authenticate(self, request: OciRequest, path: str, body: bytes | None) -> None:
+        call = request.call
+        target = f"{path}?{call.query}" if call.query else path
+        signed = SignedRequest(call.verb, target, call.raw_headers, body)
+        key = signed.header("authorization")[:200]
+        self._limits.check_guesses(call.address, key)
+        try:
+            if self._principals is None:
+                self._principals = await self._state.in_thread(self._make_principals)
+            known = self._principals.authenticate
+            # a key that is remembered takes less time than to hand it to a thread
+            request.principal = await self._state.in_thread(known, signed, time.time())
+        except NotAuthenticated:
+            self._limits.count_wrong_token(call.address)
+            raise
+        self._limits.count_request(request.principal.credential)
+        call.signer = request.principal.user
+
+    def _make_principals(self) -> Principals:
+        backend = self._state.backend
+        seed = bytes.fromhex(keyed_digest(backend.home, "session tokens"))
+        return Principals(lambda: backend.store, SessionTokens(seed))
+
+    def _told(self, call: Call, error: Exception) -> OciError:
+        if isinstance(error, OSError):
+            error = shortage_from(error) or error
+        if not isinstance(error, (MusterError, TimeoutError)):
+            self._state.log.defect("internal error", error, call.request_id)
+        told = oci_error(error)
+        if isinstance(error, MusterError) and str(error) != str(told):
+            self._state.log.write(
+                "warning", f"refused: {error}", request=call.request_id, address=call.address
+            )
+        return told
+
+
+def headers(call: Call) -> Sequence[Header]:
+    """What every answer of this API has."""
+    given = call.header("opc-request-id")[:_LONGEST_ID]
+    known = f"{given}/{call.request_id}" if given.isprintable() and given else call.request_id
+    return [(b"opc-request-id", known.encode("ascii", "replace"))]
