@@ -6,28 +6,39 @@ processes of this machine. What Muster's own server answers is tested with that 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from functools import partial
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from muster.engines.profiles import file_of, write_profile
+from muster.storage.home import Home
 from support.servers import serving
 
+needs_sdk = pytest.mark.skipif(
+    find_spec("oci") is None and not os.environ.get("REQUIRE_PROGRAMS"),
+    reason="the extra `oci` is not installed",
+)
 COMPARTMENT = "ocid1.compartment.oc1..team"
 PROJECT = "ocid1.datascienceproject.oc1..jobs"
 _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "DELETED")
@@ -258,6 +269,35 @@ class OciService:
         return {"id": query["id"], "displayName": "logs"}
 
 
+@cache
+def shared_service() -> OciService:
+    """One for all tests of this process, which ends with it."""
+    folder = Path(tempfile.mkdtemp(prefix="oci-"))
+    service = OciService(folder)
+    serving_it = service.serving()
+    serving_it.__enter__()
+
+    def end() -> None:
+        serving_it.__exit__(None, None, None)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return service
+
+
+def require_sdk() -> None:
+    """Skip the test where the SDK is not installed, unless it has to be."""
+    if find_spec("oci") is None:
+        assert not os.environ.get("REQUIRE_PROGRAMS"), "the extra `oci` is not installed"
+        pytest.skip("the extra `oci` is not installed")
+
+
+def add_engine(home: Path, service: OciService, name: str = "oci", **settings: Any) -> None:
+    """Write the profile of an engine. Its nodes have their files in `HOME/oci`."""
+    values = {"folder": str(home / "oci"), **settings}
+    write_profile(file_of(Home(home), name), service.profile(**values))
+
+
 def _nodes(job: Record) -> list[tuple[int, str]]:
     """The rank and the group of each node."""
     multi = job.get("jobNodeConfigurationDetails")
@@ -318,8 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         place = "/".join([kind, *(rest[1:] if len(rest) > 1 else [""] if rest else [])])
         name = _ROUTES.get((self.command, place))
         try:
-            if name is None:
-                raise Refused(404, "NotFound", f"{self.command} {where.path}")
+            assert name is not None, f"{self.command} {where.path}"
             self.service.calls.append(name)
             self.service.before(name)
             is_json = name != "create_job_artifact" and sent

@@ -305,5 +305,5 @@ def _text(error: BaseException) -> str:
     """An error in a few words: it may be a page, with the errors that caused it."""
     text = str(error.args[0]) if error.args else str(error)
     if (found := _CAUSE.search(text)) is not None:
-        return next(filter(None, found.groups()))
+        return str(found[1] or found[2])
     return next(iter(text.strip().splitlines()), type(error).__name__)[:200]
