@@ -70,6 +70,8 @@ class OciService:
         self.calls: list[str] = []
         #: Whether job runs wait (ACCEPTED) until `start`.
         self.holds = False
+        #: Whether the last node group has the first ranks.
+        self.last_group_first = False
         self.shapes = ["VM.Standard.E4.Flex", "VM.GPU.A10.1"]
         #: Retry token -> what it has created.
         self._tokens: dict[str, Record] = {}
@@ -131,7 +133,13 @@ class OciService:
                 return
             run["lifecycleState"] = "IN_PROGRESS"
             job = self.jobs[run["jobId"]]
-            processes = [self._spawn(run, job, rank, group) for rank, group in _nodes(job)]
+            nodes = _nodes(job)
+            if self.last_group_first:  # no order of groups is promised
+                names = [*dict.fromkeys(group for _, group in nodes)][::-1]
+                groups = sorted((group for _, group in nodes), key=names.index)
+                nodes = [*enumerate(groups)]
+            self._list(run, nodes)
+            processes = [self._spawn(run, job, rank, group) for rank, group in nodes]
             self._processes[run["id"]] = processes
         threading.Thread(target=self._wait, args=(run, processes), daemon=True).start()
 
@@ -152,6 +160,16 @@ class OciService:
 
     # --- nodes
 
+    def _list(self, run: Record, nodes: list[tuple[int, str]]) -> None:
+        """Write the file in which nodes find each other."""
+        place = self.folder / "machines" / run["id"]
+        place.mkdir(parents=True)
+        listed = [
+            {"Rank": str(rank), "NodeGroupName": group, "IpAddress": "127.0.0.1"}
+            for rank, group in nodes
+        ]
+        (place / "nodes.json").write_text(json.dumps(listed))
+
     def _spawn(self, run: Record, job: Record, rank: int, group: str) -> subprocess.Popen[bytes]:
         name, content = self.artifacts[job["id"]]
         place = self.folder / "machines" / run["id"] / str(rank)
@@ -166,6 +184,7 @@ class OciService:
             "JOB_RUN_OCID": run["id"],
             "NODE_RANK": str(rank),
             "NODE_GROUP_NAME": group,
+            "CLUSTER_NODES_METADATA_FILE": str(place.parent / "nodes.json"),
         }
         with open(place / "log", "ab") as log:
             return subprocess.Popen(

@@ -95,7 +95,9 @@ def own_slot(description: Description, environ: Mapping[str, str]) -> int:
 
 def _index_in_group(rank: int, group: str, size: int, environ: Mapping[str, str]) -> int:
     """The position of this node in its group. Raises CannotStart."""
-    path = environ.get("CLUSTER_NODES_METADATA_FILE", "")
+    path = environ.get("CLUSTER_NODES_METADATA_FILE")
+    if path is None:
+        raise CannotStart("the service has not said where its nodes are listed")
     deadline = time.monotonic() + _LISTED_TIMEOUT
     while True:
         ranks = ranks_of(_read_list(path), group)
