@@ -22,6 +22,7 @@ from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
+from support.keys import public_pem
 from support.server_thread import ONE_USER, TOKEN
 from support.teams import UPGRADE, Reply, Teams, serving_teams
 
@@ -119,6 +120,7 @@ CASES: dict[str, Case] = {
     "GET /projects": Case(own=True, free=True),
     "GET /projects/{project}/members": Case({"project": "project"}),
     "GET /tokens": Case(query="project={project}"),
+    "GET /users/{name}/keys": Case({"name": "user"}, statuses=(403,)),
     "GET /secrets": Case(own=True),
     "GET /audit": Case(query="project={project}"),
     "GET /code/{sha256}": Case({"sha256": "code"}),
@@ -178,6 +180,8 @@ CASES: dict[str, Case] = {
         {"project": "project", "user": "user"}, body={"role": "viewer"}
     ),
     "DELETE /projects/{project}/members/{user}": Case({"project": "project", "user": "user"}),
+    "POST /users/{name}/keys": Case({"name": "user"}, body={"pem": "x"}, statuses=(403,)),
+    "DELETE /keys/{fingerprint}": Case({"fingerprint": "key"}, statuses=(403,)),
     "POST /tokens": Case(body={"name": "x", "user": "{user}"}, statuses=(403,)),
     "DELETE /tokens/{token_id}": Case({"token_id": "token"}, statuses=(403,)),
     "POST /audit/prune": Case(body={"before": 1.0}, statuses=(403,), own=True),
@@ -202,6 +206,7 @@ NOTHING = {
     "project": "no-project",
     "token": "0000000000",
     "secret": "no-secret",
+    "key": "20:3b:97",
 }
 
 
@@ -241,6 +246,7 @@ class World:
             "project": "vision",
             "token": api_accounts.create_token("laptop", user="sam").record.id,
             "secret": "key",
+            "key": api_accounts.add_key("sam", public_pem()).fingerprint,
         }
         self.own = teams.token("anouk")
         self.other = teams.token("oscar")
@@ -281,8 +287,8 @@ class World:
         files = sorted(p.name for p in (self.teams.backend.home.uploads / "vision").iterdir())
         accounts = (store.accounts.users(), store.accounts.projects(), store.accounts.members())
         schedules = [(one, api.firings(one.id)) for one in api.schedules()]
-        secrets = store.secrets.listing("vision")
-        return runs, jobs, tokens, accounts, files, secrets, schedules
+        secrets, keys = store.secrets.listing("vision"), store.keys.listing("sam")
+        return runs, jobs, tokens, accounts, files, secrets, schedules, keys
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:

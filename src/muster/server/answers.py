@@ -70,7 +70,9 @@ def matches(header: str, tag: str) -> bool:
 
 async def send_answer(send: Send, answer: Answer, headers: Sequence[Header]) -> None:
     """Send a whole answer. headers: besides its own."""
-    await send(_start(answer, [*headers, (b"content-length", b"%d" % len(answer.body))]))
+    if "content-length" not in answer.headers:  # the answer to HEAD has that of what GET returns
+        headers = [*headers, (b"content-length", b"%d" % len(answer.body))]
+    await send(_start(answer, headers))
     await send({"type": "http.response.body", "body": answer.body})
 
 

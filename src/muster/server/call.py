@@ -52,6 +52,8 @@ class Call:
         #: Who has signed a request of the OCI API; "" if that is not known.
         self.signer = ""
         self.verb: str = scope.get("method", "GET")  # a WebSocket has none
+        #: The path as it arrived.
+        self.target: str = scope["raw_path"].decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
         self.request_id = request_id
         #: The address of the client.

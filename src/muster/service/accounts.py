@@ -306,7 +306,9 @@ class EmbeddedAccounts:
 
     def keys(self, name: str) -> list[PublicKeyRecord]:
         self._own_or_administer(name, "see keys of others")
-        return self._keys.listing(self._accounts.user(name).name)
+        if name != self._caller.user:  # the user of the machine may have no account
+            self._accounts.user(name)  # raises NotFound
+        return self._keys.listing(name)
 
     def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
         def check() -> None:

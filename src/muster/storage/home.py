@@ -237,6 +237,16 @@ class Home(Struct, frozen=True):
         return Home(self.root / "sent")
 
     @property
+    def custom_logs(self) -> Path:
+        """Entries of logs of the OCI API (`storage.custom_logs`)."""
+        return self.root / "custom-logs"
+
+    @property
+    def job_artifacts(self) -> Path:
+        """Artifacts of jobs of the OCI API, as they were uploaded (`storage.job_artifacts`)."""
+        return self.root / "job-artifacts"
+
+    @property
     def requests(self) -> Path:
         """What was requested with which idempotency key (`storage.request_keys`)."""
         return self.root / "requests"

@@ -124,7 +124,9 @@ def _finish(
 
 def mark(home: Home, project: str, sha256: str) -> None:
     """Note that a project can use stored code."""
-    _marker(home, project, sha256).touch(mode=0o600)
+    marker = _marker(home, project, sha256)
+    marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    marker.touch(mode=0o600)
 
 
 def _store_folder(home: Home, archive: Path, folder: Path) -> ArtifactRef:

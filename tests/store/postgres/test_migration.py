@@ -86,6 +86,8 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_accounts(store)
         if revision >= "0003":
             check_schedules(store)
+        if revision >= "0004":
+            check_oci(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -110,6 +112,15 @@ def check_schedules(store: PostgresStore) -> None:
     assert schedule.timing == Timing(cron="0 3 * * *", time_zone="Europe/Rome", since=1.0)
     skipped, started = store.schedules.firings(schedule.id)
     assert (skipped.outcome, started.outcome, started.run_name) == ("skipped", "started", "train-2")
+
+
+def check_oci(store: PostgresStore) -> None:
+    assert [key.fingerprint for key in store.keys.listing("ana")] == ["20:3b:97"]
+    run = store.resources.get("datasciencejobrun", "run1run1ru")
+    assert (run.name, run.state, run.data, run.parent) == (
+        *("first", "SUCCEEDED", {"jobId": "x"}),
+        "job1job1jo",
+    )
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

@@ -39,6 +39,14 @@ class Compartments:
             self._until = until
         return self._known.get(text)
 
+    @property
+    def tenancy(self) -> str | None:
+        """The OCID of a tenancy in OCI that is the default project; None if there is none."""
+        for text, name in self._others.items():
+            if name == DEFAULT_PROJECT and text.startswith("ocid1.tenancy."):
+                return text
+        return None
+
     def ocid(self, project: str) -> str:
         """The OCID of a project: the one of `others`, if there is one, since clients know that."""
         for text, name in self._others.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.caller import Caller, Right
 from muster.iam.principals import Principal
@@ -150,6 +151,11 @@ class OciRequest:
 
         with audited(self.store.audit, entry, check):
             return do()
+
+    def api_elsewhere(self, project: str, other: str) -> EmbeddedAPI:
+        """Muster in another project, with the rights that the caller has in this one."""
+        caller = replace(self.caller(project), project=other)
+        return self.state.api(caller, self.call.origin, {}, may_start=False)
 
     def api(
         self,

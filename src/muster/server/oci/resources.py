@@ -69,7 +69,9 @@ def lookup(request: OciRequest, kind: str, text: str) -> ResourceRecord | None:
     return record if ocid_of(record) == text else None
 
 
-def adopt(request: OciRequest, kind: str, text: str, project: str, state: str) -> ResourceRecord:
+def adopt(
+    request: OciRequest, kind: str, text: str, project: str, state: str, parent: str = ""
+) -> ResourceRecord:
     """The resource with this OCID in a compartment. One that is of OCI is created here, so that
     code which names it runs as it is. Raises OciError if there is none."""
     record = lookup(request, kind, text)
@@ -84,6 +86,7 @@ def adopt(request: OciRequest, kind: str, text: str, project: str, state: str) -
     made = ResourceRecord(
         *(kind, parts[1], project, parts[1][:20], state, request.principal.user, now, now),
         data={_FOREIGN: text},
+        parent=parent,
     )
     request.act(
         project,
@@ -175,16 +178,23 @@ def listing(
     parent: str | None = None,
     states: Sequence[str] = (),
     name: str | None = None,
+    within: ResourceRecord | None = None,
 ) -> Answer:
     """A page of the resources of a compartment. parent: the parameter that names what they belong
-    to. states: those that there are. name: only resources with this one. Raises OciError."""
-    project = request.project_of(request.required("compartmentId"))
-    request.require(project, Right.READ)
+    to. states: those that there are. name: only resources with this one. within: list those
+    that belong to a resource, which the caller may see, instead. Raises OciError."""
+    if within is None:
+        project = request.project_of(request.required("compartmentId"))
+        request.require(project, Right.READ)
+    else:
+        project = within.project
     chosen = _filter(request, kind, project, parent, states)
     if chosen is None:
         return Answer(b"[]")
     if name is not None:
         chosen = replace(chosen, name=name)
+    if within is not None:
+        chosen = replace(chosen, parent=within.id)
     size = request.number("limit", _PAGE, 1, _LARGEST_PAGE) or _PAGE
     found = request.store.resources.listing(replace(chosen, limit=size + 1))
     headers = {}

@@ -31,9 +31,18 @@ class OciRoute(Struct, frozen=True):
 
 def all_routes() -> list[OciRoute]:
     """Every operation."""
-    from muster.server.oci import projects, work_requests
+    from muster.server.oci import (
+        job_runs,
+        jobs,
+        log_search,
+        logs,
+        projects,
+        shapes,
+        work_requests,
+    )
 
-    return [*projects.ROUTES, *work_requests.ROUTES]
+    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search)
+    return [route for module in modules for route in module.ROUTES]
 
 
 def routes_of(given: list[OciRoute]) -> Routes[OciRoute]:

@@ -31,7 +31,7 @@ def done(
         "actionType": what,
         "entityType": record.kind.removeprefix("datascience"),
         "identifier": ocid_of(record),
-        "entityUri": request.call.route.partition("/actions/")[0],
+        "entityUri": request.call.target.partition("/actions/")[0],
     }
     made = ResourceRecord(
         *(KIND, new_id(), record.project, operation, "SUCCEEDED"),

@@ -1,0 +1,385 @@
+"""Job runs (OCI: JobRun): each is a run of Muster, which gives it its state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from muster.api.submissions import RunRequest, SpecSource, StartRequest
+from muster.caller import Right
+from muster.errors import MusterError, StoreError
+from muster.lifecycle.states import RunState
+from muster.server.answers import Answer
+from muster.server.oci import jobs, logs
+from muster.server.oci.errors import conflict, invalid, not_yet
+from muster.server.oci.jobs import KIND as JOB_KIND
+from muster.server.oci.jobs import RUN_KIND as KIND
+from muster.server.oci.request import OciRequest
+from muster.server.oci.resources import (
+    change,
+    check_match,
+    common,
+    create,
+    default_name,
+    find,
+    labels,
+    listing,
+    ocid_of,
+    shown,
+    time_text,
+)
+from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.job_spec import Surroundings, spec_of
+from muster.spec.formats.oci.model import (
+    ChangeCompartment,
+    CreateJobRun,
+    DefaultConfiguration,
+    EmptyInfrastructure,
+    JobDetails,
+    OverrideDetails,
+    UpdateJobRun,
+    decode,
+    plain,
+)
+from muster.spec.formats.oci.overrides import with_overrides
+from muster.spec.formats.oci.rules import label_problems, problems
+from muster.spec.ocids import TENANCY
+from muster.spec.reader import job_name_from
+from muster.spec.shapes import catalogue
+from muster.storage import job_artifacts, request_keys, uploads
+from muster.storage.artifacts import ArtifactRef, load_ref, store_artifact, stored_size
+from muster.store.resource_records import ResourceRecord
+
+if TYPE_CHECKING:
+    from muster.service.embedded import EmbeddedAPI
+
+_PATH, _ONE = "/20190101/jobRuns", "/20190101/jobRuns/{job_run_id}"
+_STATES = (
+    *("ACCEPTED", "IN_PROGRESS", "FAILED", "SUCCEEDED"),
+    *("CANCELING", "CANCELED", "DELETED", "NEEDS_ATTENTION"),
+)
+_OVERRIDES = tuple(name for name in plain(OverrideDetails()) if name.startswith("job"))
+_ENDED = ("SUCCEEDED", "FAILED", "CANCELED", "DELETED")
+#: ADS's tests look for this text.
+_IN_PROGRESS = "Job run artifact execution in progress."
+_ACCEPTED = "Infrastructure provisioning."
+#: Clients read the number from this text.
+_FAILED = "Job run artifact execution failed with exit code {}."
+#: A node group in each state of its run.
+_GROUP_STATES = {"ACCEPTED": "CREATING", "IN_PROGRESS": "ACTIVE", "FAILED": "FAILED"}
+
+
+def create_job_run(request: OciRequest) -> Answer:
+    """POST /jobRuns"""
+    given = request.read(CreateJobRun)
+    project = request.project_of(given.compartment_id)
+    request.require(project, Right.SUBMIT)
+    job = find(request, JOB_KIND, given.job_id, Right.READ)
+    if job.state != "ACTIVE":
+        raise conflict(f"The job is {job.state}.")
+    details = _effective(request, job, given)
+    logging = logs.place_of(request, project, details.job_log_configuration_details)
+    name, now = given.display_name or default_name("jobrun"), time.time()
+    data: dict[str, Any] = {
+        **labels(given),
+        "projectId": given.project_id,
+        "jobId": given.job_id,
+        "runProject": project,
+        "details": job.data["details"],
+        "overrides": {key: value for key, value in plain(given).items() if key in _OVERRIDES},
+    }
+
+    def record(identifier: str) -> ResourceRecord:
+        made = ResourceRecord(
+            *(KIND, identifier, project, name, "ACCEPTED", request.principal.user, now, now, data),
+            parent=job.id,
+            run_id=identifier,
+        )
+        if logging is not None:
+            made = replace(made, data=data | {"logDetails": logging.of_run(request, made)})
+        return made
+
+    made, _ = create(request, record, KIND, "oci.job-runs.create")
+    if made.state == "ACCEPTED" and made.run is None:  # also if a server was killed meanwhile
+        made = _start(request, job, made, details)
+    return shown(made, _shown(request, made))
+
+
+def _effective(request: OciRequest, job: ResourceRecord, given: CreateJobRun) -> JobDetails:
+    """The job with the overrides. Raises OciError with everything that is wrong with it."""
+    found = list(label_problems(given))
+    try:
+        details = with_overrides(jobs.details_of(job), given)
+    except ValueError as error:
+        raise invalid("; ".join([*found, str(error)])) from None
+    found += problems(details, catalogue(request.state.backend.home.shapes))
+    if found:
+        raise invalid("; ".join(found))
+    return details
+
+
+def _start(
+    request: OciRequest, job: ResourceRecord, record: ResourceRecord, details: JobDetails
+) -> ResourceRecord:
+    """Start Muster's run. What keeps it from starting is why the job run has failed. Nothing if
+    another request does it."""
+    home, project = request.state.backend.home, record.data["runProject"]
+    settings = request.state.settings.file.oci
+    failed = ""
+    try:
+        with request_keys.held(home, record.id, KIND):
+            code = _code(request, job, project)
+            around = Surroundings(
+                name=job_name_from(job.name),
+                artifact=None if code is None else code.file_name,
+                engine=settings.engine,
+                container_engine=settings.container_engine,
+                tags=record.data.get("freeformTags") or {},
+                display_name=job.name,
+            )
+            source = SpecSource(spec_of(details, around), code)
+            start = StartRequest(RunRequest(source, {"run_name": record.name}))
+            names = _oci_names(request, job, record)
+            api = request.api(project, created_id=record.id, oci_names=names)
+            api.submit(start)
+    except StoreError as error:
+        if isinstance(error, request_keys.InProgress):
+            return record
+        raise
+    except MusterError as error:
+        failed = str(error)
+    except Exception:
+        _settle(request, record, "internal error: the server's log has it")
+        raise
+    return _settle(request, record, failed)
+
+
+def _settle(request: OciRequest, record: ResourceRecord, failed: str) -> ResourceRecord:
+    """Record what the state of a job run is without a run of Muster. failed: why there is none."""
+    # from here on, the state is that of the run while there is one
+    now = time.time()
+    state = "FAILED" if failed else "DELETED"
+    data = {**record.data, **({"failure": failed, "finishedAt": now} if failed else {})}
+    after = replace(record, state=state, data=data, updated_at=now)
+    return request.store.resources.update(record, after)
+
+
+def _code(request: OciRequest, job: ResourceRecord, project: str) -> ArtifactRef | None:
+    """The job's code, which the project of the run may use; None if the job has none."""
+    artifact = job.data.get("artifact")
+    if not artifact:
+        return None
+    home = request.state.backend.home
+    if stored_size(home, artifact["sha256"]) is None:  # no run has used it for long
+        path = job_artifacts.artifact_path(home, job.id, artifact["name"])
+        store_artifact(home, path, "")
+    uploads.mark(home, project, artifact["sha256"])
+    return load_ref(home, artifact["sha256"], artifact["name"])
+
+
+def _oci_names(
+    request: OciRequest, job: ResourceRecord, record: ResourceRecord
+) -> Mapping[str, str]:
+    """OCI: the variables that the service sets for each job run."""
+    compartments = request.compartments
+    return {
+        "TENANCY_OCID": compartments.tenancy or TENANCY,
+        "PROJECT_OCID": record.data["projectId"],
+        "PROJECT_COMPARTMENT_OCID": compartments.ocid(record.project),
+        "JOB_OCID": ocid_of(job),
+        "JOB_COMPARTMENT_OCID": compartments.ocid(job.project),
+        "JOB_RUN_OCID": ocid_of(record),
+        "JOB_RUN_COMPARTMENT_OCID": compartments.ocid(record.project),
+    }
+
+
+def list_job_runs(request: OciRequest) -> Answer:
+    """GET /jobRuns"""
+    return listing(
+        request, KIND, lambda record: _summary(request, record), parent="jobId", states=_STATES
+    )
+
+
+def get_job_run(request: OciRequest) -> Answer:
+    """GET /jobRuns/{job_run_id}"""
+    record = _find(request, Right.READ)
+    return shown(record, _shown(request, record))
+
+
+def update_job_run(request: OciRequest) -> Answer:
+    """PUT /jobRuns/{job_run_id}"""
+    record, given = _find(request, Right.SUBMIT), request.read(UpdateJobRun)
+    if found := list(label_problems(given)):
+        raise invalid("; ".join(found))
+    if record.state in ("ACCEPTED", "CANCELING"):
+        raise not_yet(f"The job run is {record.state}.")
+    if record.state in ("DELETED", "NEEDS_ATTENTION"):
+        raise conflict(f"The job run is {record.state}.")
+    after = change(
+        request,
+        record,
+        Right.SUBMIT,
+        "oci.job-runs.update",
+        name=given.display_name or record.name,
+        data={**record.data, **labels(given)},
+        state=_own_state(record),
+    )
+    return shown(after, _shown(request, after))
+
+
+def cancel_job_run(request: OciRequest) -> Answer:
+    """POST /jobRuns/{job_run_id}/actions/cancelJobRun"""
+    record = _find(request, Right.SUBMIT)
+    check_match(request, record)
+    if record.state in ("SUCCEEDED", "FAILED", "DELETED"):
+        raise conflict(f"The job run is {record.state}, and cannot be canceled.")
+    if record.state == "CANCELED":
+        return Answer(status=202)
+    if record.run is None:
+        raise not_yet("The job run is being accepted.")
+    assert record.run_id is not None
+    _run_api(request, record).cancel(record.run_id)
+    return Answer(status=202)
+
+
+def delete_job_run(request: OciRequest) -> Answer:
+    """DELETE /jobRuns/{job_run_id}"""
+    record = _find(request, Right.DELETE)
+    check_match(request, record)
+    if not has_ended(record):
+        raise conflict(f"The job run is {record.state}; cancel it first.")
+    delete_run(request, record)
+    return Answer(status=204)
+
+
+def has_ended(record: ResourceRecord) -> bool:
+    """Whether a job run can be deleted."""
+    return record.state in (*_ENDED, "NEEDS_ATTENTION")
+
+
+def delete_run(request: OciRequest, record: ResourceRecord) -> None:
+    """Delete a job run that has ended. What is known of it stays for a while (OCI: 30 days)."""
+    if record.state == "DELETED" and record.run is None and record.data.get("finishedAt"):
+        return
+    run, data = record.run, dict(record.data)
+    if run is not None:
+        data |= {"startedAt": run.started_at, "finishedAt": run.finished_at or time.time()}
+    data.setdefault("finishedAt", time.time())
+    change(request, record, Right.DELETE, "oci.job-runs.delete", state="DELETED", data=data)
+    if run is not None:
+        assert record.run_id is not None
+        api = _run_api(request, record)
+        if not RunState(run.state).at_rest:
+            api.cancel(record.run_id, force=True)
+        api.delete(record.run_id)
+
+
+def change_job_run_compartment(request: OciRequest) -> Answer:
+    """POST /jobRuns/{job_run_id}/actions/changeCompartment"""
+    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
+    target = request.project_of(given.compartment_id)
+    request.require(target, Right.SUBMIT)
+    change(
+        request,
+        record,
+        Right.DELETE,
+        "oci.job-runs.move",
+        project=target,
+        state=_own_state(record),
+    )
+    return Answer(status=204)
+
+
+def _own_state(record: ResourceRecord) -> str:
+    """What is recorded for when there is no run of Muster."""
+    return record.state if record.run is None else "DELETED"
+
+
+def _run_api(request: OciRequest, record: ResourceRecord) -> EmbeddedAPI:
+    """Muster for the caller, in the project where the run is: the job run may have moved."""
+    return request.api_elsewhere(record.project, record.data["runProject"])
+
+
+def _find(request: OciRequest, right: Right) -> ResourceRecord:
+    return find(request, KIND, request.path["job_run_id"], right)
+
+
+def run_of(request: OciRequest, text: str) -> ResourceRecord | None:
+    """The job run with this OCID, if the caller may see it; None otherwise."""
+    try:
+        return find(request, KIND, text, Right.READ)
+    except MusterError:
+        return None
+
+
+def _summary(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
+    data, run = record.data, record.run
+    made = common(request, record)
+    made["timeAccepted"] = made.pop("timeCreated")
+    started = data.get("startedAt") if run is None else run.started_at
+    finished = data.get("finishedAt") if run is None else run.finished_at
+    return made | {
+        "timeStarted": time_text(started),
+        "timeFinished": time_text(finished),
+        "projectId": data["projectId"],
+        "jobId": data["jobId"],
+        "lifecycleDetails": lifecycle_details(record),
+    }
+
+
+def lifecycle_details(record: ResourceRecord) -> str:
+    """The sentence about a state. Clients look for the exit code in it."""
+    run = record.run
+    details = str(record.data.get("failure") or "") if run is None else run.details
+    if record.state == "IN_PROGRESS":
+        return f"{_IN_PROGRESS} {details}".strip()
+    if record.state == "ACCEPTED":
+        return f"{_ACCEPTED} {details}".strip()
+    if record.state == "FAILED" and run is not None and run.exit_code is not None:
+        return f"{_FAILED.format(run.exit_code)} {details}".strip()
+    return details
+
+
+def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    data = record.data
+    overrides = dict(data["overrides"])
+    if overrides["jobConfigurationOverrideDetails"] is None:
+        overrides["jobConfigurationOverrideDetails"] = plain(DefaultConfiguration())
+    details = data["details"]
+    infrastructure = details["jobInfrastructureConfigurationDetails"]
+    mounts = details["jobStorageMountConfigurationDetailsList"]
+    return _summary(request, record) | {
+        "jobInfrastructureConfigurationDetails": infrastructure or plain(EmptyInfrastructure()),
+        "jobStorageMountConfigurationDetailsList": mounts or [],
+        "logDetails": data.get("logDetails"),
+        "nodeGroupDetailsList": _node_groups(record),
+        **overrides,
+    }
+
+
+def _node_groups(record: ResourceRecord) -> Sequence[Mapping[str, str]]:
+    details = decode(JobDetails, record.data["details"]).job_node_configuration_details
+    if details is None:
+        return []
+    state = _GROUP_STATES.get(record.state, "DELETED")
+    groups = details.job_node_group_configuration_details_list or ()
+    return [
+        {"name": group.name, "lifecycleState": state, "lifecycleDetails": ""} for group in groups
+    ]
+
+
+ROUTES = (
+    OciRoute("create_job_run", "POST", _PATH, create_job_run),
+    OciRoute("list_job_runs", "GET", _PATH, list_job_runs),
+    OciRoute("get_job_run", "GET", _ONE, get_job_run),
+    OciRoute("update_job_run", "PUT", _ONE, update_job_run),
+    OciRoute("delete_job_run", "DELETE", _ONE, delete_job_run),
+    OciRoute("cancel_job_run", "POST", f"{_ONE}/actions/cancelJobRun", cancel_job_run),
+    OciRoute(
+        "change_job_run_compartment",
+        *("POST", f"{_ONE}/actions/changeCompartment", change_job_run_compartment),
+    ),
+)

@@ -1,0 +1,315 @@
+"""Jobs and their artifacts (OCI: Job, JobArtifact)."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import quote, unquote
+
+from muster.caller import Right
+from muster.errors import InvalidInput, MusterError
+from muster.server.answers import BYTES, Answer, Stream
+from muster.server.oci import projects, work_requests
+from muster.server.oci.errors import OciError, conflict, invalid, not_found
+from muster.server.oci.request import OciRequest
+from muster.server.oci.resources import (
+    adopt,
+    change,
+    check_match,
+    common,
+    create,
+    default_name,
+    etag,
+    find,
+    labels,
+    listing,
+    shown,
+)
+from muster.server.oci.routes import OciRoute
+from muster.server.oci.streams import file_range
+from muster.spec.formats.oci.model import (
+    ChangeCompartment,
+    CreateJob,
+    EmptyConfiguration,
+    EmptyInfrastructure,
+    JobDetails,
+    Labels,
+    UpdateJob,
+    decode,
+    plain,
+)
+from muster.spec.formats.oci.rules import label_problems, problems
+from muster.spec.shapes import catalogue
+from muster.storage import job_artifacts
+from muster.storage.artifacts import store_artifact
+from muster.store.resource_records import ResourceFilter, ResourceRecord
+
+KIND, RUN_KIND = "datasciencejob", "datasciencejobrun"
+_PATH, _ONE = "/20190101/jobs", "/20190101/jobs/{job_id}"
+_STATES = ("CREATING", "ACTIVE", "DELETING", "FAILED", "DELETED")
+#: Bytes of an artifact (OCI).
+_MOST_ARTIFACT = 4 << 30
+_CONFIGURATION = tuple(name for name in plain(JobDetails()) if name.startswith("job"))
+_FILE_NAME = re.compile(r"""filename\*?=(?:UTF-8''|utf-8'')?("(?:[^"\\]|\\.)*"|[^;]+)""")
+
+
+def create_job(request: OciRequest) -> Answer:
+    """POST /jobs"""
+    given = request.read(CreateJob)
+    project = request.project_of(given.compartment_id)
+    request.require(project, Right.SUBMIT)
+    check_details(request, given, given)
+    parent = adopt(request, projects.KIND, given.project_id, project, "ACTIVE")
+    if parent.state != "ACTIVE":
+        raise not_found()
+    name, now = given.display_name or default_name("job"), time.time()
+    details = {key: value for key, value in plain(given).items() if key in _CONFIGURATION}
+    data = {
+        **labels(given),
+        "description": given.description,
+        "projectId": given.project_id,
+        "details": details,
+    }
+
+    def record(identifier: str) -> ResourceRecord:
+        user = request.principal.user
+        return ResourceRecord(
+            *(KIND, identifier, project, name, "ACTIVE", user, now, now, data), parent=parent.id
+        )
+
+    made, _ = create(request, record, KIND, "oci.jobs.create")
+    return shown(made, _shown(request, made))
+
+
+def check_details(request: OciRequest, given: Labels, job: JobDetails) -> None:
+    """Raises OciError with everything that is wrong with a job. job: as it will be."""
+    found = list(label_problems(given))
+    found += problems(job, catalogue(request.state.backend.home.shapes))
+    if found:
+        raise invalid("; ".join(found))
+
+
+def list_jobs(request: OciRequest) -> Answer:
+    """GET /jobs"""
+
+    def show(record: ResourceRecord) -> Mapping[str, Any]:
+        return common(request, record) | {"projectId": record.data["projectId"]}
+
+    return listing(request, KIND, show, parent="projectId", states=_STATES)
+
+
+def get_job(request: OciRequest) -> Answer:
+    """GET /jobs/{job_id}"""
+    record = _find(request, Right.READ)
+    return shown(record, _shown(request, record))
+
+
+def update_job(request: OciRequest) -> Answer:
+    """PUT /jobs/{job_id}"""
+    record, given = _find(request, Right.SUBMIT), request.read(UpdateJob)
+    _check_active(record)
+    details = dict(record.data["details"])
+    for name in (
+        "jobInfrastructureConfigurationDetails",
+        "jobStorageMountConfigurationDetailsList",
+    ):
+        if (value := plain(given)[name]) is not None:
+            details[name] = value
+    check_details(request, given, decode(JobDetails, details))
+    data = {**record.data, **labels(given), "details": details}
+    if given.description is not None:
+        data["description"] = given.description
+    name = given.display_name or record.name
+    after = change(request, record, Right.SUBMIT, "oci.jobs.update", name=name, data=data)
+    return shown(after, _shown(request, after))
+
+
+def delete_job(request: OciRequest) -> Answer:
+    """DELETE /jobs/{job_id}"""
+    record = _find(request, Right.DELETE)
+    check_match(request, record)
+    # OCI: its runs are deleted with it, and none may be in progress
+    from muster.server.oci.job_runs import delete_run, has_ended
+
+    runs = request.store.resources.listing(
+        ResourceFilter(RUN_KIND, record.project, parent=record.id)
+    )
+    if live := [run for run in runs if not has_ended(run)]:
+        raise conflict(f"The job has {len(live)} job runs that have not ended.")
+    for run in runs:
+        delete_run(request, run)
+    if record.state != "DELETED":
+        change(request, record, Right.DELETE, "oci.jobs.delete", state="DELETED")
+    job_artifacts.remove(request.state.backend.home, record.id)
+    return work_requests.done(request, record, "JOB_DELETE", "DELETED")
+
+
+def change_job_compartment(request: OciRequest) -> Answer:
+    """POST /jobs/{job_id}/actions/changeCompartment"""
+    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
+    target = request.project_of(given.compartment_id)
+    request.require(target, Right.SUBMIT)
+    change(request, record, Right.DELETE, "oci.jobs.move", project=target)
+    return Answer(status=204)
+
+
+# Artifacts
+
+
+async def create_job_artifact(request: OciRequest) -> Answer:
+    """POST /jobs/{job_id}/artifact"""
+    in_thread = request.state.in_thread
+    record = await in_thread(_find, request, Right.SUBMIT)
+    _check_active(record)
+    if record.data.get("artifact"):
+        raise _has_artifact()
+    name = _file_name(request.header("content-disposition")) or "artifact.py"
+    home = request.state.backend.home
+    receiver = await in_thread(job_artifacts.Receiver, home, record.id, name)
+    try:
+        async for part in request.parts(_MOST_ARTIFACT):
+            await in_thread(receiver.write, part)
+        await in_thread(_keep, request, record, receiver)
+    finally:
+        await in_thread(receiver.close)
+    return Answer(status=204)
+
+
+def _keep(request: OciRequest, record: ResourceRecord, receiver: job_artifacts.Receiver) -> None:
+    """Make what was received the job's artifact. Raises OciError."""
+    received, home = receiver.flush(), request.state.backend.home
+    if not received.size:
+        raise invalid("the artifact is empty")
+    try:
+        stored = store_artifact(home, receiver.path, "")
+    except InvalidInput as error:
+        raise invalid(f"the artifact cannot run: {error}") from None
+    if not receiver.keep():
+        raise _has_artifact()
+    artifact = {
+        "name": received.name,
+        "size": received.size,
+        "md5": base64.b64encode(bytes.fromhex(received.md5)).decode(),
+        "sha256": stored.sha256,
+        "time": time.time(),
+    }
+    try:
+        change(
+            request,
+            record,
+            Right.SUBMIT,
+            "oci.jobs.upload",
+            data={**record.data, "artifact": artifact},
+        )
+    except MusterError:
+        job_artifacts.remove(home, record.id)
+        raise
+
+
+def _has_artifact() -> OciError:
+    return conflict("The job has an artifact, which cannot be replaced.")
+
+
+def head_job_artifact(request: OciRequest) -> Answer:
+    """HEAD /jobs/{job_id}/artifact/content"""
+    record = _find(request, Right.READ)
+    artifact = _artifact(record)
+    headers = {**_artifact_headers(record, artifact), "content-length": str(artifact["size"])}
+    return Answer(media_type=BYTES, headers=headers)
+
+
+async def get_job_artifact_content(request: OciRequest) -> Answer | Stream:
+    """GET /jobs/{job_id}/artifact/content"""
+    record = await request.state.in_thread(_find, request, Right.READ)
+    artifact = _artifact(record)
+    home = request.state.backend.home
+    path = job_artifacts.artifact_path(home, record.id, artifact["name"])
+    headers = _artifact_headers(record, artifact)
+    return await file_range(request, path, artifact["size"], headers)
+
+
+def _artifact(record: ResourceRecord) -> Mapping[str, Any]:
+    found: Mapping[str, Any] | None = record.data.get("artifact")
+    if not found or record.state == "DELETED":
+        raise not_found()
+    return found
+
+
+def _artifact_headers(record: ResourceRecord, artifact: Mapping[str, Any]) -> dict[str, str]:
+    modified = datetime.fromtimestamp(artifact["time"], UTC)
+    name = artifact["name"]
+    shown_name = name if name.isascii() and '"' not in name else quote(name)
+    return {
+        "content-disposition": f"attachment; filename={shown_name}",
+        "content-md5": artifact["md5"],
+        "last-modified": format_datetime(modified, usegmt=True),
+        "etag": etag(record),
+    }
+
+
+def _file_name(header: str) -> str:
+    """The name of a file in a header content-disposition (RFC 6266); "" if it has none."""
+    found = _FILE_NAME.search(header)
+    if found is None:
+        return ""
+    text = found[1].strip()
+    if text.startswith('"'):
+        text = re.sub(r"\\(.)", r"\1", text[1:-1])
+    try:
+        text = text.encode("latin-1").decode()
+    except UnicodeError:
+        pass
+    return unquote(text) if "*=" in found[0] else text
+
+
+def _find(request: OciRequest, right: Right) -> ResourceRecord:
+    return find(request, KIND, request.path["job_id"], right)
+
+
+def _check_active(record: ResourceRecord) -> None:
+    if record.state != "ACTIVE":
+        raise conflict(f"The job is {record.state}.")
+
+
+def details_of(record: ResourceRecord) -> JobDetails:
+    """The configuration of a job."""
+    return decode(JobDetails, record.data["details"])
+
+
+def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    details = dict(record.data["details"])
+    if details["jobConfigurationDetails"] is None:
+        details["jobConfigurationDetails"] = plain(EmptyConfiguration())
+    if details["jobInfrastructureConfigurationDetails"] is None:
+        details["jobInfrastructureConfigurationDetails"] = plain(EmptyInfrastructure())
+    return common(request, record) | {
+        "projectId": record.data["projectId"],
+        "description": record.data.get("description") or "",
+        "lifecycleDetails": "",
+        **details,
+    }
+
+
+ROUTES = (
+    OciRoute("create_job", "POST", _PATH, create_job),
+    OciRoute("list_jobs", "GET", _PATH, list_jobs),
+    OciRoute("get_job", "GET", _ONE, get_job),
+    OciRoute("update_job", "PUT", _ONE, update_job),
+    OciRoute("delete_job", "DELETE", _ONE, delete_job),
+    OciRoute(
+        "change_job_compartment",
+        *("POST", f"{_ONE}/actions/changeCompartment", change_job_compartment),
+    ),
+    OciRoute("create_job_artifact", "POST", f"{_ONE}/artifact", stream=create_job_artifact),
+    OciRoute("head_job_artifact", "HEAD", f"{_ONE}/artifact/content", head_job_artifact),
+    OciRoute(
+        "get_job_artifact_content",
+        *("GET", f"{_ONE}/artifact/content"),
+        stream=get_job_artifact_content,
+    ),
+)

@@ -1,0 +1,321 @@
+"""Log groups and logs (OCI: Logging Management API 20200531)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from muster.caller import Right
+from muster.identity import new_id
+from muster.server.answers import Answer
+from muster.server.oci import work_requests
+from muster.server.oci.errors import OciError, conflict, invalid, not_found
+from muster.server.oci.request import OciRequest
+from muster.server.oci.resources import (
+    adopt,
+    change,
+    common,
+    find,
+    labels,
+    listing,
+    lookup,
+    ocid_of,
+    shown,
+    time_text,
+)
+from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.model import ChangeCompartment, Labels, LogConfiguration
+from muster.spec.ocids import TENANCY, ocid
+from muster.storage import custom_logs
+from muster.store.resource_records import ResourceFilter, ResourceRecord
+
+GROUP, LOG = "loggroup", "log"
+_GROUPS, _GROUP = "/20200531/logGroups", "/20200531/logGroups/{log_group_id}"
+_LOGS, _LOG = f"{_GROUP}/logs", f"{_GROUP}/logs/{{log_id}}"
+
+
+class CreateLogGroup(Labels, frozen=True, kw_only=True):
+    """OCI: CreateLogGroupDetails."""
+
+    compartment_id: str
+    display_name: str
+    description: str | None = None
+
+
+class UpdateLogGroup(Labels, frozen=True, kw_only=True):
+    """OCI: UpdateLogGroupDetails."""
+
+    description: str | None = None
+
+
+class CreateLog(Labels, frozen=True, kw_only=True):
+    """OCI: CreateLogDetails."""
+
+    display_name: str
+    log_type: str = "CUSTOM"
+    is_enabled: bool | None = None
+    configuration: dict[str, Any] | None = None
+    retention_duration: int | None = None
+
+
+class UpdateLog(Labels, frozen=True, kw_only=True):
+    """OCI: UpdateLogDetails."""
+
+    is_enabled: bool | None = None
+    configuration: dict[str, Any] | None = None
+    retention_duration: int | None = None
+
+
+# Where job runs log
+
+
+class LogPlace(Struct, frozen=True):
+    """Where the output of a job run goes."""
+
+    group: ResourceRecord
+    log: ResourceRecord | None
+    """None: a log is created for each job run."""
+
+    def of_run(self, request: OciRequest, run: ResourceRecord) -> Mapping[str, str]:
+        """The log of a job run (OCI: JobRunLogDetails). It is created if it is missing."""
+        log = self.log
+        if log is None:
+            now = time.time()
+            log = ResourceRecord(
+                *(LOG, run.id, self.group.project, ocid(run.kind, run.id), "ACTIVE"),
+                *(run.created_by, now, now),
+                data={"logType": "CUSTOM", "isEnabled": True},
+                parent=self.group.id,
+            )
+            request.store.resources.insert(log)
+        return {"logGroupId": ocid_of(self.group), "logId": ocid_of(log)}
+
+
+def place_of(request: OciRequest, project: str, given: LogConfiguration | None) -> LogPlace | None:
+    """Where a job run logs; None if it does not. Raises OciError."""
+    if given is None or not given.enable_logging:
+        return None
+    if given.log_id is not None:
+        log = lookup(request, LOG, given.log_id)
+        if log is None:
+            if given.log_group_id is None:
+                raise invalid("jobLogConfigurationDetails: logId names no log that exists")
+            group = adopt(request, GROUP, given.log_group_id, project, "ACTIVE")
+            log = adopt(request, LOG, given.log_id, project, "ACTIVE", parent=group.id)
+        return LogPlace(_group_of(request, log), log)
+    if given.log_group_id is None:
+        raise invalid("jobLogConfigurationDetails needs logGroupId or logId with enableLogging")
+    if not given.enable_auto_log_creation:
+        raise invalid("jobLogConfigurationDetails needs logId, or enableAutoLogCreation")
+    return LogPlace(adopt(request, GROUP, given.log_group_id, project, "ACTIVE"), None)
+
+
+def _group_of(request: OciRequest, log: ResourceRecord) -> ResourceRecord:
+    if not request.principal.sees(log.project):
+        raise not_found()
+    return request.store.resources.get(GROUP, log.parent)
+
+
+# Log groups
+
+
+def create_log_group(request: OciRequest) -> Answer:
+    """POST /logGroups"""
+    given = request.read(CreateLogGroup)
+    project = request.project_of(given.compartment_id)
+    request.require(project, Right.SUBMIT)
+    _check_name(request, GROUP, project, "", given.display_name)
+    now = time.time()
+    made = ResourceRecord(
+        *(GROUP, new_id(), project, given.display_name, "ACTIVE"),
+        *(request.principal.user, now, now),
+        data={**labels(given), "description": given.description},
+    )
+    request.act(
+        *(project, Right.SUBMIT, "oci.log-groups.create", made.name),
+        lambda: request.store.resources.insert(made),
+    )
+    return work_requests.done(request, made, "CREATE_LOG_GROUP", "CREATED")
+
+
+def _check_name(request: OciRequest, kind: str, project: str, parent: str, name: str) -> None:
+    """OCI: names of log groups and logs are unique in what they are of. Raises OciError."""
+    chosen = ResourceFilter(kind, project, name=name, parent=parent, limit=1)
+    if request.store.resources.listing(chosen):
+        raise OciError(
+            409, "NotAuthorizedOrResourceAlreadyExists", f"There is a {kind} named {name!r}."
+        )
+
+
+def list_log_groups(request: OciRequest) -> Answer:
+    """GET /logGroups"""
+    return listing(request, GROUP, lambda record: _shown_group(request, record))
+
+
+def get_log_group(request: OciRequest) -> Answer:
+    """GET /logGroups/{log_group_id}"""
+    record = _find_group(request, Right.READ)
+    return shown(record, _shown_group(request, record))
+
+
+def update_log_group(request: OciRequest) -> Answer:
+    """PUT /logGroups/{log_group_id}"""
+    record, given = _find_group(request, Right.SUBMIT), request.read(UpdateLogGroup)
+    data = {**record.data, **labels(given)}
+    if given.description is not None:
+        data["description"] = given.description
+    name = given.display_name or record.name
+    after = change(request, record, Right.SUBMIT, "oci.log-groups.update", name=name, data=data)
+    return shown(after, _shown_group(request, after))
+
+
+def delete_log_group(request: OciRequest) -> Answer:
+    """DELETE /logGroups/{log_group_id}"""
+    record = _find_group(request, Right.DELETE)
+    if request.store.resources.listing(_logs_in(record, limit=1)):
+        raise conflict("The log group has logs; delete them first.")
+    request.act(
+        *(record.project, Right.DELETE, "oci.log-groups.delete", record.name),
+        lambda: request.store.resources.delete(GROUP, record.id),
+    )
+    return work_requests.done(request, record, "DELETE_LOG_GROUP", "DELETED")
+
+
+def change_log_group_compartment(request: OciRequest) -> Answer:
+    """POST /logGroups/{log_group_id}/actions/changeCompartment"""
+    record, given = _find_group(request, Right.DELETE), request.read(ChangeCompartment)
+    target = request.project_of(given.compartment_id)
+    request.require(target, Right.SUBMIT)
+    for log in request.store.resources.listing(_logs_in(record)):
+        change(request, log, Right.DELETE, "oci.logs.move", project=target)
+    change(request, record, Right.DELETE, "oci.log-groups.move", project=target)
+    return work_requests.done(request, record, "MOVE_LOG_GROUP", "UPDATED")
+
+
+def _find_group(request: OciRequest, right: Right) -> ResourceRecord:
+    return find(request, GROUP, request.path["log_group_id"], right)
+
+
+def _logs_in(group: ResourceRecord, limit: int | None = None) -> ResourceFilter:
+    return ResourceFilter(LOG, group.project, parent=group.id, limit=limit)
+
+
+def _shown_group(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    return common(request, record) | {
+        "description": record.data.get("description") or "",
+        "systemTags": {},
+        "timeLastModified": time_text(record.updated_at),
+    }
+
+
+# Logs
+
+
+def create_log(request: OciRequest) -> Answer:
+    """POST /logGroups/{log_group_id}/logs"""
+    group, given = _find_group(request, Right.SUBMIT), request.read(CreateLog)
+    _check_name(request, LOG, group.project, group.id, given.display_name)
+    now = time.time()
+    made = ResourceRecord(
+        *(LOG, new_id(), group.project, given.display_name, "ACTIVE"),
+        *(request.principal.user, now, now),
+        data={
+            **labels(given),
+            "logType": given.log_type,
+            "isEnabled": given.is_enabled is not False,
+            "configuration": given.configuration,
+            "retentionDuration": given.retention_duration,
+        },
+        parent=group.id,
+    )
+    request.act(
+        *(group.project, Right.SUBMIT, "oci.logs.create", made.name),
+        lambda: request.store.resources.insert(made),
+    )
+    return work_requests.done(request, made, "CREATE_LOG", "CREATED")
+
+
+def list_logs(request: OciRequest) -> Answer:
+    """GET /logGroups/{log_group_id}/logs"""
+    group = _find_group(request, Right.READ)
+    return listing(request, LOG, lambda record: _shown_log(request, record, group), within=group)
+
+
+def get_log(request: OciRequest) -> Answer:
+    """GET /logGroups/{log_group_id}/logs/{log_id}"""
+    record = _find_log(request, Right.READ)
+    return shown(record, _shown_log(request, record, _group_of(request, record)))
+
+
+def update_log(request: OciRequest) -> Answer:
+    """PUT /logGroups/{log_group_id}/logs/{log_id}"""
+    record, given = _find_log(request, Right.SUBMIT), request.read(UpdateLog)
+    given_data = {
+        "isEnabled": given.is_enabled,
+        "configuration": given.configuration,
+        "retentionDuration": given.retention_duration,
+    }
+    changed = {name: value for name, value in given_data.items() if value is not None}
+    data = {**record.data, **labels(given), **changed}
+    name = given.display_name or record.name
+    change(request, record, Right.SUBMIT, "oci.logs.update", name=name, data=data)
+    return work_requests.done(request, record, "UPDATE_LOG", "UPDATED")
+
+
+def delete_log(request: OciRequest) -> Answer:
+    """DELETE /logGroups/{log_group_id}/logs/{log_id}"""
+    record = _find_log(request, Right.DELETE)
+    request.act(
+        *(record.project, Right.DELETE, "oci.logs.delete", record.name),
+        lambda: request.store.resources.delete(LOG, record.id),
+    )
+    custom_logs.remove(request.state.backend.home, record.id)
+    return work_requests.done(request, record, "DELETE_LOG", "DELETED")
+
+
+def _find_log(request: OciRequest, right: Right) -> ResourceRecord:
+    record = find(request, LOG, request.path["log_id"], right)
+    if ocid_of(_group_of(request, record)) != request.path["log_group_id"]:
+        raise not_found()
+    return record
+
+
+def _shown_log(
+    request: OciRequest, record: ResourceRecord, group: ResourceRecord
+) -> Mapping[str, Any]:
+    data = record.data
+    return common(request, record) | {
+        "tenancyId": request.compartments.tenancy or TENANCY,
+        "logGroupId": ocid_of(group),
+        "logType": data.get("logType") or "CUSTOM",
+        "isEnabled": data.get("isEnabled") is not False,
+        "configuration": data.get("configuration"),
+        "retentionDuration": data.get("retentionDuration") or 30,
+        "systemTags": {},
+        "timeLastModified": time_text(record.updated_at),
+    }
+
+
+ROUTES = (
+    OciRoute("create_log_group", "POST", _GROUPS, create_log_group),
+    OciRoute("list_log_groups", "GET", _GROUPS, list_log_groups),
+    OciRoute("get_log_group", "GET", _GROUP, get_log_group),
+    OciRoute("update_log_group", "PUT", _GROUP, update_log_group),
+    OciRoute("delete_log_group", "DELETE", _GROUP, delete_log_group),
+    OciRoute(
+        "change_log_group_compartment",
+        *("POST", f"{_GROUP}/actions/changeCompartment", change_log_group_compartment),
+    ),
+    OciRoute("create_log", "POST", _LOGS, create_log),
+    OciRoute("list_logs", "GET", _LOGS, list_logs),
+    OciRoute("get_log", "GET", _LOG, get_log),
+    OciRoute("update_log", "PUT", _LOG, update_log),
+    OciRoute("delete_log", "DELETE", _LOG, delete_log),
+    OciRoute(
+        "get_logging_work_request",
+        *("GET", "/20200531/workRequests/{work_request_id}", work_requests.get_work_request),
+    ),
+)

@@ -1,0 +1,75 @@
+"""Shapes, and fast launch configurations (OCI: JobShapeSummary, FastLaunchJobConfigSummary)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster.caller import Right
+from muster.server.answers import Answer, encoded
+from muster.server.oci.errors import invalid
+from muster.server.oci.request import OciRequest
+from muster.server.oci.routes import OciRoute
+from muster.spec.shapes import Shape, catalogue
+
+_LIMIT = 100
+
+
+def list_job_shapes(request: OciRequest) -> Answer:
+    """GET /jobShapes"""
+    return _page(request, [_shown(shape) for shape in _shapes(request)])
+
+
+def list_fast_launch_job_configs(request: OciRequest) -> Answer:
+    """GET /fastLaunchJobConfigs"""
+    # every shape starts at once here
+    configs = [
+        _shown(shape) | {"shapeName": shape.name, "managedEgressSupport": "SUPPORTED"}
+        for shape in _shapes(request)
+    ]
+    return _page(request, configs)
+
+
+def _shapes(request: OciRequest) -> list[Shape]:
+    """Those that can be named. Raises OciError if the caller may not see the compartment."""
+    request.require(request.project_of(request.required("compartmentId")), Right.READ)
+    known = catalogue(request.state.backend.home.shapes).values()
+    return sorted(known, key=lambda shape: shape.name)
+
+
+def _shown(shape: Shape) -> dict[str, Any]:
+    return {
+        "name": shape.name,
+        "coreCount": max(1, int(shape.ocpus)),
+        "memoryInGBs": max(1, shape.memory >> 30),
+        "shapeSeries": _series(shape),
+    }
+
+
+def _series(shape: Shape) -> str:
+    if shape.gpus:
+        return "NVIDIA_GPU"
+    if shape.cpus == shape.ocpus:
+        return "ARM"
+    if shape.flex:
+        return "GENERIC"
+    return "AMD_ROME" if ".E" in shape.name else "INTEL_SKYLAKE"
+
+
+def _page(request: OciRequest, given: Sequence[Mapping[str, Any]]) -> Answer:
+    limit = request.number("limit", _LIMIT, 1, 1000) or _LIMIT
+    page = request.given("page") or "0"
+    if not page.isdigit():
+        raise invalid("page is not an opc-next-page of this list")
+    end = int(page) + limit
+    headers = {"opc-next-page": str(end)} if end < len(given) else {}
+    return Answer(encoded(given[int(page) : end]), headers=headers)
+
+
+ROUTES = (
+    OciRoute("list_job_shapes", "GET", "/20190101/jobShapes", list_job_shapes),
+    OciRoute(
+        "list_fast_launch_job_configs",
+        *("GET", "/20190101/fastLaunchJobConfigs", list_fast_launch_job_configs),
+    ),
+)

@@ -1,0 +1,68 @@
+"""Answer with a file, or with a range of it (RFC 9110, section 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import IO
+
+from muster.server.answers import BYTES, Answer, Stream
+from muster.server.oci.errors import OciError
+from muster.server.oci.request import OciRequest
+
+_BLOCK = 1 << 20
+_RANGE = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.IGNORECASE)
+
+
+async def file_range(
+    request: OciRequest,
+    path: Path,
+    size: int,
+    headers: Mapping[str, str],
+    media_type: str = BYTES,
+) -> Answer | Stream:
+    """The content of a file, of which the request may want a range. size: in bytes. Raises
+    OciError if the range is not in the file."""
+    found = byte_range(request.header("range"), size)
+    first, end = found or (0, size)
+    sent = {**headers, "accept-ranges": "bytes", "content-length": str(end - first)}
+    if found is not None:
+        sent["content-range"] = f"bytes {first}-{end - 1}/{size}"
+    in_thread = request.state.in_thread
+    file = await in_thread(_open, path)
+    await in_thread(file.seek, first)
+    parts = _parts(request, file, end - first)
+    return Stream(parts, media_type, status=200 if found is None else 206, headers=sent)
+
+
+def _open(path: Path) -> IO[bytes]:
+    return open(path, "rb")
+
+
+async def _parts(request: OciRequest, file: IO[bytes], left: int) -> AsyncGenerator[bytes]:
+    try:
+        while left and (block := await request.state.in_thread(file.read, min(left, _BLOCK))):
+            left -= len(block)
+            yield block
+    finally:
+        file.close()
+
+
+def byte_range(header: str, size: int) -> tuple[int, int] | None:
+    """The first byte of a range and the one after its last; None for the whole, also if the header
+    has several ranges or cannot be read, as HTTP allows. Raises OciError."""
+    found = _RANGE.fullmatch(header)
+    if found is None or found[1] == found[2] == "":
+        return None
+    if not found[1]:  # the last ones
+        first, end = max(0, size - int(found[2])), size
+    else:
+        first = int(found[1])
+        end = min(size, int(found[2]) + 1) if found[2] else size
+        if found[2] and int(found[2]) < first:
+            return None
+    if first >= size:
+        text = f"The range is not in the content, which has {size} bytes."
+        raise OciError(416, "InvalidRange", text, {"content-range": f"bytes */{size}"})
+    return first, end
