@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from muster.engines.profiles import file_of, write_profile
 from muster.storage.home import Home
-from support.servers import serving
+from support.servers import POLL_INTERVAL
 
 needs_sdk = pytest.mark.skipif(
     find_spec("oci") is None and not os.environ.get("REQUIRE_PROGRAMS"),
@@ -82,12 +82,27 @@ class OciService:
 
     @contextmanager
     def serving(self) -> Iterator[OciService]:
-        """Answer until the block ends; then nothing of its runs is left."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
-        with serving(server):
+        """Answer until the block ends."""
+        self.open()
+        try:
             yield self
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Answer until `close`."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        # a daemon, as the one of a process ends after its other threads
+        threading.Thread(
+            target=self._server.serve_forever, args=(POLL_INTERVAL,), daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Answer no more. Nothing is left of its runs."""
+        self._server.shutdown()
+        self._server.server_close()
         for run in [*self._processes]:
             self._signal(run, signal.SIGKILL)
 
@@ -293,11 +308,10 @@ def shared_service() -> OciService:
     """One for all tests of this process, which ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="oci-"))
     service = OciService(folder)
-    serving_it = service.serving()
-    serving_it.__enter__()
+    service.open()
 
     def end() -> None:
-        serving_it.__exit__(None, None, None)
+        service.close()
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)

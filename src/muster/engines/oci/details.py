@@ -5,9 +5,9 @@ An allocation of slots is one job with one run, which is of its own: a job's art
 and the nodes of a run are described in it. Several nodes make a multi-node run, in which a node
 group of the service stands for each group of the plan that has slots in it.
 
-The service's own rules are kept out of the way of the lifecycle, which decides about order, failure
-and success: all nodes start in parallel, and one that has ended ends no other
-(`minimumSuccessReplicas`).
+The lifecycle decides about order, failure and success: all nodes of a job run start in parallel,
+and each has succeeded for the service when its server has left. One that the service loses ends the
+job run, as all have to succeed there: so it is certain that none is left when they are replaced.
 """
 
 from __future__ import annotations
@@ -142,7 +142,6 @@ def _multi_node(
             {
                 "name": group.name,
                 "replicas": len(own),
-                "minimumSuccessReplicas": 1,
                 "jobInfrastructureConfigurationDetails": {
                     "jobInfrastructureType": "MULTI_NODE",
                     **_machine(group, profile, len(slots)),

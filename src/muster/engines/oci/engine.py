@@ -56,10 +56,11 @@ class OciEngine(RemoteEngine):
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.oci import details
+        from muster.engines.oci.listen import listen_address
         from muster.engines.remote import plan_checks
 
         found = list(details.problems(plan, self._profile))
-        if self._profile.reached_at is None:
+        if listen_address(self._profile) is None:
             text = f"nodes of engine {self.name} cannot reach this machine: its address is not set"
             hint = (
                 "set `address` in the profile to one that they reach; a supervisor in their subnet "
@@ -86,13 +87,13 @@ class OciEngine(RemoteEngine):
     def explain(self, plan: RunPlan) -> list[str]:
         """See `Engine.explain`."""
         found = [
-            "a node is replaced when the service says that its job run has ended, or after 5 "
-            "minutes without contact while others of its job run are reached"
+            "a machine that the service loses ends its job run: all nodes of that are replaced "
+            "together, in a new one"
         ]
         if len(plan.nodes) > 1 and self._profile.subnet is None:
             found.append(
-                "a node that replaces another is in a job run of its own, which reaches the other "
-                "nodes only with `subnet` in the profile"
+                "nodes of different job runs, such as replacements, reach each other only with "
+                "`subnet` in the profile"
             )
         if plan.policy.max_runtime >= MAX_RUNTIME:
             found.append("the service cancels its job run after 30 days")
@@ -128,8 +129,9 @@ class OciEngine(RemoteEngine):
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> OciHosts:
         """See `RemoteEngine.make_hosts`."""
         from muster.engines.oci.hosts import OciHosts
+        from muster.engines.oci.listen import listen_address
 
-        address = self._profile.reached_at
+        address = listen_address(self._profile)
         if address is None:
             raise EngineError("nodes cannot reach this machine: set `address` in the profile")
         try:

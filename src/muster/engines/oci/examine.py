@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from muster.engines.findings import Finding
 from muster.engines.oci.client import Service
+from muster.engines.oci.listen import listen_address
 from muster.engines.oci.profile import OciProfile
 from muster.engines.oci.refusals import CannotRun
 
@@ -66,12 +67,12 @@ def _shapes(service: Service, profile: OciProfile) -> Finding:
 
 
 def _address(profile: OciProfile) -> Finding:
-    if profile.reached_at is None:
+    if (address := listen_address(profile)) is None:
         advice = "set `address` in the profile to an address of this machine that nodes reach"
         return Finding("address", False, "nodes do not know this machine's address", advice)
     first, last = profile.ports or (0, 0)
     ports = "any port" if not first else f"ports {first} to {last}"
-    return Finding("address", True, f"nodes dial {profile.reached_at}, {ports}")
+    return Finding("address", True, f"nodes dial {address}, {ports}")
 
 
 def _skew(date: str) -> float | None:

@@ -70,12 +70,10 @@ class OciProfile(Struct, frozen=True):
     keep_jobs: bool = False
 
     @property
-    def reached_at(self) -> str | None:
-        """The address that nodes dial; None: it is not known."""
-        if self.address is not None or self.endpoint is None:
-            return self.address
-        host = urlsplit(self.endpoint).hostname or ""
-        return "127.0.0.1" if _LOOPBACK.fullmatch(host) else None
+    def is_here(self) -> bool:
+        """Whether the service is on this machine, and so are its nodes."""
+        host = None if self.endpoint is None else urlsplit(self.endpoint).hostname
+        return _LOOPBACK.fullmatch(host or "") is not None
 
 
 _KEYS = OciProfile.__struct_fields__
