@@ -7,10 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from muster.unix_account import UnixAccount
+
+if TYPE_CHECKING:
+    from muster.plan.model import MountPlan
 
 #: Variables that nodes elsewhere get from the submitter's environment without being asked for.
 _SENT = ("LANG", "LANGUAGE", "TZ")
@@ -37,6 +41,9 @@ class Submission(Struct, frozen=True):
     #: Variables of OCI that name the run, its job and so on, where the OCI API has created it; they
     #: replace those of this machine.
     oci_names: Mapping[str, str] = {}
+    #: What nodes find besides what the job mounts: the event that has started the run, and the
+    #: outputs of the run before.
+    inputs: tuple[MountPlan, ...] = ()
     #: Whether runs that were requested from other machines have Unix accounts of their owners.
     separate_owners: bool = False
 

@@ -127,6 +127,7 @@ PRINTS = {
     "node-program": "node-program",
     "server doctor": "server doctor --help",
     "login": "login --help",
+    "oci-config": "oci-config --help",
     "logout": "logout --help",
     "context list": "context list",
     "context show": "context show",

@@ -120,6 +120,7 @@ CASES: dict[str, Case] = {
     "GET /projects": Case(own=True, free=True),
     "GET /projects/{project}/members": Case({"project": "project"}),
     "GET /tokens": Case(query="project={project}"),
+    "GET /oci": Case(own=True, free=True),
     "GET /users/{name}/keys": Case({"name": "user"}, statuses=(403,)),
     "GET /secrets": Case(own=True),
     "GET /audit": Case(query="project={project}"),

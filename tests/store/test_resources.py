@@ -85,6 +85,18 @@ def test_a_run_that_has_not_started_has_the_state_of_the_record(store: Store) ->
     assert store.resources.get("datasciencejobrun", "0000000000").state == "ACCEPTED"
 
 
+def test_runs_that_were_never_started_are_found(store: Store) -> None:
+    run = accept(store, job())
+    late = replace(of_run("late"), created_at=9.0)
+    failed = replace(of_run("failed"), state="FAILED")
+    for one in (of_run(run.id), late, failed, of_run("stuck")):
+        store.resources.insert(one)
+    found = store.resources.in_state("datasciencejobrun", "ACCEPTED", 5.0)
+    assert [one.id for one in found] == ["stuck"]
+    found = store.resources.in_state("datasciencejobrun", "ACCEPTED")
+    assert [one.id for one in found] == ["stuck", "late"]
+
+
 def test_what_was_deleted_long_ago_is_forgotten(store: Store) -> None:
     run = accept(store, job())
     kept = [replace(of_run(run.id), state="DELETED"), replace(JOB, id="active")]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from muster.spec.ocids import TENANCY, user_ocid
 from muster.storage.home import Home
 from support.command import muster
 from support.keys import private_pem, public_pem
+from support.plugins import install_servers
 from support.server_process import ServerProcess, admin_token
 
+_TESTS = Path(__file__).parents[1]
 #: The nodes of its runs are this user's, who also runs the tests.
 _SETTINGS = "separate_owners = false\n"
 
@@ -80,17 +83,37 @@ class OciServer:
 
 
 @contextmanager
-def oci_server() -> Iterator[OciServer]:
-    """One that ends with the block, as its runs do."""
+def oci_server(engine: str = "local") -> Iterator[OciServer]:
+    """One that ends with the block, as its runs do. engine: that of its runs."""
     folder = Path(tempfile.mkdtemp(prefix="oci-server-"))
     home = Home(folder / "home")
     home.root.mkdir()
-    (home.root / "server.toml").write_text(_SETTINGS)
+    (home.root / "server.toml").write_text(f'{_SETTINGS}[oci]\nengine = "{engine}"\n')
     process = ServerProcess(home)
     try:
         yield OciServer(folder, home, process)
     finally:
         if process.process is not None and process.process.poll() is None:
-            muster("cancel", "--all", env={**os.environ, "MUSTER_HOME": str(home.root)})
+            muster("cancel", "--all", "--yes", env={**os.environ, "MUSTER_HOME": str(home.root)})
             process.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def shared_server() -> OciServer:
+    """One for all tests of this process, which ends with it. Its nodes are processes of this
+    machine, without namespaces, as the tests look at them."""
+    site = Path(tempfile.mkdtemp(prefix="oci-site-"))
+    install_servers(site)
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_TESTS), str(site), before])
+    server = oci_server("servers")
+    made = server.__enter__()
+    os.environ["PYTHONPATH"] = before
+
+    def end() -> None:
+        server.__exit__(None, None, None)
+        shutil.rmtree(site, ignore_errors=True)
+
+    atexit.register(end)
+    return made

@@ -28,6 +28,7 @@ ACCOUNT_OPERATIONS: Mapping[str, Operation] = {
         "POST", "/tokens", ("name", "user", "project", "scopes", "expires_at")
     ),
     "revoke_token": Operation("DELETE", "/tokens/{token_id}"),
+    "oci": Operation("GET", "/oci"),
     "keys": Operation("GET", f"{_USER}/keys"),
     "add_key": Operation("POST", f"{_USER}/keys", ("pem", "title")),
     "delete_key": Operation("DELETE", "/keys/{fingerprint}"),

@@ -45,6 +45,22 @@ class Identity(Struct, frozen=True):
     """The one that the caller shows; None for the user of the server's machine."""
 
 
+class OciAccess(Struct, frozen=True):
+    """What a client of OCI needs to reach the server as a caller."""
+
+    user: str
+    """OCIDs of the caller, of the tenancy and of the caller's project."""
+    tenancy: str
+    compartment: str
+    region: str = ""
+    """What the client has as its region: the domain of the services; "" if the server has none, and
+    the client has to name its address."""
+    services: tuple[str, ...] = ()
+    """Names in front of the domain."""
+    ca: str = ""
+    """The certificate of the authority to trust, in PEM; "" for those of the system."""
+
+
 class NewToken(Struct, frozen=True):
     """A token that was just created."""
 
@@ -151,6 +167,10 @@ class AccountsAPI(Protocol):
 
     def revoke_token(self, token_id: str) -> bool:
         """Revoke a token; a server forgets it within 5 seconds. False if it was revoked already."""
+        ...
+
+    def oci(self) -> OciAccess:
+        """What a client of OCI needs."""
         ...
 
     # Keys

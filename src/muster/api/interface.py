@@ -31,13 +31,14 @@ from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.replica_table import ReplicaTable, TableQuery
 from muster.api.retry import Retry
-from muster.api.schedules import ScheduleChange
+from muster.api.schedules import ScheduleChange, WebhookAddress
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
 from muster.caller import Caller
 from muster.engines.findings import Finding
 from muster.errors import Problem
 from muster.lifecycle.schedule import Timing
+from muster.lifecycle.trigger import Trigger
 from muster.plan.model import RunPlan
 from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
@@ -244,10 +245,13 @@ class MusterAPI(Protocol):
 
     # Schedules
 
-    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+    def create_schedule(
+        self, name: str, timing: Timing, prepared: PreparedRun, trigger: Trigger | None = None
+    ) -> ScheduleRecord:
         """Record a schedule that starts runs as the prepared one, which is not started, and its Job
-        if that is new. Servers start them, in the name of the caller. Raises InvalidInput with
-        every problem."""
+        if that is new. Servers start them, in the name of the caller. trigger: the events that
+        start runs, between the start and the end of `timing`; None: its times do. Raises
+        InvalidInput with every problem."""
         ...
 
     def schedules(
@@ -267,6 +271,15 @@ class MusterAPI(Protocol):
         """What was done at the last times of a schedule, newest first; for pages: `limit`, and
         `before` with the last `time` of the page before. schedule_id, here and below: also a name.
         Raises NotFound."""
+        ...
+
+    def webhook(self, schedule_id: str) -> WebhookAddress:
+        """The address of a schedule's webhook. Raises InvalidInput if it has none, NotFound."""
+        ...
+
+    def rotate_webhook(self, schedule_id: str) -> WebhookAddress:
+        """Give a schedule's webhook a new secret, which is returned this once; the one before is
+        not accepted any more. Raises InvalidInput if it has no webhook, NotFound."""
         ...
 
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:

@@ -124,6 +124,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "pause_schedule": _post(f"{_SCHEDULE}/pause"),
     "resume_schedule": _post(f"{_SCHEDULE}/resume"),
     "delete_schedule": Operation("DELETE", _SCHEDULE),
+    "webhook": _get(f"{_SCHEDULE}/webhook"),
+    "rotate_webhook": _post(f"{_SCHEDULE}/webhook"),
     # runs
     "review": _post("/specs/review", "written", "changes", "found"),
     "runs": _get("/runs"),

@@ -221,7 +221,7 @@ def command_and_changes(
         hint = "give a file, such as --array sets.csv"
         raise InvalidInput(Problem("--array -", "standard input is TARGET already", hint))
     is_command = bool(after) and takes_command(target, options["entrypoint"], options["env"])
-    lists = ("nodes", "env", "env_files", "mounts", "sets", "tags", "arrays")
+    lists = ("nodes", "env", "env_files", "mounts", "sets", "tags", "arrays", "after_runs")
     names = {*lists, "sample", "sample_seed", *FLAGS} - {*ALSO_OF_JOBS}
     given = {name: value for name, value in options.items() if name in names}
     args = None if is_command or target is None else after

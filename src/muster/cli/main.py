@@ -60,6 +60,7 @@ _COMMANDS = {
     "tokens": ("muster.cli.tokens", "List, create and revoke tokens."),
     "secrets": ("muster.cli.secrets", "Store secrets that runs use."),
     "audit": ("muster.cli.audit", "Show who did what on a server."),
+    "oci-config": ("muster.cli.oci_config:oci_config", "Set up clients of OCI for a server."),
     "doctor": ("muster.cli.doctor", "Show what this machine supports."),
     "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),
     "prune": ("muster.cli.prune", "Delete old runs and unused files."),

@@ -56,6 +56,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fail if other runs hold GPUs, memory or CPUs that this run needs. Default: wait.",
 )
+@click.option(
+    "--after",
+    "after_runs",
+    multiple=True,
+    metavar="RUN",
+    shell_complete=values.runs,
+    help="Start when this run has succeeded; may be repeated.",
+)
 @large_array_option
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option(
@@ -177,7 +185,7 @@ def start_and_follow(
 
 
 #: Options that only `muster run` has, and those that other commands accept without effect.
-_OF_RUN = ("build", "no_wait", "detach", "dry_run", "as_json", "output")
+_OF_RUN = ("build", "no_wait", "after_runs", "detach", "dry_run", "as_json", "output")
 _WITHOUT_EFFECT = ("suspend", "run_name", "tags", "new")
 
 

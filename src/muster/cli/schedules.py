@@ -16,15 +16,20 @@ from muster.cli.run import options_of_run, prepare_all
 from muster.cli.terminal import echo, echo_notes
 
 if TYPE_CHECKING:
+    from muster.api.schedules import WebhookAddress
     from muster.client.schedule import Schedule
 
-_TIMING = ("cron", "every", "time_zone", "overlap", "missed", "start_within")
+_TIMING = (
+    *("cron", "every", "ical", "time_zone", "start", "end", "jitter"),
+    *("overlap", "missed", "start_within"),
+)
+_EVENTS = ("after", "on", "webhook", "on_object")
 _NAME = click.argument("name", shell_complete=values.schedules)
 
 
 @click.group(cls=Group)
 def schedules() -> None:
-    """Start runs at times, such as each night.
+    """Start runs at times, such as each night, or after events.
 
     A server starts them: schedules wait while no `muster server` runs on their MUSTER_HOME.
     """
@@ -38,17 +43,31 @@ _TIMING_OPTIONS: tuple[click.Parameter, ...] = (
         help='When: minute, hour, day of the month, month, day of the week, such as "0 3 * * *".',
     ),
     click.Option(["--every"], metavar="TIME", help="When: at intervals of 30m, 6h, 1d from now."),
-    click.Option(["--time-zone"], metavar="ZONE", help="Of --cron: Europe/Rome. Default: UTC."),
+    click.Option(
+        ["--ical"],
+        metavar="RULE",
+        help='When: a recurrence of iCalendar, such as "FREQ=WEEKLY;BYDAY=MO,TH;BYHOUR=9".',
+    ),
+    click.Option(
+        ["--time-zone"], metavar="ZONE", help="Of these times: Europe/Rome. Default: UTC."
+    ),
+    click.Option(["--start"], metavar="TIME", help="No runs before: 2026-12-01T08:00."),
+    click.Option(["--end"], metavar="TIME", help="No runs after: 2026-12-31."),
+    click.Option(
+        ["--jitter"],
+        metavar="TIME",
+        help="Start each run later, by a time up to this that is drawn once.",
+    ),
     click.Option(
         ["--overlap"],
         type=click.Choice(["allow", "skip", "replace"]),
-        help="If the run before has not ended: start another one, none (default), or cancel it "
-        "and start another one.",
+        help="If the run before has not ended: start another one (default of events), none "
+        "(default of times), or cancel it and start another one.",
     ),
     click.Option(
         ["--missed"],
         type=click.Choice(["skip", "run_once"]),
-        help="After times when no server ran: start no run (default), or one.",
+        help="After times when no server ran: start no run (default of times), or one.",
     ),
     click.Option(
         ["--start-within"],
@@ -58,11 +77,34 @@ _TIMING_OPTIONS: tuple[click.Parameter, ...] = (
 )
 
 
+#: Which events start runs, instead of times.
+_EVENT_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--after"],
+        metavar="JOB",
+        shell_complete=values.jobs,
+        help="When: after each run of JOB that has succeeded.",
+    ),
+    click.Option(
+        ["--on"],
+        type=click.Choice(["succeeded", "failed", "ended"]),
+        help="Of --after: how the run of JOB has to end.",
+    ),
+    click.Option(["--webhook"], is_flag=True, help="When: with each signed request to the server."),
+    click.Option(
+        ["--on-object"],
+        metavar="BUCKET[/PREFIX]",
+        help="When: an object is created in the server's object storage.",
+    ),
+)
+
+
 @schedules.command(
     cls=CommandWithProgram,
     params=[
         click.Argument(["schedule"], metavar="NAME"),
         *_TIMING_OPTIONS,
+        *_EVENT_OPTIONS,
         *options_of_run(every_effect=True),
     ],
 )
@@ -78,33 +120,70 @@ def create(ctx: click.Context, /, schedule: str, as_json: bool, **options: Any) 
     \b
     muster schedules create nightly job.yaml --cron "0 3 * * *" --time-zone Europe/Rome
     muster schedules create retrain train.py --every 6h --overlap replace -- --epochs 3
+    muster schedules create score score.py --after train
+    muster schedules create build build.py --webhook
     """
     from muster.client.client import Client
     from muster.errors import InvalidInput, Problem
 
-    timing = {name: options.pop(name) for name in _TIMING}
+    timing = {name: options.pop(name) for name in (*_TIMING, *_EVENTS)}
     client = Client()
     every = prepare_all(client, ctx.meta["after"], options)
     if len(every) > 1:
         hint = f"name one: {options['target']}#{every[0].job.name}"
         raise InvalidInput(Problem("TARGET", f"has {len(every)} jobs", hint))
-    with as_flags(*_TIMING):
+    with as_flags(*_TIMING, *_EVENTS):
         made = client.create_schedule(schedule, every[0], **timing)
+    address = made.rotate_webhook() if timing["webhook"] else None
     echo_notes(every[0].notes)
     if as_json:
-        print_json(made.to_dict())
+        _print_with_webhook(made.to_dict(), address)
         return
     echo(made.id)
     echo(f"schedule {made.name} starts {made.job}: {_next(made)}", err=True)
+    if address is not None:
+        _print_webhook(address)
     _note_server()
 
 
 def _next(schedule: Schedule) -> str:
-    from muster.describe.schedules import clock_text
+    from muster.describe.schedules import when_text
 
-    if schedule.next_at is None:
-        return "paused"
-    return f"next at {clock_text(schedule.timing, schedule.next_at.timestamp())}"
+    if schedule.started_by is not None and not schedule.paused:
+        return when_text(schedule.timing, schedule.started_by)
+    text = schedule.next_text()
+    return text if schedule.next_at is None else f"next at {text}"
+
+
+def _print_with_webhook(facts: dict[str, Any], address: WebhookAddress | None) -> None:
+    """Print facts and those of a webhook as JSON."""
+    import json
+
+    from muster.describe.times import json_ready, optional_moment
+    from muster.secrets import hidden
+
+    shown = hidden(facts)
+    if address is not None:
+        of_webhook = {"webhook": _url(address.path), "set_at": optional_moment(address.set_at)}
+        shown = {**shown, **json_ready(of_webhook)}
+        if address.secret:  # `print_json` would hide it
+            shown["secret"] = address.secret
+    echo(json.dumps(shown, indent=2), secrets=True)
+
+
+def _url(path: str) -> str:
+    """The URL of a path of the server; the path alone if that is not known."""
+    from muster.client.contexts import current_address
+
+    address = current_address()
+    return path if address is None else f"{address.url.rstrip('/')}{path}"
+
+
+def _print_webhook(address: WebhookAddress) -> None:
+    echo(f"webhook: POST {_url(address.path)}")
+    if address.secret:
+        echo(f"secret:  {address.secret}", secrets=True)
+        echo("the secret is not shown again: `muster schedules webhook` makes another", err=True)
 
 
 def _note_server() -> None:
@@ -152,7 +231,7 @@ def show(name: str, limit: int, as_json: bool) -> None:
     from muster.cli.output import state
     from muster.client.client import Client
     from muster.client.schedule import settings_text
-    from muster.describe.schedules import clock_text, timing_text
+    from muster.describe.schedules import clock_text, range_text, when_text
 
     found = Client().schedule(name)
     firings = found.firings(limit=limit or None)
@@ -163,12 +242,15 @@ def show(name: str, limit: int, as_json: bool) -> None:
         return
     by = f", created by {found.created_by}" if found.created_by else ""
     paused = "  paused" if found.paused else ""
-    echo(f"{found.name}{paused}  {timing_text(found.timing)}, starts {found.job}{by}", wrap=True)
+    when = when_text(found.timing, found.started_by)
+    echo(f"{found.name}{paused}  {when}, starts {found.job}{by}", wrap=True)
+    if between := range_text(found.timing):
+        echo(f"  {between}", wrap=True)
     echo(f"  {settings_text(found.timing)}", wrap=True)
     for upcoming_time in found.next_times(3):
         echo(f"  next: {clock_text(found.timing, upcoming_time.timestamp())}")
     if not firings:
-        echo("\nno time has come yet")
+        echo(f"\nno {'time has come' if found.started_by is None else 'event has happened'} yet")
         return
     echo()
     rows = [
@@ -179,7 +261,35 @@ def show(name: str, limit: int, as_json: bool) -> None:
         }
         for one in firings
     ]
-    print_cells(("TIME", "OUTCOME", "RUN", "STATE", "WHY"), rows)
+    events = () if found.started_by is None else ("EVENT",)
+    print_cells(("TIME", "OUTCOME", "RUN", "STATE", "WHY", *events), rows)
+
+
+@schedules.command()
+@_NAME
+@click.option(
+    "--rotate", is_flag=True, help="Make a new secret; the one before is not accepted any more."
+)
+@json_option()
+def webhook(name: str, rotate: bool, as_json: bool) -> None:
+    """Show the address of a schedule's webhook, or change its secret.
+
+    \b
+    muster schedules webhook build
+    muster schedules webhook build --rotate
+    """
+    from muster.client.client import Client
+    from muster.describe.times import minute, moment
+
+    schedule = Client().schedule(name)
+    address = schedule.rotate_webhook() if rotate else schedule.webhook()
+    if as_json:
+        _print_with_webhook({}, address)
+        return
+    _print_webhook(address)
+    if not rotate:
+        since = "none yet" if address.set_at is None else f"since {minute(moment(address.set_at))}"
+        echo(f"secret:  {since}; --rotate makes another")
 
 
 @schedules.command(params=[*_TIMING_OPTIONS])
@@ -191,7 +301,8 @@ def show(name: str, limit: int, as_json: bool) -> None:
 def edit(name: str, as_json: bool, **changes: Any) -> None:
     """Change when a schedule starts runs, or of which job.
 
-    New times count from now; runs that have started continue.
+    New times count from now; runs that have started continue. "none" as --start or --end removes
+    it.
 
     \b
     muster schedules edit nightly --cron "30 4 * * mon-fri"

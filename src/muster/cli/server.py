@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 @click.option("--tls-cert", metavar="FILE", help="The server's certificate and its chain, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, in PEM.")
 @click.option(
+    "--oci-domain",
+    metavar="DOMAIN",
+    help="Serve clients of OCI as region DOMAIN, with TLS: `muster oci-config` sets them up. "
+    "Without --tls-cert, the server makes a certificate.",
+)
+@click.option(
     "--plain",
     is_flag=True,
     help="Listen without TLS on an address that others can reach, such as behind a proxy.",
@@ -48,6 +54,7 @@ def server(
     database_url: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    oci_domain: str | None,
     plain: bool,
 ) -> None:
     """Serve jobs and runs to a team, over HTTP.
@@ -58,13 +65,14 @@ def server(
 
     \b
     muster server
+    muster server --host 0.0.0.0 --oci-domain jobs.example.org
     muster server --port 8431 --database-url postgresql+psycopg://muster@db/muster
     """
     if ctx.invoked_subcommand is not None:
         return
-    _check_exposure(host, tls_cert, tls_key, plain=plain)
+    _check_exposure(host, tls_cert, tls_key, plain=plain or oci_domain is not None)
     serve, settings = _import_server()
-    listens = settings(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    listens = settings(host, port, tls_cert, tls_key, oci_domain)
     serve(listens, database_url, partial(echo, err=True), partial(echo, secrets=True))
 
 
@@ -91,7 +99,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     from muster.storage.home import default_home
 
     given = ctx.parent.params if ctx.parent is not None else {}
-    names = ("host", "port", "tls_cert", "tls_key")
+    names = ("host", "port", "tls_cert", "tls_key", "oci_domain")
     findings = [*examine(default_home(), settings(**{name: given[name] for name in names}))]
     if as_json:
         print_json([asdict(one) for one in findings])

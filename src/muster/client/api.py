@@ -127,18 +127,25 @@ def create_schedule(
     command: str | Sequence[str] | None = None,
     cron: str | None = None,
     every: float | str | None = None,
+    ical: str | None = None,
+    after: str | None = None,
+    on: str | None = None,
+    webhook: bool = False,
+    on_object: str | None = None,
     time_zone: str | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    jitter: float | str | None = None,
     overlap: str | None = None,
     missed: str | None = None,
     start_within: float | str | None = None,
     home: str | Path | None = None,
     **options: Any,
 ) -> Schedule:
-    """Create a schedule, which starts runs at times while a server runs.
+    """Create a schedule, which starts runs at times or after events while a server runs.
 
     schedule: its name. target, command, options: as for `run`; they are checked, and the code is
-    stored, now. cron, every, time_zone, overlap, missed, start_within: when, as for
-    `Client.create_schedule`.
+    stored, now. The others say when, as for `Client.create_schedule`.
 
     Raises InvalidInput with every problem found.
     """
@@ -151,7 +158,15 @@ def create_schedule(
         prepared,
         cron=cron,
         every=every,
+        ical=ical,
+        after=after,
+        on=on,
+        webhook=webhook,
+        on_object=on_object,
         time_zone=time_zone,
+        start=start,
+        end=end,
+        jitter=jitter,
         overlap=overlap,
         missed=missed,
         start_within=start_within,

@@ -379,7 +379,15 @@ class Client:
         *,
         cron: str | None = None,
         every: float | str | None = None,
+        ical: str | None = None,
+        after: str | None = None,
+        on: str | None = None,
+        webhook: bool = False,
+        on_object: str | None = None,
         time_zone: str | None = None,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        jitter: float | str | None = None,
         overlap: str | None = None,
         missed: str | None = None,
         start_within: float | str | None = None,
@@ -387,25 +395,40 @@ class Client:
         """Create a schedule that starts runs as the prepared one, which is not started. A server
         starts them.
 
-        cron: when, such as `0 3 * * *`, on the clock of `time_zone` (default: UTC). every: instead,
-        an interval such as `6h`, or in seconds. overlap: if the run before has not ended, `allow`
-        another one, `skip` (default) or `replace` it. missed: after times when no server ran, start
-        no run (`skip`, default) or one (`run_once`). start_within: how late a run may start before
-        its time is missed (default: `10m`). Raises InvalidInput with every problem.
+        When, one of these: cron, such as `0 3 * * *`, on the clock of `time_zone` (default: UTC);
+        every, an interval such as `6h`, or in seconds; ical, a recurrence of RFC 5545 such as
+        `FREQ=WEEKLY;BYDAY=MO`. Or an event: after, a run of the job with this name has ended, as
+        `on` says: `succeeded` (default), `failed` or `ended`; webhook, a signed request
+        (`Schedule.rotate_webhook` makes its secret); on_object, an object `BUCKET/PREFIX...` was
+        created in the server's object storage.
+
+        start, end: no runs before and after, a time as text on that clock, or a `datetime`. jitter:
+        each time is later by a duration up to this one, drawn now. overlap: if the run before has
+        not ended, `allow` another one (default of events), `skip` (default of times) or `replace`
+        it. missed: after times when no server ran, start no run (`skip`, default) or one
+        (`run_once`; default of events). start_within: how late a run may start before its time is
+        missed (default: `10m`). Raises InvalidInput with every problem.
         """
-        from muster.client.schedule import Schedule, timing_fields
+        from muster.client.schedule import Schedule, timing_fields, trigger_of
         from muster.lifecycle.schedule import Timing
 
+        trigger = trigger_of(after=after, on=on, webhook=webhook, on_object=on_object)
+        if trigger is not None:  # each event is another one
+            overlap, missed = overlap or "allow", missed or "run_once"
         given = {
             "cron": cron,
             "every": every,
+            "ical": ical,
             "time_zone": time_zone,
+            "start": start,
+            "end": end,
+            "jitter": jitter,
             "overlap": overlap,
             "missed": missed,
             "start_within": start_within,
         }
         timing = Timing(**timing_fields(given))
-        return Schedule(self, self.api.create_schedule(name, timing, prepared))
+        return Schedule(self, self.api.create_schedule(name, timing, prepared, trigger))
 
     def schedules(self, *, limit: int | None = None, after: str | None = None) -> Table[Schedule]:
         """Schedules, by name. limit: None for all. after: only those after this name; with `limit`,

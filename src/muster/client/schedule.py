@@ -9,19 +9,21 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from muster.describe.schedules import clock_text, timing_text
+from muster.describe.schedules import clock_text, event_text, when_text
 from muster.describe.times import json_ready, minute, moment, optional_moment
 from muster.errors import InvalidInput, Problem
-from muster.lifecycle.schedule import Missed, Overlap, Timing, times
+from muster.lifecycle.schedule import Missed, Overlap, Timing, times, zone
 from muster.spec.quantities import format_duration
 from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 if TYPE_CHECKING:
+    from muster.api.schedules import WebhookAddress
     from muster.client.client import Client
     from muster.client.run import JobRun
     from muster.client.table import Table
+    from muster.lifecycle.trigger import Trigger
 
 
 class Firing(Struct, frozen=True):
@@ -38,8 +40,10 @@ class Firing(Struct, frozen=True):
     #: The name and the state of the run; "" if there is none, or it was deleted.
     run: str
     run_state: str
-    #: Who has triggered it; "" if its time has.
+    #: Who has triggered it; "" if its time or an event has.
     by: str
+    #: The event, such as `run.succeeded prepare-3`; "" if its time has come.
+    event: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """It as JSON-ready data; the time as RFC 3339 text."""
@@ -55,6 +59,7 @@ class Firing(Struct, frozen=True):
             "RUN": self.run or "-",
             "STATE": self.run_state or "-",
             "WHY": _why(self),
+            "EVENT": self.event or "-",
         }
 
     def __str__(self) -> str:
@@ -88,6 +93,11 @@ class Schedule:
         return self._record.timing
 
     @property
+    def started_by(self) -> Trigger | None:
+        """The events that start its runs; None if times do."""
+        return self._record.trigger
+
+    @property
     def overrides(self) -> dict[str, Any]:
         """Those of each run, as in docs/reference/spec.md; secrets hidden."""
         from muster.secrets import hidden
@@ -102,7 +112,8 @@ class Schedule:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it starts the next run, in UTC; None while it is paused."""
+        """When it starts the next run, in UTC; None while it is paused, after its last time, or if
+        events start its runs."""
         return optional_moment(self._record.next_at)
 
     @property
@@ -133,10 +144,15 @@ class Schedule:
 
     def edit(self, *, job: str | None = None, **timing: Any) -> Schedule:
         """Change its Job, or when it starts runs: `edit(cron="0 4 * * *")`. timing: as for
-        `Client.create_schedule`. Returns itself. Raises InvalidInput."""
+        `Client.create_schedule`; `start` and `end` may be "none". Returns itself. Raises
+        InvalidInput."""
         from muster.api.schedules import ScheduleChange
 
-        change = ScheduleChange(job=job, **timing_fields(timing))
+        given = {"time_zone": self.timing.time_zone, **timing}
+        fields = timing_fields(given)
+        if timing.get("time_zone") is None:
+            del fields["time_zone"]
+        change = ScheduleChange(job=job, **fields)
         self._record = self._client.api.edit_schedule(self.id, change)
         return self
 
@@ -153,6 +169,15 @@ class Schedule:
     def trigger(self) -> JobRun:
         """Start a run now, in your name, whatever its times."""
         return self._client._run(self._client.api.trigger_schedule(self.id))
+
+    def webhook(self) -> WebhookAddress:
+        """The address of its webhook. Raises InvalidInput if it has none."""
+        return self._client.api.webhook(self.id)
+
+    def rotate_webhook(self) -> WebhookAddress:
+        """Give its webhook a new secret, which is returned this once; the one before is not
+        accepted any more. Raises InvalidInput if it has no webhook."""
+        return self._client.api.rotate_webhook(self.id)
 
     def delete(self) -> None:
         """Delete it. Its Job and its runs stay."""
@@ -171,7 +196,13 @@ class Schedule:
             "job": self.job,
             "cron": timing.cron,
             "every": timing.every,
+            "ical": timing.ical,
             "time_zone": timing.time_zone,
+            "start": optional_moment(timing.start),
+            "end": optional_moment(timing.end),
+            "jitter": timing.jitter,
+            "offset": timing.offset,
+            "trigger": None if self.started_by is None else to_builtins(self.started_by),
             "overlap": str(timing.overlap),
             "missed": str(timing.missed),
             "start_within": timing.start_within,
@@ -181,13 +212,20 @@ class Schedule:
             "created_at": self.created_at,
         }
 
+    def next_text(self) -> str:
+        """When it starts the next run, on the clock of its zone; or why that is not known."""
+        if self.paused:
+            return "paused"
+        if self._record.next_at is not None:
+            return clock_text(self.timing, self._record.next_at)
+        return "over" if self.started_by is None else "-"
+
     def _cells(self) -> dict[str, str]:
-        next_at = self._record.next_at
         return {
             "SCHEDULE": self.name,
             "JOB": self.job,
-            "WHEN": timing_text(self.timing),
-            "NEXT": "paused" if next_at is None else clock_text(self.timing, next_at),
+            "WHEN": when_text(self.timing, self.started_by),
+            "NEXT": self.next_text(),
             "BY": self.created_by or "-",
         }
 
@@ -197,19 +235,48 @@ class Schedule:
         return table([self._cells()])
 
     def __repr__(self) -> str:
-        return f"<Schedule {self.name} {timing_text(self.timing)}>"
+        return f"<Schedule {self.name} {when_text(self.timing, self.started_by)}>"
+
+
+def trigger_of(
+    *, after: str | None, on: str | None, webhook: bool, on_object: str | None
+) -> Trigger | None:
+    """The event that a user names; None if there is none. Raises InvalidInput."""
+    from muster.lifecycle.trigger import AfterRun, End, ObjectCreated, Webhook
+
+    found: dict[str, Trigger] = {}
+    if after is not None:
+        found["after"] = AfterRun(
+            after, End.SUCCEEDED if on is None else End(_choice(End, "on", on))
+        )
+    elif on is not None:
+        raise InvalidInput(Problem("on", "says how a run ends", "name its job with `after`"))
+    if webhook:
+        found["webhook"] = Webhook()
+    if on_object is not None:
+        bucket, _, prefix = on_object.partition("/")
+        found["on_object"] = ObjectCreated(bucket, prefix)
+    if len(found) > 1:
+        text = f"a schedule has {' and '.join(found)}"
+        raise InvalidInput(Problem("", text, "leave all but one of them out"))
+    return next(iter(found.values()), None)
 
 
 def timing_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `Timing` from values that users give: durations as text or seconds, choices as
-    text. None: not given. Raises InvalidInput with every problem."""
+    """Fields of a `Timing` from values that users give: durations as text or seconds, times as text
+    on the clock of `time_zone` or as a `datetime`, choices as text. None: not given. Raises
+    InvalidInput with every problem."""
     problems: list[Problem] = []
     found: dict[str, Any] = {}
+    time_zone = given.get("time_zone") or "UTC"
     for name, value in given.items():
         if value is None:
             continue
         try:
-            found[name] = _READERS[name](name, value)
+            if name in ("start", "end"):
+                found[name] = _time(name, value, time_zone)
+            else:
+                found[name] = _READERS[name](name, value)
         except InvalidInput as error:
             problems += error.problems
     if problems:
@@ -221,6 +288,26 @@ def _duration(name: str, value: Any) -> float:
     from muster.client.filters import duration_of
 
     return duration_of(name, value)
+
+
+def _time(name: str, value: Any, time_zone: str) -> float:
+    """Epoch seconds; 0 for "none"."""
+    if value == "none":
+        return 0.0
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            hint = "give 2026-12-31, 2026-12-31T08:00 or 2026-12-31T08:00+01:00"
+            raise InvalidInput(Problem(name, f"{value!r} is not a time", hint)) from None
+    if not isinstance(value, datetime):
+        raise InvalidInput(Problem(name, f"must be a time, not {value!r}"))
+    if value.tzinfo is None:
+        try:
+            value = value.replace(tzinfo=zone(time_zone))
+        except (KeyError, ValueError, OSError):  # which is reported of the time zone
+            return 1.0
+    return float(value.timestamp())
 
 
 def _choice(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
@@ -235,6 +322,8 @@ def _choice(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "cron": lambda _, value: value,
     "every": _duration,
+    "ical": lambda _, value: value,
+    "jitter": _duration,
     "time_zone": lambda _, value: value,
     "overlap": partial(_choice, Overlap),
     "missed": partial(_choice, Missed),
@@ -251,6 +340,7 @@ def _firing(record: FiringRecord) -> Firing:
         run=record.run_name,
         run_state=record.run_state,
         by=record.by,
+        event="" if record.event is None else event_text(record.event),
     )
 
 

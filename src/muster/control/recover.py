@@ -294,6 +294,7 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
     from muster.control.reserve import reserve_again
+    from muster.control.runs_before import waits_for
     from muster.control.unsupervised_steps import record_step
     from muster.engines import admission
     from muster.lifecycle.events import Event, RunAdmitted, RunBroken, RunQueued, SupervisorLost
@@ -315,7 +316,8 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     else:
         facts.append(SupervisorLost(why, started))
         lacking = reserve_again(store, home, record, plan)
-        facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
+        waits = admission.describe(lacking) if lacking else waits_for(store, plan)
+        facts.append(RunQueued(waits) if waits else RunAdmitted())
     record_step(store, plan, ledger, before, facts)
 
 

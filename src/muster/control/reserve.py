@@ -33,18 +33,30 @@ def reserve(
 ) -> None:
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`
-    raises. A run that can never wait is only recorded."""
+    raises. A run that can never wait is only recorded, and so is one that waits for another run: it
+    reserves when that has succeeded."""
     engine = engine_named(plan.engine, home)
-    if engine.may_queue(plan):
+    if engine.may_queue(plan) and not _waits(store, plan):
         engine.reserve(home, Claim(plan, sizes), partial(_in_progress, store, home), record)
     else:
         record(())
 
 
 def reserve_again(store: Store, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
-    """Reserve for a run whose supervisor was killed, in its former place. Returns what it lacks."""
+    """Reserve for a run whose supervisor was killed, in its former place, unless it waits for
+    another run. Returns what it lacks."""
+    if _waits(store, plan):
+        return ()
     claim, in_progress = _claim(store, run, plan), partial(_in_progress, store, home)
     return engine_named(run.engine, home).reserve_again(home, claim, in_progress)
+
+
+def _waits(store: Store, plan: RunPlan) -> bool:
+    if not plan.after:
+        return False
+    from muster.control.runs_before import waits_for
+
+    return bool(waits_for(store, plan))
 
 
 def reserve_scaled(
@@ -53,7 +65,7 @@ def reserve_scaled(
     """Reserve for a run that is scaled. A run that waits then waits for its new size; one that has
     started has to be given more at once. Raises InvalidInput if that is not free."""
     engine = engine_named(run.engine, home)
-    if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
+    if not engine.may_queue(plan) or run.state == RunState.SUSPENDED or _waits(store, plan):
         return
     claim = Claim(plan, {**desired_replicas(run, plan), group: count})
     if lacking := engine.reserve_scaled(home, claim, partial(_in_progress, store, home)):

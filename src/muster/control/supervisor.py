@@ -26,8 +26,8 @@ from muster.control.ledger import StoreLedger
 from muster.control.open_store import open_store
 from muster.control.persist import plan_to_run
 from muster.control.recover import record_broken
-from muster.engines.base import Engine, RunContext
-from muster.engines.loop import EventLoop, Participant
+from muster.engines.base import Engine, Report, RunContext, Session
+from muster.engines.loop import EventLoop, Participant, RunLoop
 from muster.errors import HomeGone, MusterError, StoreBusy, StoreError, shortage_from
 from muster.file_system import file_system_of
 from muster.lifecycle.events import HandOverRequested
@@ -202,11 +202,23 @@ class SupervisedRun:
             policy=plan.policy,
             ledger=ledger,
             clock=SteadyClock(store.events.last_time(run_id)),
-            open=partial(self._engine.open, context),
+            open=self._opener(plan, context),
             requests=self._requests,
             detached=detached,
             secrets=secret_lines(plan.secrets.values()),
         )
+
+    def _opener(self, plan: RunPlan, context: RunContext) -> drive.OpenSession:
+        """What opens the session of the run, when the runs before it have succeeded."""
+        open_session = partial(self._engine.open, context)
+        if not plan.after:
+            return open_session
+        from muster.control.runs_before import AwaitingSession  # few runs wait for others
+
+        def open_later(loop: RunLoop, report: Report) -> Session:
+            return AwaitingSession(self._store, context, loop, report, open_session)
+
+        return open_later
 
     def _requests(self) -> list[HandOverRequested]:
         assert self._signals is not None  # by `_parts`

@@ -31,7 +31,7 @@ from muster.store.account_records import UserRecord
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-    from muster.store.base import Store
+    from muster.store.base import Accounts, Store
 
 _MOST_REMEMBERED = 10_000
 
@@ -140,12 +140,16 @@ class Principals:
         return record.user, read_public_key(record.pem), fingerprint
 
     def _principal(self, user: str, credential: str) -> Principal:
-        accounts = self._store().accounts
-        try:
-            found: UserRecord = accounts.user(user)
-        except NotFound:
-            raise SignatureRefused(f"there is no user {user!r}") from None
-        if found.disabled:
-            raise SignatureRefused(f"the user {found.name} is disabled")
-        roles = {member.project: member.role for member in accounts.members(user=found.name)}
-        return Principal(found.name, found.admin, roles, credential)
+        return principal_of(self._store().accounts, user, credential)
+
+
+def principal_of(accounts: Accounts, user: str, credential: str) -> Principal:
+    """A user as who asks. Raises SignatureRefused if there is none, or the user is disabled."""
+    try:
+        found: UserRecord = accounts.user(user)
+    except NotFound:
+        raise SignatureRefused(f"there is no user {user!r}") from None
+    if found.disabled:
+        raise SignatureRefused(f"the user {found.name} is disabled")
+    roles = {member.project: member.role for member in accounts.members(user=found.name)}
+    return Principal(found.name, found.admin, roles, credential)

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
+from functools import lru_cache
 from itertools import count, islice, takewhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.errors import Problem
+from muster.lifecycle.recurrence import Recurrence, read_recurrence
 from muster.spec.quantities import format_duration
 from muster.spec.wording import short
 
@@ -23,6 +26,12 @@ MOST_COUNTED = 100
 #: The shortest and the longest interval, in seconds.
 _SHORTEST, _LONGEST = 1.0, 3650 * 86400.0
 _LONGEST_TEXT = 200
+#: The first second of the year 9000.
+_LATEST = 221845392000.0
+#: Times are stored as whole microseconds.
+_MICROSECOND = 1e-6
+#: The fields that say when; a schedule has one of them.
+KINDS = ("cron", "every", "ical")
 #: Seconds before now in which the last time is looked for, one after the other.
 _SPANS = (7200.0, 3 * 86400.0, 40 * 86400.0, 400 * 86400.0, 9 * 366 * 86400.0)
 
@@ -48,14 +57,27 @@ class Missed(StrEnum):
 
 
 class Timing(Struct, frozen=True):
-    """When a schedule starts runs. It has either `cron` or `every`."""
+    """When a schedule starts runs. It has one of `cron`, `every` and `ical`; none of them if events
+    start its runs, between `start` and `end`."""
 
     cron: str | None = None
     """Five fields: minute, hour, day of the month, month, day of the week."""
     every: float | None = None
-    """Seconds between two times; the first is that long after `since`."""
+    """Seconds between two times. The first is `start`, or else that long after `since`."""
+    ical: str | None = None
+    """A recurrence of RFC 5545: RRULE, and perhaps DTSTART and EXDATE. Without DTSTART it starts at
+    `start`, or else at midnight before `since`."""
     time_zone: str = "UTC"
-    """The IANA name of the zone whose clock `cron` follows."""
+    """The IANA name of the zone whose clock `cron` and `ical` follow."""
+    start: float | None = None
+    """No times before it (epoch seconds)."""
+    end: float | None = None
+    """No times after it (epoch seconds)."""
+    jitter: float = 0.0
+    """The most seconds of `offset`, which is drawn when the times are set."""
+    offset: float = 0.0
+    """Seconds by which each time is later than the others say, so that the schedules of many people
+    do not start runs at one moment."""
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.SKIP
     start_within: float = 600.0
@@ -92,7 +114,7 @@ class Due(Struct, frozen=True):
     passed: int
     """How many times before it have passed without a run; at most `MOST_COUNTED`."""
     next_at: float | None
-    """The next time to look at; None if there is none."""
+    """The next time to look at; None if no more follow."""
 
 
 def due(
@@ -115,40 +137,101 @@ def due(
         within = format_duration(timing.start_within)
         return Due(time, Action.MISS, f"no server started it within {within}", passed, following)
     if running and timing.overlap == Overlap.SKIP:
-        first = running[0]
-        why = f"{first.name or 'the run before'} is still {first.state}"
-        return Due(time, Action.SKIP, why, passed, following)
+        return Due(time, Action.SKIP, _still_running(running), passed, following)
     return Due(time, Action.START, "", passed, following)
+
+
+def _still_running(running: Sequence[Running]) -> str:
+    first = running[0]
+    return f"{first.name or 'the run before'} is still {first.state}"
+
+
+def happens(timing: Timing, at: float) -> bool:
+    """Whether an event at this moment counts: it is between `start` and `end`."""
+    after_start = timing.start is None or at >= timing.start
+    return after_start and (timing.end is None or at <= timing.end)
+
+
+def on_event(
+    timing: Timing, at: float, now: float, running: Sequence[Running]
+) -> tuple[Action, str]:
+    """What is done about an event, and why no run starts. at: when it has happened."""
+    if now - at > timing.start_within and timing.missed == Missed.SKIP:
+        within = format_duration(timing.start_within)
+        return Action.MISS, f"no server started it within {within}"
+    if running and timing.overlap == Overlap.SKIP:
+        return Action.SKIP, _still_running(running)
+    return Action.START, ""
 
 
 def times(timing: Timing, after: float) -> Iterator[float]:
     """The times of a schedule after a moment, in order (epoch seconds)."""
+    since = after - timing.offset
+    if timing.start is not None:
+        since = max(since, timing.start - _MICROSECOND)
+    for plain in _plain_times(timing, since):
+        time = round(plain + timing.offset, 6)
+        if timing.end is not None and time > timing.end:
+            return
+        if time > after:
+            yield time
+
+
+def _plain_times(timing: Timing, after: float) -> Iterator[float]:
+    """As `times`, without start, end and offset."""
     if timing.every is not None:
-        near = max(0, int((after - timing.since) / timing.every) - 1)
-        for number in count(near + 1):
+        near = max(0, int((after - _first(timing)) / timing.every) - 1)
+        for number in count(near):
             if (time := _nth(timing, number)) > after:
                 yield time
-    from cronsim import CronSim  # few commands use it
+    elif timing.ical is not None:
+        clock, recurrence = zone(timing.time_zone), _recurrence(timing.ical)
+        yield from recurrence.times(clock, _base(timing, clock), after)
+    elif timing.cron is not None:
+        from cronsim import CronSim  # few commands use it
 
-    assert timing.cron is not None
-    last, clock = after, zone(timing.time_zone)
-    for moment in CronSim(timing.cron, datetime.fromtimestamp(after, clock)):
-        time = moment.timestamp()
-        if time > last:  # within a repeated hour it begins in the first one
-            yield time
-            last = time
+        last, clock = after, zone(timing.time_zone)
+        for moment in CronSim(timing.cron, datetime.fromtimestamp(after, clock)):
+            time = moment.timestamp()
+            if time > last:  # within a repeated hour it begins in the first one
+                yield time
+                last = time
+
+
+def _first(timing: Timing) -> float:
+    """The first time of an interval, without its offset."""
+    assert timing.every is not None
+    return timing.start if timing.start is not None else timing.since + timing.every
 
 
 def _nth(timing: Timing, number: int) -> float:
     assert timing.every is not None
-    return round(timing.since + number * timing.every, 6)
+    return round(_first(timing) + number * timing.every, 6)
+
+
+def _base(timing: Timing, clock: tzinfo) -> datetime:
+    """Where a recurrence without DTSTART starts, on its clock."""
+    if timing.start is not None:
+        return datetime.fromtimestamp(timing.start, clock).replace(tzinfo=None, microsecond=0)
+    base = datetime.fromtimestamp(timing.since, clock)
+    return datetime(base.year, base.month, base.day)
+
+
+@lru_cache(100)
+def _recurrence(text: str) -> Recurrence:
+    found = read_recurrence(text, _is_zone)
+    assert isinstance(found, Recurrence), found  # it was checked
+    return found
 
 
 def _last(timing: Timing, next_at: float, now: float) -> float:
     """The last time up to now. next_at: a time up to now."""
+    if timing.end is not None:
+        now = max(next_at, min(now, timing.end))
     if timing.every is not None:
-        number = int((now - timing.since) / timing.every) + 1
-        return next(time for n in count(number, -1) if (time := _nth(timing, n)) <= now)
+        number = int((now - timing.offset - _first(timing)) / timing.every) + 1
+        nth = (round(_nth(timing, n) + timing.offset, 6) for n in count(number, -1))
+        return next(time for time in nth if time <= now)
     for span in _SPANS:
         start = max(next_at, now - span)
         found = next_at
@@ -159,24 +242,70 @@ def _last(timing: Timing, next_at: float, now: float) -> float:
     return next_at
 
 
-def problems_of(timing: Timing) -> list[Problem]:
-    """What is wrong with it."""
+def settled(timing: Timing, now: float, draw: float) -> Timing:
+    """A timing whose times are set now. draw: a random number from 0 to 1."""
+    offset = float(int(draw * timing.jitter))
+    time_zone = timing.time_zone
+    if timing.ical is not None:
+        time_zone = _recurrence(timing.ical).time_zone or time_zone
+    return replace(timing, since=float(int(now)), offset=offset, time_zone=time_zone)
+
+
+def problems_of(timing: Timing, *, by_events: bool = False) -> list[Problem]:
+    """What is wrong with it. by_events: whether events start the schedule's runs."""
     problems: list[Problem] = []
-    if timing.cron is None and timing.every is None:
-        hint = 'cron, such as "0 3 * * *", or every, such as 6h'
-        problems.append(Problem("", "a schedule needs either cron or every", hint))
-    if timing.cron is not None and timing.every is not None:
-        text = "a schedule has either cron or every, not both"
-        problems.append(Problem("", text, "leave one of them out"))
+    kinds = [name for name in KINDS if getattr(timing, name) is not None]
+    if not kinds and not by_events:
+        hint = 'cron, such as "0 3 * * *", every, such as 6h, or ical, such as FREQ=WEEKLY'
+        problems.append(Problem("", "a schedule needs a time, or an event", hint))
+    if len(kinds) + by_events > 1:
+        named = " and ".join([*kinds, *["an event"] * by_events])
+        problems.append(Problem("", f"a schedule has {named}", "leave all but one of them out"))
     if timing.every is not None and not _SHORTEST <= timing.every <= _LONGEST:
         problems.append(_not_between("every", timing.every))
     if not _SHORTEST <= timing.start_within <= _LONGEST:
         problems.append(_not_between("start_within", timing.start_within))
+    problems += _range_problems(timing)
     if (found := _zone_problem(timing.time_zone)) is not None:
-        problems.append(found)
-    elif timing.cron is not None and (cron := _cron_problem(timing.cron)) is not None:
+        return [*problems, found]
+    if timing.cron is not None and (cron := _cron_problem(timing.cron)) is not None:
         problems.append(cron)
+    if timing.ical is not None and (ical := _ical_problem(timing)) is not None:
+        problems.append(ical)
+    if not problems and not by_events and next(times(timing, -1.0), None) is None:
+        problems.append(Problem("end", "no time is between start and end", "change one of them"))
     return problems
+
+
+def _range_problems(timing: Timing) -> Iterator[Problem]:
+    for name in ("start", "end"):
+        at = getattr(timing, name)
+        if at is not None and not 0 <= at <= _LATEST:
+            yield Problem(name, "must be between the years 1970 and 9000")
+    if timing.start is not None and timing.end is not None and timing.end < timing.start:
+        yield Problem("end", "is before start", "change one of them")
+    most = _LONGEST if timing.every is None else timing.every
+    if not 0.0 <= timing.jitter <= most:
+        yield Problem("jitter", f"must be from 0s to {format_duration(most)}")
+
+
+def _ical_problem(timing: Timing) -> Problem | None:
+    assert timing.ical is not None
+    found = read_recurrence(timing.ical, _is_zone)
+    if isinstance(found, Problem):
+        return found
+    named, given = found.time_zone, timing.time_zone
+    if named is not None and given not in ("UTC", named):
+        text = f"is of {named}, and the schedule's time zone is {given}"
+        return Problem("ical", text, "name one of them")
+    plain = replace(timing, start=timing.start, end=None, time_zone=named or given)
+    if next(times(plain, -1.0), None) is None:
+        return Problem("ical", f"{short(timing.ical)} never happens", "change the rule")
+    return None
+
+
+def _is_zone(name: str) -> bool:
+    return _zone_problem(name) is None
 
 
 def _not_between(path: str, seconds: float) -> Problem:

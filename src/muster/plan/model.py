@@ -37,6 +37,13 @@ class FilePlan(Struct, frozen=True):
     is_base64: bool = False
 
 
+class RunBefore(Struct, frozen=True):
+    """A run that has to succeed before another one starts."""
+
+    id: str
+    name: str
+
+
 class MountPlan(Struct, frozen=True):
     """A directory that nodes see."""
 
@@ -362,6 +369,8 @@ class RunPlan(Struct, frozen=True, dict=True):
     allow_private_addresses: bool = True
     #: See `Submission.oci_names`.
     oci_names: Mapping[str, str] = field(default_factory=dict)
+    #: Runs that have to succeed before this one starts.
+    after: tuple[RunBefore, ...] = ()
 
     @property
     def own_interfaces(self) -> bool:

@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """An answer in parts, which may go on for days."""
+    """An answer in parts, which may go on for days, or one that is too long for the memory."""
 
     parts: AsyncGenerator[bytes]
     media_type: str
@@ -80,7 +80,9 @@ async def send_stream(
     send: Send, stream: Stream, headers: Sequence[Header], disconnected: Awaitable[None]
 ) -> None:
     """Send a stream until it ends or the client has closed the connection."""
-    await send(_start(stream, [*headers, (b"cache-control", b"no-store")]))
+    if "cache-control" not in stream.headers:
+        headers = [*headers, (b"cache-control", b"no-store")]
+    await send(_start(stream, headers))
     sending = asyncio.ensure_future(_send_parts(send, stream))
     gone = asyncio.ensure_future(disconnected)
     try:

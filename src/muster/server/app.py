@@ -28,6 +28,7 @@ from muster.server.oci.service import OciService
 from muster.server.routes import WrongVerb
 from muster.server.state import ServerState
 from muster.server.web_socket import GOING_AWAY, WebSocket
+from muster.server.webhooks import WEBHOOK, Webhooks
 from muster.service.audit import entry_of, refused
 
 _NO_TOKEN = "this server needs a token: `muster login URL` stores one"
@@ -48,6 +49,7 @@ class App:
         self._state = state
         self._routes = token_routes()
         self._open_routes = open_routes()
+        self._open_routes.add("POST", WEBHOOK, Webhooks(state).receive)
         self._sockets = socket_routes()
         self._limits = RateLimits(
             state.settings.file.requests_per_second, state.settings.file.burst

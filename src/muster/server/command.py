@@ -40,10 +40,13 @@ def serve(
     check_open_files()
     home = default_home()
     settings = replace(settings, file=read_file(home.server))
+    if settings.oci_domain is not None and settings.tls_cert is None:
+        settings = with_own_certificate(settings, home)
     check_certificate(settings)
     listener = listen(settings.host, settings.port)
     if database_url is not None:
         use_database(home, database_url)
+    note_region(settings, home)
     backend = Backend(home)
     backend.database_timeout = _DATABASE_TIMEOUT
     first = create_first_admin(backend.store)
@@ -62,6 +65,33 @@ def serve(
         say(f"log in with it: muster login {_url_for_others(settings)}")
     server.run(listener)
     say("the server has stopped; runs continue")
+
+
+def with_own_certificate(settings: Settings, home: Home) -> Settings:
+    """With a certificate of the server's own authority, for the names of OCI's services and for the
+    address that it listens on. Raises InvalidInput for what is no domain."""
+    from datetime import UTC, datetime
+
+    from muster.server.oci.names import certificate_names
+    from muster.storage.certificates import server_certificate
+
+    assert settings.oci_domain is not None
+    home.prepare()
+    names = [*certificate_names(settings.oci_domain), socket.gethostname(), "localhost"]
+    others = [host for host in (settings.host, "127.0.0.1") if host not in ("0.0.0.0", "::")]
+    folder = server_certificate(
+        home.oci_certificate, list(dict.fromkeys([*names, *others])), datetime.now(UTC)
+    )
+    return replace(settings, tls_cert=str(folder / "cert.pem"), tls_key=str(folder / "key.pem"))
+
+
+def note_region(settings: Settings, home: Home) -> None:
+    """Tell `muster oci-config` what the server is called."""
+    home.prepare()
+    if settings.oci_region is None:
+        home.oci_region.unlink(missing_ok=True)
+    else:
+        replace_file(home.oci_region, f"{settings.oci_region}\n".encode(), 0o600)
 
 
 def check_certificate(settings: Settings) -> None:

@@ -12,17 +12,18 @@ from threading import Event, Thread, current_thread, main_thread
 
 import uvicorn
 
-from muster.errors import EngineError, MusterError, Problem
+from muster.errors import EngineError, MusterError, Problem, StoreError
 from muster.server.app import App
 from muster.server.http_protocol import HttpProtocol
 from muster.server.log import ServerLog, logging_to
+from muster.server.oci.cleaning import clean_up
 from muster.server.run_observer import RunObserver
 from muster.server.scheduler import Scheduler
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
 from muster.service.recovery import recover_and_expire
-from muster.storage import request_keys, uploads
+from muster.storage import job_artifacts, request_keys, uploads
 
 #: Seconds between looks for runs without a supervisor.
 _RECOVERY_INTERVAL = 2.0
@@ -174,7 +175,8 @@ class Recovery:
             return
         self._cleaned = time.monotonic()
         try:
-            for module in (uploads, request_keys):
+            for module in (uploads, request_keys, job_artifacts):
                 module.remove_old(self._backend.home, time.time())
-        except OSError as error:
-            self._log.write("warning", f"old uploads cannot be removed: {error}")
+            clean_up(self._backend.store, time.time())
+        except (OSError, StoreError) as error:
+            self._log.write("warning", f"old uploads and records cannot be removed: {error}")

@@ -11,6 +11,7 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
+namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
@@ -46,9 +47,14 @@ class OciSettings(Struct, frozen=True):
     #: Where the nodes of jobs run, and of jobs that are containers.
     engine: str = DEFAULT_ENGINE
     container_engine: str = "container"
+    #: What the object storage of the server is called, so that URLs such as
+    #: oci://bucket@namespace/name work as they are.
+    namespace: str = "muster"
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)
+    #: OCID of an export of a file system -> where it is: `nfs://server/path`.
+    exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
     conda: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,7 +92,17 @@ class Settings(Struct, frozen=True):
     #: The files of the server's certificate and its key, in PEM; None: it listens without TLS.
     tls_cert: str | None = None
     tls_key: str | None = None
+    #: The domain below which clients of OCI find its services: `datascience.DOMAIN`; None: they
+    #: name the server's address.
+    oci_domain: str | None = None
     file: FileSettings = FileSettings()
+
+    @property
+    def oci_region(self) -> str | None:
+        """What clients of OCI have as their region: a name with a dot is a domain to them."""
+        if self.oci_domain is None:
+            return None
+        return self.oci_domain if self.port == 443 else f"{self.oci_domain}:{self.port}"
 
     @property
     def url(self) -> str:

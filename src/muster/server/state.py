@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +24,9 @@ from muster.service.embedded import EmbeddedAPI
 from muster.storage.owners import account_of
 from muster.submission import Submission
 from muster.unix_account import UnixAccount
+
+if TYPE_CHECKING:
+    from muster.plan.model import MountPlan
 
 T = TypeVar("T")
 #: Finds the caller of a token, in a project (None: the default one).
@@ -71,20 +74,22 @@ class ServerState:
         may_start: bool,
         local: bool = False,
         oci_names: Mapping[str, str] | None = None,
+        inputs: tuple[MountPlan, ...] = (),
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. created_id,
-        oci_names: see `Submission`. may_start: whether a run may be started or planned, which needs
-        the Unix account of the caller. local: the caller is a user of this MUSTER_HOME, on this
-        machine. Raises InvalidInput if there can be no account."""
+        oci_names, inputs: see `Submission`. may_start: whether a run may be started or planned,
+        which needs the Unix account of the caller. local: the caller is a user of this
+        MUSTER_HOME, on this machine. Raises InvalidInput if there can be no account."""
         submission = self._submission
         if environ or created_id is not None or may_start:
             submission = replace(
                 submission,
                 environ={**submission.environ, **environ},
                 created_id=created_id,
-                account=self._account_of(caller.user) if may_start and not local else None,
+                account=self.account_of_runs(caller.user, local=local) if may_start else None,
                 has_files=local,
                 oci_names=oci_names or {},
+                inputs=inputs,
             )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
@@ -98,9 +103,10 @@ class ServerState:
             hint = "put it back, or start the server with another MUSTER_HOME"
             raise HomeGone(str(Problem("", f"{root} was deleted or moved away", hint)))
 
-    def _account_of(self, user: str) -> UnixAccount | None:
-        """Whom the nodes of a user's runs belong to; None if that is the user of this process."""
-        if not self._submission.separate_owners:
+    def account_of_runs(self, user: str, *, local: bool = False) -> UnixAccount | None:
+        """Whom the nodes of a user's runs belong to; None if that is the user of this process.
+        local: see `api`. Raises InvalidInput if there can be no account."""
+        if local or not self._submission.separate_owners:
             return None
         known = self._accounts.get(user)
         if known is None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from muster.api.accounts import Identity, NewToken, UserChange
+from muster.api.accounts import Identity, NewToken, OciAccess, UserChange
 from muster.caller import Caller, Right, Role, local_caller
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.grants import check_in_project, check_new_token, check_others_token, check_role
 from muster.iam.names import check_name, check_text
 from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
 from muster.iam.tokens import new_token
+from muster.identity import DEFAULT_PROJECT
 from muster.service.audit import Origin, audited, entry_of
 from muster.service.backend import Backend
+from muster.spec.ocids import OCI_SERVICES, TENANCY, compartment_ocid, user_ocid
 from muster.store.account_records import (
     AuditEntry,
     AuditFilter,
@@ -298,6 +301,20 @@ class EmbeddedAccounts:
             lambda: self._accounts.revoke_token(token_id, time.time()),
         )
 
+    def oci(self) -> OciAccess:
+        home = self._backend.home
+        region = _text_of(home.oci_region).strip()
+        return OciAccess(
+            user=user_ocid(self._caller.user),
+            tenancy=TENANCY,
+            compartment=TENANCY
+            if self._caller.project == DEFAULT_PROJECT
+            else compartment_ocid(self._caller.project),
+            region=region,
+            services=OCI_SERVICES if region else (),
+            ca=_text_of(home.oci_certificate / "ca.pem") if region else "",
+        )
+
     # Keys
 
     def _own_or_administer(self, user: str, what: str) -> None:
@@ -393,6 +410,14 @@ class EmbeddedAccounts:
             lambda: self._administer("delete entries of the audit log"),
             lambda: self._log.delete_before(before),
         )
+
+
+def _text_of(file: Path) -> str:
+    """The content of a file; "" if it is missing."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _check_login(user: UserRecord) -> None:

@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
-    from muster.api.schedules import ScheduleChange, ScheduleRequest
+    from muster.api.schedules import ScheduleChange, ScheduleRequest, WebhookAddress
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.submissions import JobRequest, Preview, PreviewRequest, StartRequest
     from muster.engines.base import RunningNode
     from muster.engines.findings import Finding
     from muster.errors import Problem
     from muster.lifecycle.schedule import Timing
+    from muster.lifecycle.trigger import Trigger
     from muster.node.counters import Counters
     from muster.plan.model import RunPlan
     from muster.service.local_nodes import LocalNodes
@@ -345,12 +346,14 @@ class EmbeddedAPI(CallerChecks):
     # Schedules
 
     @requires(Right.SUBMIT, "create schedules", action="schedules.create")
-    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+    def create_schedule(
+        self, name: str, timing: Timing, prepared: PreparedRun, trigger: Trigger | None = None
+    ) -> ScheduleRecord:
         from muster.service.schedules import create
 
         self._check_project(prepared.job)
         environ = sent_variables(self.context.submission.environ)
-        return create(self.context, name, timing, prepared, environ)
+        return create(self.context, name, timing, prepared, environ, trigger)
 
     @requires(Right.SUBMIT, "create schedules", action="schedules.create")
     def submit_schedule(self, request: ScheduleRequest) -> ScheduleRecord:
@@ -375,6 +378,18 @@ class EmbeddedAPI(CallerChecks):
     ) -> list[FiringRecord]:
         found = self._own_schedule(schedule_id)
         return self.store.schedules.firings(found.id, limit=limit, before=before)
+
+    @requires(Right.READ, "see schedules")
+    def webhook(self, schedule_id: str) -> WebhookAddress:
+        from muster.service.webhooks import address_of
+
+        return address_of(self.context, self._own_schedule(schedule_id))
+
+    @of_creator(schedule_of, Right.SUBMIT, "change webhooks", action="schedules.rotate_webhook")
+    def rotate_webhook(self, schedule_id: str) -> WebhookAddress:
+        from muster.service.webhooks import rotate
+
+        return rotate(self.context, self._own_schedule(schedule_id))
 
     @of_creator(schedule_of, Right.SUBMIT, "edit schedules", action="schedules.edit")
     def edit_schedule(self, schedule_id: str, change: ScheduleChange) -> ScheduleRecord:

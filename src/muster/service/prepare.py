@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from muster.api.prepared import PreparedRun
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
-from muster.plan.model import RunPlan
+from muster.plan.model import RunBefore, RunPlan
 from muster.service.context import Context
 from muster.service.planning import has_our_files, mount_paths, plan_run
 from muster.service.stored_spec import spec_of
@@ -47,6 +47,12 @@ def prepare_run(
     from muster.spec.resolve import resolve
 
     home, submission = context.home, context.submission
+    before: tuple[RunBefore, ...] = ()
+    if overrides.after:
+        from muster.service.runs_before import find_runs, variables  # few runs wait for others
+
+        before = find_runs(context, overrides.after)
+        overrides = replace(overrides, env={**overrides.env, **variables(before)})
     if home.config.exists():
         from muster.storage.config import read_config
 
@@ -71,10 +77,16 @@ def prepare_run(
         checked = check_framework(plan, submission)
         others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
+    if submission.inputs or before:
+        from muster.service.event_inputs import with_inputs  # few runs have any
+        from muster.service.runs_before import outputs_of
+
+        plan = with_inputs(plan, (*submission.inputs, *outputs_of(context, before)))
     plan = replace(
         plan,
         notes=(*notes, *resolved.notes, *plan.notes, *lacks),
         oci_names=submission.oci_names,
+        after=before,
     )
     return PreparedRun(
         job=job,
@@ -168,6 +180,7 @@ def prepare_resume(
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
+    from muster.service.event_inputs import inputs_of, with_inputs
     from muster.spec.resolve import merge
     from muster.spec.rules import check
 
@@ -188,6 +201,8 @@ def prepare_resume(
     identity = Identity(run.id, run.name, run.job_id, run.job_name)
     sha256, file_name = (code.sha256, code.file_name) if code else (None, None)
     plan = plan_run(context, arranged, identity, sha256, file_name, {})
+    if inputs := inputs_of(before):
+        plan = with_inputs(plan, inputs)
     return PreparedResume(
         spec=arranged.spec,
         origins=_origins(run.origins, resolved.origins),
@@ -196,6 +211,7 @@ def prepare_resume(
             notes=(*resolved.notes, *plan.notes),
             node_outputs=before.node_outputs,
             oci_names=before.oci_names,
+            after=before.after,
         ),
         changed=changed,
         display_name=overrides.run_name,

@@ -16,14 +16,21 @@ from muster.service.stored_spec import overrides_of, spec_of
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes, combined
 from muster.spec.reader import ParsedSpec
-from muster.spec.values import RERUN_TAG, RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG
+from muster.spec.values import (
+    AFTER_TAG,
+    EVENT_TAG,
+    RERUN_TAG,
+    RETRY_TAG,
+    SCHEDULE_TAG,
+    SCHEDULED_TIME_TAG,
+)
 from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.api.submissions import PresentCode
 
 #: Tags that say where a run comes from.
-_OF_THE_RUN = (RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG)
+_OF_THE_RUN = (RETRY_TAG, SCHEDULE_TAG, SCHEDULED_TIME_TAG, EVENT_TAG, AFTER_TAG)
 
 
 def prepare_rerun(
@@ -45,7 +52,7 @@ def prepare_rerun(
         raise InvalidInput(Problem("", f"{run.name} is still {run.state}", hint))
     job = context.store.jobs.find(run.project, run.job_id)
     job.check_active()
-    earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None)
+    earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None, after=None)
     spec = merge(spec_of(context.home, job), earlier)[0].spec
     changes = with_items(changes, spec)
     if changes.problems:
@@ -58,10 +65,30 @@ def prepare_rerun(
     notes = [f"runs {run.name} again ({before})", *notes]
     again = partial(run_again, update_code=update_code, present_code=present_code)
     try:
-        return again(context, job, run, overrides, notes)
+        return _with_differences(context, run, again(context, job, run, overrides, notes))
     except InvalidInput as error:
         problems = review(context, ParsedSpec(spec), changes, error.problems)
         raise type(error)(*problems) from None
+
+
+def _with_differences(context: Context, run: RunRecord, prepared: PreparedRun) -> PreparedRun:
+    """The run with notes of all that differs from the one that it repeats."""
+    from msgspec import to_builtins
+
+    from muster.describe.differences import difference_lines
+    from muster.service.present_code import name_of_code
+
+    # the engine is told by its name, whether it was chosen or is the default
+    before = replace(spec_of(context.home, run), engine=run.engine, artifact=None, git=None)
+    after = replace(prepared.spec, engine=prepared.plan.engine, artifact=None, git=None)
+    lines = difference_lines(to_builtins(before), to_builtins(after))
+    if prepared.job.id != run.job_id:
+        earlier = context.store.jobs.find(run.project, run.job_id)
+        code = name_of_code(context, earlier, run)
+        version = "a new version" if prepared.new_job else prepared.job.handle
+        lines.insert(0, f"{code}: {earlier.handle} -> {version}")
+    notes = (*prepared.notes, *(f"differs from {run.name}: {line}" for line in lines))
+    return replace(prepared, notes=notes, plan=replace(prepared.plan, notes=notes))
 
 
 def run_again(
@@ -76,10 +103,14 @@ def run_again(
 ) -> PreparedRun:
     """Prepare another run of a run's Job or, with `update_code`, of its code as it is now.
     present_code: this code, which a client on another machine has sent. Raises InvalidInput."""
+    from muster.control.persist import plan_of
+    from muster.service.event_inputs import inputs_of
     from muster.service.jobs import discard
     from muster.service.prepare import prepare_run
     from muster.service.present_code import has_changed, name_of_code, with_present_code
 
+    inputs = inputs_of(plan_of(run))
+    context = replace(context, submission=replace(context.submission, inputs=inputs))
     if not update_code:
         if has_changed(context, job, run):
             code = name_of_code(context, job, run)

@@ -43,7 +43,7 @@ def prepare_retry(
     overrides = overrides_of(context.home, run)
     only, name = format_ranks(numbers), group.name
     tags = {**overrides.tags, RETRY_TAG: run.name}
-    overrides = replace(overrides, tags=tags, run_name=None, suspend=False)
+    overrides = replace(overrides, tags=tags, run_name=None, suspend=False, after=None)
     if len(StoredPlan(run).group_sizes()) == 1 and name not in overrides.node_groups:
         overrides = replace(overrides, only=only)
     else:

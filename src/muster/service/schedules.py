@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from random import random
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -17,7 +18,8 @@ from muster.describe.times import moment
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.names import check_name
 from muster.identity import new_id
-from muster.lifecycle.schedule import Timing, problems_of, times
+from muster.lifecycle.schedule import KINDS, Timing, problems_of, settled, times
+from muster.lifecycle.trigger import AfterRun, Event, ObjectCreated, Trigger, cycle_problem
 from muster.service.context import Context
 from muster.spec.values import SCHEDULE_TAG, SCHEDULED_TIME_TAG
 from muster.storage.home import Home
@@ -27,12 +29,12 @@ from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
 if TYPE_CHECKING:
     from muster.api.prepared import PreparedRun
     from muster.store.base import Accounts
-    from muster.store.records import RunRecord
+    from muster.store.records import JobRecord, RunRecord
 
 #: Variables of the nodes of each run.
 NAME_VARIABLE, TIME_VARIABLE = "MUSTER_SCHEDULE", "MUSTER_SCHEDULED_TIME"
 #: What of a timing changes its times.
-_OF_TIMES = ("cron", "every", "time_zone")
+_OF_TIMES = ("cron", "every", "ical", "time_zone", "start", "end", "jitter")
 
 
 def create(
@@ -41,6 +43,7 @@ def create(
     timing: Timing,
     prepared: PreparedRun,
     environ: Mapping[str, str],
+    trigger: Trigger | None = None,
 ) -> ScheduleRecord:
     """Record a schedule and, if it is new, its Job. environ: what the nodes' environment starts
     from, besides the server's. Raises InvalidInput with every problem."""
@@ -48,9 +51,13 @@ def create(
 
     try:
         check_name("schedule", name)
-        _refuse(*problems_of(timing), *prepared.missing)
         now = round(time.time(), 6)  # to the microsecond, as it is stored
-        timing = replace(timing, since=float(int(now)))
+        problems = problems_of(timing, by_events=trigger is not None)
+        if not problems:
+            timing = settled(timing, now, random())
+            problems = _past(timing, now)
+        problems += _trigger_problems(context, trigger, prepared.job.name)
+        _refuse(*problems, *prepared.missing)
         given = to_builtins(prepared.overrides)
         overrides = {key: value for key, value in given.items() if value is not None}
         job = prepared.job
@@ -71,6 +78,7 @@ def create(
             updated_at=now,
             next_at=next(times(timing, now), None),
             local=context.submission.has_files,
+            trigger=trigger,
         )
         made = context.store.schedules.insert(schedule, job)
     except InvalidInput:
@@ -81,6 +89,54 @@ def create(
     return made
 
 
+def _past(timing: Timing, now: float) -> list[Problem]:
+    """That the end has passed, or no time is left before it."""
+    if timing.end is None or (timing.end > now and _has_time(timing, now)):
+        return []
+    return [Problem("end", "no time is left before it", "give a later end")]
+
+
+def _has_time(timing: Timing, now: float) -> bool:
+    by_events = all(getattr(timing, kind) is None for kind in KINDS)
+    return by_events or next(times(timing, now), None) is not None
+
+
+def _trigger_problems(context: Context, trigger: Trigger | None, job: str) -> list[Problem]:
+    """What is wrong with an event that is to start runs of a Job."""
+    if isinstance(trigger, ObjectCreated) and not trigger.bucket:
+        return [Problem("on_object", "has no bucket", "write BUCKET or BUCKET/PREFIX")]
+    if not isinstance(trigger, AfterRun):
+        return []
+    if trigger.job != job:
+        try:
+            found = context.store.jobs.find(context.project, trigger.job)
+        except NotFound as error:
+            return [Problem("after", str(error))]
+        if found.name != trigger.job:
+            text = f"{trigger.job!r} is not the name of a job"
+            return [Problem("after", text, f"name all versions of it: {found.name}")]
+    return _cycle_problems(context, trigger.job, job)
+
+
+def _cycle_problems(
+    context: Context, after: str, job: str, *, changed: ScheduleRecord | None = None
+) -> list[Problem]:
+    """Whether runs of a Job after those of another one would start each other without end.
+    changed: the schedule that is about to do that."""
+    others = [
+        one
+        for one in context.store.schedules.listing(context.project)
+        if changed is None or one.id != changed.id
+    ]
+    edges = [
+        (one.trigger.job, one.job.rpartition("@")[0])
+        for one in others
+        if isinstance(one.trigger, AfterRun)
+    ]
+    found = cycle_problem(edges, after, job)
+    return [] if found is None else [found]
+
+
 def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> ScheduleRecord:
     """Change a schedule. Other times count from now. Raises InvalidInput with every problem,
     Conflict if it was changed meanwhile, Forbidden for the job of one whose runs have the rights of
@@ -89,18 +145,25 @@ def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> 
         check_job(context, schedule)
     given = {name: value for name, value in asdict(change).items() if value is not None}
     job = given.pop("job", None)
-    for one, other in (("cron", "every"), ("every", "cron")):
-        if one in given:
-            given.setdefault(other, None)
+    if any(kind in given for kind in KINDS):
+        given = {**dict.fromkeys(KINDS), **given}
+    for name in ("start", "end"):
+        if given.get(name) == 0:
+            given[name] = None
     timing = replace(schedule.timing, **given)
-    _refuse(*problems_of(timing))
+    _refuse(*problems_of(timing, by_events=schedule.trigger is not None))
     now, next_at = round(time.time(), 6), schedule.next_at
     if any(getattr(timing, name) != getattr(schedule.timing, name) for name in _OF_TIMES):
-        timing = replace(timing, since=float(int(now)))
+        timing = settled(timing, now, random())
+        _refuse(*_past(timing, now))
         next_at = None if schedule.paused else next(times(timing, now), None)
     changed = replace(schedule, timing=timing, next_at=next_at, updated_at=now)
     if job is not None:
-        changed = replace(changed, job_id=_checked_job(context, schedule, job))
+        found = _checked_job(context, schedule, job)
+        if isinstance(schedule.trigger, AfterRun):
+            after = schedule.trigger.job
+            _refuse(*_cycle_problems(context, after, found.name, changed=schedule))
+        changed = replace(changed, job_id=found.id)
     return context.store.schedules.update(schedule, changed)
 
 
@@ -112,9 +175,9 @@ def check_job(context: Context, schedule: ScheduleRecord) -> None:
         context.caller.require(Right.ADMINISTER, text)
 
 
-def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> str:
-    """The id of a Job, a run of which could start with the schedule's overrides. Raises
-    InvalidInput, NotFound."""
+def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> JobRecord:
+    """A Job, a run of which could start with the schedule's overrides. Raises InvalidInput,
+    NotFound."""
     from muster.service.prepare import prepare_run
     from muster.spec.overrides import received_overrides
 
@@ -123,7 +186,7 @@ def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> str:
     overrides = received_overrides(_unsealed(context.home, schedule, schedule.overrides))
     prepared = prepare_run(context, job, overrides, new_job=False)
     _refuse(*prepared.missing)
-    return job.id
+    return job
 
 
 def _refuse(*problems: Problem) -> None:
@@ -135,7 +198,7 @@ def pause(context: Context, schedule: ScheduleRecord) -> ScheduleRecord:
     """Start no more runs. No effect on a paused schedule. Raises Conflict."""
     if schedule.paused:
         return schedule
-    return _continued(context, schedule, None)
+    return _changed(context, schedule, paused=True, next_at=None)
 
 
 def resume(context: Context, schedule: ScheduleRecord) -> ScheduleRecord:
@@ -143,12 +206,13 @@ def resume(context: Context, schedule: ScheduleRecord) -> ScheduleRecord:
     Conflict."""
     if not schedule.paused:
         return schedule
-    return _continued(context, schedule, next(times(schedule.timing, time.time()), None))
+    following = next(times(schedule.timing, time.time()), None)
+    return _changed(context, schedule, paused=False, next_at=following)
 
 
-def _continued(context: Context, schedule: ScheduleRecord, next_at: float | None) -> ScheduleRecord:
-    changed = replace(schedule, next_at=next_at, updated_at=time.time())
-    return context.store.schedules.update(schedule, changed)
+def _changed(context: Context, schedule: ScheduleRecord, **fields: Any) -> ScheduleRecord:
+    after = replace(schedule, updated_at=time.time(), **fields)
+    return context.store.schedules.update(schedule, after)
 
 
 def trigger(context: Context, schedule: ScheduleRecord) -> RunRecord:
@@ -164,20 +228,26 @@ def trigger(context: Context, schedule: ScheduleRecord) -> RunRecord:
     return run
 
 
-def start_request(home: Home, schedule: ScheduleRecord, at: float) -> StartRequest:
-    """The request that starts the run of a time (epoch seconds). Raises InvalidInput if the key of
-    the schedule's secrets is missing."""
+def start_request(
+    home: Home, schedule: ScheduleRecord, at: float, event: Event | None = None
+) -> StartRequest:
+    """The request that starts the run of a time (epoch seconds), or of what has happened then.
+    Raises InvalidInput if the key of the schedule's secrets is missing."""
+    from muster.service.event_inputs import tags_of, variables_of
+
     overrides = dict(_unsealed(home, schedule, schedule.overrides))
     text = moment(at).isoformat().replace("+00:00", "Z")
     overrides["env"] = {
         **(overrides.get("env") or {}),
         NAME_VARIABLE: schedule.name,
         TIME_VARIABLE: text,
+        **({} if event is None else variables_of(event)),
     }
     overrides["tags"] = {
         **(overrides.get("tags") or {}),
         SCHEDULE_TAG: schedule.name,
         SCHEDULED_TIME_TAG: text,
+        **({} if event is None else tags_of(event)),
     }
     environ = _unsealed(home, schedule, schedule.environ)
     notes = tuple(_unsealed(home, schedule, schedule.notes))

@@ -76,7 +76,9 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        shared = engine_named(accepted.engine, context.home).may_share(prepared.plan)
+        shared = not prepared.plan.after and engine_named(accepted.engine, context.home).may_share(
+            prepared.plan
+        )
         context.backend.start_supervisor(lease, accepted.engine, held, submission, shared=shared)
     return accepted
 
@@ -209,6 +211,8 @@ def _run_record(
         from muster.engines import admission  # few runs wait
 
         state, details = RunState.QUEUED, admission.describe(lacking)
+    elif plan.after and (waits := waits_for(context, plan)):
+        state, details = RunState.QUEUED, waits
     return RunRecord(
         id=plan.run_id,
         name=plan.run_name,
@@ -237,6 +241,13 @@ def _run_record(
         tags=seal(home, dict(prepared.spec.tags)),
         project=job.project,
     )
+
+
+def waits_for(context: Context, plan: RunPlan) -> str:
+    """See `control.runs_before.waits_for`."""
+    from muster.control import runs_before  # few runs wait for others
+
+    return runs_before.waits_for(context.store, plan)
 
 
 def _place_logs(folder: Path, plan: RunPlan) -> None:

@@ -115,7 +115,10 @@ def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecor
         return known
     prepared = _prepared(context, request.run)
     try:
-        return create(context, request.name, request.timing, prepared, request.run.environ)
+        return create(
+            *(context, request.name, request.timing, prepared, request.run.environ),
+            trigger=request.trigger,
+        )
     finally:
         context.artifact_lock.release(prepared.job.id)
 

@@ -7,6 +7,11 @@ import re
 
 from muster.identity import id_of
 
+#: What OCI's SDKs put in front of a region whose name has a dot: a domain to them.
+OCI_SERVICES = (
+    *("datascience", "objectstorage", "identity", "logging", "ingestion.logging", "query"),
+    *("telemetry", "telemetry-ingestion", "events", "iaas", "secrets.vaults", "vaults", "auth"),
+)
 _OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*\.[^.]*\.([A-Za-z0-9_-]+)")
 
 

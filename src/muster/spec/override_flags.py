@@ -40,6 +40,7 @@ def changes_from_flags(
     arrays: Sequence[str] = (),
     sample: int | None = None,
     sample_seed: int | None = None,
+    after_runs: Sequence[str] = (),
     args: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
     **settings: Any,
@@ -50,8 +51,8 @@ def changes_from_flags(
     `environ`. env_files: files of such variables, over which `env` takes precedence. mounts: `SRC`,
     `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the value in YAML. arrays:
     `NAME=VALUES`, as of `spec.arrays.parse_values`, or a file. sample, sample_seed: of the array.
-    settings: the options named in `override_models.FLAGS`; None or False: not given. All other
-    flags take precedence over `sets`.
+    after_runs: names of runs. settings: the options named in `override_models.FLAGS`; None or
+    False: not given. All other flags take precedence over `sets`.
     """
     flags = _Flags()
     for text in sets:
@@ -74,6 +75,8 @@ def changes_from_flags(
         flags.put(f"--option {name}", ["framework_options", name], value)
     for text in tags:
         flags.tag(text)
+    if after_runs:
+        flags.put(f"--after {' '.join(after_runs)}", ["after"], list(after_runs))
     if args is not None:
         flags.put("--", ["args"], list(args))
     return flags.changes()

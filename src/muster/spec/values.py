@@ -23,6 +23,9 @@ RERUN_TAG = "muster-rerun-of"
 #: Of a run that a schedule has started: the schedule's name, and the time (RFC 3339).
 SCHEDULE_TAG = "muster-schedule"
 SCHEDULED_TIME_TAG = "muster-scheduled-time"
+#: The tags of a run that an event has started: the event's id, and the run that has ended.
+EVENT_TAG = "muster-event"
+AFTER_TAG = "muster-after"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: maximum characters of displayName.

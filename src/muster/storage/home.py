@@ -226,6 +226,11 @@ class Home(Struct, frozen=True):
         return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
 
     @property
+    def objects(self) -> Path:
+        """The bytes of the server's object storage (`storage.objects`)."""
+        return self.root / "objects"
+
+    @property
     def uploads(self) -> Path:
         """What clients of a server upload (`storage.uploads`)."""
         return self.root / "uploads"
@@ -240,6 +245,16 @@ class Home(Struct, frozen=True):
     def custom_logs(self) -> Path:
         """Entries of logs of the OCI API (`storage.custom_logs`)."""
         return self.root / "custom-logs"
+
+    @property
+    def oci_certificate(self) -> Path:
+        """The server's certificate for the names of OCI's services, with the authority."""
+        return self.root / "oci-certificate"
+
+    @property
+    def oci_region(self) -> Path:
+        """What the server that runs here is called as a region of OCI."""
+        return self.root / "oci-region"
 
     @property
     def job_artifacts(self) -> Path:

@@ -1,9 +1,10 @@
 """The store contract: what Muster records of jobs and runs, whatever database keeps it.
 
 A `Store` is sets of use cases: Jobs, runs, their event logs, and the leases of the processes that
-drive runs; schedules; accounts (users, projects, tokens), secrets, and the audit log. Each method
-is one transaction: it happens completely or not at all, and other processes see it at once. Any
-thread may call it. Every implementation passes the contract tests in `tests/store/`.
+drive runs; schedules; events for listeners; accounts (users, projects, tokens), secrets, and the
+audit log. Each method is one transaction: it happens completely or not at all, and other processes
+see it at once. Any thread may call it. Every implementation passes the contract tests in
+`tests/store/`.
 
 Times are epoch seconds in UTC; a store rounds them to whole microseconds. Jobs and runs belong to a
 project: names, their numbers, `last` and the reuse of a Job with the same content never cross
@@ -48,8 +49,19 @@ if TYPE_CHECKING:  # most commands do not use them
         TokenRecord,
         UserRecord,
     )
+    from muster.store.object_records import (
+        AccessLinkRecord,
+        BucketRecord,
+        BucketUse,
+        Condition,
+        ObjectRange,
+        ObjectRecord,
+        PieceRecord,
+        UploadRecord,
+    )
+    from muster.store.outbox_records import ListenerKind, Pending
     from muster.store.resource_records import ResourceFilter, ResourceRecord
-    from muster.store.schedule_records import FiringRecord, ScheduleRecord
+    from muster.store.schedule_records import FiringRecord, ScheduleRecord, WebhookRecord
 
 #: Makes the records of a run from its Job, its number and its name.
 RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -482,9 +494,169 @@ class Resources(Protocol):
         """Delete a resource. False if there is none."""
         ...
 
+    def in_state(
+        self, kind: str, state: str, created_by_then: float | None = None
+    ) -> list[ResourceRecord]:
+        """Resources of a kind in all projects that have a state of their own, which is not that of
+        a run, the oldest first. created_by_then: only those (epoch seconds)."""
+        ...
+
     def forget_deleted(self, until: float) -> int:
         """Delete resources whose state is DELETED and that were changed last by this time (epoch
         seconds). Returns their number."""
+        ...
+
+
+class Buckets(Protocol):
+    """Buckets of object storage, and the links that give access to them. Names of buckets are
+    unique in all projects."""
+
+    def insert(self, bucket: BucketRecord) -> bool:
+        """Add a bucket. False if there is one with this name, of whatever project."""
+        ...
+
+    def get(self, name: str) -> BucketRecord:
+        """The bucket with this name, of whatever project. Raises NotFound, CorruptRecord."""
+        ...
+
+    def by_id(self, bucket_id: str) -> BucketRecord:
+        """The bucket with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def listing(
+        self, project: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[BucketRecord]:
+        """The buckets of a project, by name. limit: only the first ones. after: only those after
+        this name."""
+        ...
+
+    def use(self, bucket_id: str) -> BucketUse:
+        """What the objects of a bucket take."""
+        ...
+
+    def update(self, before: BucketRecord, after: BucketRecord) -> BucketRecord:
+        """Change the name, the project or the settings. Raises Conflict if it was changed since
+        `before` was read, or the name is taken; NotFound."""
+        ...
+
+    def delete(self, bucket_id: str) -> bool:
+        """Delete a bucket. False if there is none. Raises Conflict if it has objects, uploads or
+        links."""
+        ...
+
+    def insert_link(self, link: AccessLinkRecord) -> None:
+        """Add a link. Raises NotFound if there is no such bucket."""
+        ...
+
+    def link(self, bucket_id: str, link_id: str) -> AccessLinkRecord:
+        """The link of a bucket with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def link_by_digest(self, digest: str) -> AccessLinkRecord:
+        """The link whose secret has this digest. Raises NotFound, CorruptRecord."""
+        ...
+
+    def links(
+        self, bucket_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[AccessLinkRecord]:
+        """The links of a bucket, by id. limit: only the first ones. after: only those after this
+        id."""
+        ...
+
+    def delete_link(self, bucket_id: str, link_id: str) -> bool:
+        """Delete a link. False if there is none."""
+        ...
+
+
+class Objects(Protocol):
+    """Objects in buckets, and uploads of objects in parts. Their bytes are in files
+    (`storage.objects`): a file is there before its piece is recorded, and what a method returns as
+    a list of texts are files that no record names any more.
+
+    Of several changes of one name at once, each sees what the one before has made of it: of those
+    on the condition that there is no object yet, one succeeds.
+    """
+
+    def put(
+        self,
+        record: ObjectRecord,
+        pieces: Sequence[PieceRecord],
+        condition: Condition = ...,
+    ) -> list[str]:
+        """Give a name an object, in place of the one that it has. Returns the files of that one.
+        Raises ConditionFailed, or NotFound if there is no such bucket."""
+        ...
+
+    def complete(
+        self,
+        upload: UploadRecord,
+        record: ObjectRecord,
+        pieces: Sequence[PieceRecord],
+        condition: Condition = ...,
+    ) -> list[str]:
+        """End an upload: give its name the object of these parts, whose `content` is the id of the
+        upload. Returns the files of other parts, and of the object before. Raises ConditionFailed,
+        Conflict if one of the parts was replaced meanwhile, NotFound if there is no such upload."""
+        ...
+
+    def get(self, bucket_id: str, name: str) -> ObjectRecord:
+        """The object with this name. Raises NotFound, CorruptRecord."""
+        ...
+
+    def pieces(self, content: str) -> list[PieceRecord]:
+        """The pieces of an object, or the parts of an upload, by their numbers."""
+        ...
+
+    def listing(self, chosen: ObjectRange) -> list[ObjectRecord]:
+        """Objects by name."""
+        ...
+
+    def delete(self, bucket_id: str, name: str, condition: Condition = ...) -> list[str]:
+        """Delete an object. Returns its files. Raises ConditionFailed, NotFound."""
+        ...
+
+    def rename(
+        self,
+        record: ObjectRecord,
+        new_name: str,
+        modified_at: float,
+        *,
+        source: Condition = ...,
+        target: Condition = ...,
+    ) -> tuple[ObjectRecord, list[str]]:
+        """Give an object another name of its bucket, in place of the object that this name has.
+        Returns the object as it is then, and the files of the replaced one. source, target: what
+        is to be under the old and the new name. Raises ConditionFailed, or NotFound if the object
+        was replaced or deleted."""
+        ...
+
+    def used_files(self, files: Sequence[str]) -> set[str]:
+        """Those of these files that a record names."""
+        ...
+
+    def begin_upload(self, upload: UploadRecord, condition: Condition = ...) -> None:
+        """Add an upload without parts. condition: of the object that has the name now. Raises
+        ConditionFailed, or NotFound if there is no such bucket."""
+        ...
+
+    def upload(self, bucket_id: str, name: str, upload_id: str) -> UploadRecord:
+        """The upload of an object with this id. Raises NotFound, CorruptRecord."""
+        ...
+
+    def uploads(
+        self, bucket_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> list[UploadRecord]:
+        """The uploads of a bucket, by id. limit: only the first ones. after: only those after this
+        id."""
+        ...
+
+    def put_part(self, part: PieceRecord) -> list[str]:
+        """Add a part to an upload, in place of the one with its number. Returns the file of that
+        one. Raises NotFound if the upload was completed or aborted."""
+        ...
+
+    def abort_upload(self, upload: UploadRecord) -> list[str]:
+        """Delete an upload and its parts. Returns their files. Raises NotFound."""
         ...
 
 
@@ -552,8 +724,9 @@ class Schedules(Protocol):
         ...
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
-        """Change the Job, the timing or the next time. Raises Conflict if the schedule was changed
-        since `before` was read, InvalidInput if the Job is deleted, NotFound."""
+        """Change the Job, the timing, the next time, or whether it is paused. Raises Conflict if
+        the schedule was changed since `before` was read, InvalidInput if the Job is deleted,
+        NotFound."""
         ...
 
     def delete(self, schedule_id: str) -> bool:
@@ -579,6 +752,37 @@ class Schedules(Protocol):
         """Record what is to be done at a time of a schedule, and the next time to look at, with
         entries of the audit log about it. False if that was decided already, or the schedule was
         changed or deleted since it was read."""
+        ...
+
+    def decide_event(
+        self,
+        schedule: ScheduleRecord,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+        seq: int | None = None,
+    ) -> bool:
+        """Record what is to be done about `firing.event`, with entries of the audit log about it.
+        seq: of an entry of the outbox, which is handled with that; None: it is a request to the
+        webhook. If something else was done at its time, it is recorded at the next free one. False
+        if that event is handled already or is known (`delivered`), if something was decided about
+        another event since the schedule was read, or if that was changed or deleted."""
+        ...
+
+    def pass_over(self, schedule_id: str, seq: int) -> None:
+        """Do nothing about an entry of the outbox."""
+        ...
+
+    def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
+        """Whether a request to the webhook of a schedule is known, and the id of its run; None if
+        it has none. Requests of the last `KNOWN_DELIVERIES` seconds are."""
+        ...
+
+    def webhook(self, schedule_id: str) -> WebhookRecord | None:
+        """The webhook of a schedule; None if it has none."""
+        ...
+
+    def set_webhook(self, webhook: WebhookRecord) -> None:
+        """Give a schedule a webhook, or change its secret. Raises NotFound."""
         ...
 
     def settle(self, firing: FiringRecord) -> bool:
@@ -607,6 +811,20 @@ class Schedules(Protocol):
         ...
 
 
+class Outbox(Protocol):
+    """What has happened, for listeners. An event is recorded in the transaction of what it reports,
+    if somebody listens to its type in its project. Who handles it for a listener records that in
+    the transaction of what is done about it."""
+
+    def pending(self, kind: ListenerKind, *, limit: int) -> list[Pending]:
+        """Events that listeners of this kind have not handled, the earliest first."""
+        ...
+
+    def forget(self) -> None:
+        """Delete what no listener will handle any more."""
+        ...
+
+
 class Store(Protocol):
     """See the module."""
 
@@ -625,11 +843,17 @@ class Store(Protocol):
     @property
     def resources(self) -> Resources: ...
     @property
+    def buckets(self) -> Buckets: ...
+    @property
+    def objects(self) -> Objects: ...
+    @property
     def secrets(self) -> Secrets: ...
     @property
     def audit(self) -> Audit: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def replaced(self) -> bool:

@@ -9,10 +9,13 @@ from typing import Any
 from msgspec import Struct
 
 from muster.lifecycle.schedule import Timing
+from muster.lifecycle.trigger import Event, Trigger
 from muster.store.records import Moment
 
 #: What was done at times is kept of the last ones of each schedule, and of runs in progress.
 KEPT_FIRINGS = 100
+#: Seconds for which a schedule knows the requests to its webhook, so that none counts twice.
+KNOWN_DELIVERIES = 30 * 86400.0
 
 
 class ScheduleRecord(Struct, frozen=True):
@@ -37,17 +40,19 @@ class ScheduleRecord(Struct, frozen=True):
     created_at: Moment
     updated_at: Moment
     next_at: Moment | None
-    """The first time that nothing was done about; None while the schedule is paused."""
+    """The first time that nothing was done about; None if it is paused, has no more times, or
+    events start its runs."""
     local: bool = False
     """Whether it was made on the server's machine by a user of its MUSTER_HOME, who needs no
     account."""
     version: int = 1
     """One more with each edit, pause and resume."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether it starts no runs."""
-        return self.next_at is None
+    trigger: Trigger | None = None
+    """The events that start its runs; None: the times of `timing` do."""
+    paused: bool = False
+    """Whether it starts no runs."""
+    decided: int = 0
+    """How often it was decided what to do about an event."""
 
 
 class Outcome(StrEnum):
@@ -80,6 +85,19 @@ class FiringRecord(Struct, frozen=True):
     run_id: str | None = None
     by: str = ""
     """Who has triggered the run; "" if its time has."""
+    event: Event | None = None
+    """What has happened; None for a time. Its data are kept until the run has started."""
     run_name: str = ""
     """"" if the run does not exist, or was deleted; given by the store, as `run_state`."""
     run_state: str = ""
+
+
+class WebhookRecord(Struct, frozen=True):
+    """The webhook of a schedule."""
+
+    schedule_id: str
+    """Also names it in its address."""
+    secret: str
+    """What requests are signed with, sealed."""
+    set_at: Moment
+    """When the secret was made."""

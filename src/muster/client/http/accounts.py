@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
-from muster.api.accounts import Identity, NewToken, UserChange
+from muster.api.accounts import Identity, NewToken, OciAccess, UserChange
 from muster.caller import Right, Role
 from muster.client.contexts import Address
 from muster.client.http.connection import Connection
@@ -99,6 +99,9 @@ class HttpAccounts:
 
     def revoke_token(self, token_id: str) -> bool:
         return self._call("revoke_token", bool, token_id=token_id)
+
+    def oci(self) -> OciAccess:
+        return self._call("oci", OciAccess)
 
     def keys(self, name: str) -> list[PublicKeyRecord]:
         return self._call("keys", list[PublicKeyRecord], name=name)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
     from muster.api.retry import Retry
-    from muster.api.schedules import ScheduleChange
+    from muster.api.schedules import ScheduleChange, WebhookAddress
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.api.usage import Counters, NodeUsage
     from muster.client.http.nodes import ServerNodes
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from muster.engines.findings import Finding
     from muster.errors import Problem
     from muster.lifecycle.schedule import Timing
+    from muster.lifecycle.trigger import Trigger
     from muster.plan.model import RunPlan
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
@@ -215,8 +216,20 @@ class HttpAPI:
 
     # Schedules
 
-    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
-        return self.submissions.create_schedule(name, timing, prepared)
+    def create_schedule(
+        self, name: str, timing: Timing, prepared: PreparedRun, trigger: Trigger | None = None
+    ) -> ScheduleRecord:
+        return self.submissions.create_schedule(name, timing, prepared, trigger)
+
+    def webhook(self, schedule_id: str) -> WebhookAddress:
+        from muster.api.schedules import WebhookAddress
+
+        return self._call("webhook", WebhookAddress, schedule_id=schedule_id)
+
+    def rotate_webhook(self, schedule_id: str) -> WebhookAddress:
+        from muster.api.schedules import WebhookAddress
+
+        return self._call("rotate_webhook", WebhookAddress, schedule_id=schedule_id)
 
     def schedules(
         self, *, limit: int | None = None, after: str | None = None

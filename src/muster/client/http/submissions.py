@@ -47,6 +47,7 @@ from muster.type_info import decode_json, encode_json
 
 if TYPE_CHECKING:
     from muster.lifecycle.schedule import Timing
+    from muster.lifecycle.trigger import Trigger
     from muster.store.schedule_records import ScheduleRecord
 
 #: Names of the kinds of JSON, in the lines of a stream or not.
@@ -172,12 +173,14 @@ class Submissions:
         self._runs.pop(prepared.plan.run_id, None)
         return started
 
-    def create_schedule(self, name: str, timing: Timing, prepared: PreparedRun) -> ScheduleRecord:
+    def create_schedule(
+        self, name: str, timing: Timing, prepared: PreparedRun, trigger: Trigger | None = None
+    ) -> ScheduleRecord:
         """See `MusterAPI.create_schedule`."""
         from muster.api.schedules import ScheduleRequest
         from muster.store.schedule_records import ScheduleRecord
 
-        request = ScheduleRequest(name, timing, self._request(prepared.plan))
+        request = ScheduleRequest(name, timing, self._request(prepared.plan), trigger)
         key = _idempotency(prepared.plan.run_id)
         return self._post("/schedules", request, ScheduleRecord, key)
 

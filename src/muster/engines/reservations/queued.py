@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from muster.engines import admission
 from muster.engines.admission import Reservation
 from muster.engines.base import Report, RunContext, Session
+from muster.engines.deferred import DeferredSession
 from muster.engines.loop import RunLoop
 from muster.engines.reservations.gpus import RunGpus
 from muster.engines.reservations.table import Reservations, machine_capacity, needs_of, visible_gpus
-from muster.lifecycle.events import RunAdmitted, RunQueued, SessionClosed
-from muster.lifecycle.status import NodeRef
+from muster.lifecycle.events import RunAdmitted, RunQueued
 
 #: Opens the session of a run that has these GPUs.
 Open = Callable[[RunGpus], Session]
 
 
-class QueuedSession:
+class QueuedSession(DeferredSession):
     """See `engines.base.Session`. While the run waits, nothing of it exists but its supervisor,
     which sleeps until a run ends that has what this one needs, or it is notified that another one
     was scaled down or given its GPUs."""
@@ -27,65 +27,26 @@ class QueuedSession:
     def __init__(
         self, context: RunContext, loop: RunLoop, report: Report, open_session: Open
     ) -> None:
+        super().__init__(report)
         self._open = open_session
-        self._report = report
         self._participant = loop.add(lambda _: self.notified())
         self._table = Reservations(context.home)
         self._capacity = machine_capacity()
         self._own = self._find_own(context)
-        self._session: Session | None = None
         #: Descriptors that hang up when a run ends for which this one waits.
         self._watched: list[int] = []
-        self._closed = False
         lacking = self._try_to_open()
         if lacking:
             report([RunQueued(admission.describe(lacking))])
 
-    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
-        """See `Session.start`."""
-        if self._session is not None:
-            self._session.start(attempt, nodes)
-
-    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
-        """See `Session.signal`."""
-        if self._session is not None:
-            self._session.signal(nodes, number)
-
-    def stop(self, nodes: Sequence[NodeRef]) -> None:
-        """See `Session.stop`."""
-        if self._session is not None:
-            self._session.stop(nodes)
-
-    def kill(self, nodes: Sequence[NodeRef]) -> None:
-        """See `Session.kill`."""
-        if self._session is not None:
-            self._session.kill(nodes)
-
-    def release(self, nodes: Sequence[NodeRef]) -> None:
-        """See `Session.release`."""
-        if self._session is not None:
-            self._session.release(nodes)
-
-    def notified(self) -> None:
-        """See `Session.notified`."""
-        if self._session is not None:
-            self._session.notified()
-        elif not self._closed:
-            self._try_to_open()
+    def look(self) -> None:
+        """See `DeferredSession.look`."""
+        self._try_to_open()
 
     def close(self) -> None:
         """See `Session.close`."""
         self._stop_watching()
-        if self._session is not None:
-            self._session.close()
-        elif not self._closed:
-            self._report([SessionClosed()])
-        self._closed = True
-
-    def finish_logs(self) -> None:
-        """See `Session.finish_logs`."""
-        if self._session is not None:
-            self._session.finish_logs()
+        super().close()
 
     def _find_own(self, context: RunContext) -> Reservation:
         """The reservation made when the run was submitted; a new one if the table was deleted."""

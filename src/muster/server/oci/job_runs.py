@@ -14,6 +14,7 @@ from muster.errors import MusterError, StoreError
 from muster.lifecycle.states import RunState
 from muster.server.answers import Answer
 from muster.server.oci import jobs, logs
+from muster.server.oci.actor import Actor
 from muster.server.oci.errors import conflict, invalid, not_yet
 from muster.server.oci.jobs import KIND as JOB_KIND
 from muster.server.oci.jobs import RUN_KIND as KIND
@@ -74,14 +75,19 @@ _GROUP_STATES = {"ACCEPTED": "CREATING", "IN_PROGRESS": "ACTIVE", "FAILED": "FAI
 
 def create_job_run(request: OciRequest) -> Answer:
     """POST /jobRuns"""
-    given = request.read(CreateJobRun)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
-    job = find(request, JOB_KIND, given.job_id, Right.READ)
+    made = start_job_run(request, request.read(CreateJobRun))
+    return shown(made, _shown(request, made))
+
+
+def start_job_run(actor: Actor, given: CreateJobRun) -> ResourceRecord:
+    """Create a job run, and start it. Raises OciError."""
+    project = actor.project_of(given.compartment_id)
+    actor.require(project, Right.SUBMIT)
+    job = find(actor, JOB_KIND, given.job_id, Right.READ)
     if job.state != "ACTIVE":
         raise conflict(f"The job is {job.state}.")
-    details = _effective(request, job, given)
-    logging = logs.place_of(request, project, details.job_log_configuration_details)
+    details = _effective(actor, job, given)
+    logging = logs.place_of(actor, project, details.job_log_configuration_details)
     name, now = given.display_name or default_name("jobrun"), time.time()
     data: dict[str, Any] = {
         **labels(given),
@@ -94,44 +100,44 @@ def create_job_run(request: OciRequest) -> Answer:
 
     def record(identifier: str) -> ResourceRecord:
         made = ResourceRecord(
-            *(KIND, identifier, project, name, "ACCEPTED", request.principal.user, now, now, data),
+            *(KIND, identifier, project, name, "ACCEPTED", actor.principal.user, now, now, data),
             parent=job.id,
             run_id=identifier,
         )
         if logging is not None:
-            made = replace(made, data=data | {"logDetails": logging.of_run(request, made)})
+            made = replace(made, data=data | {"logDetails": logging.of_run(actor, made)})
         return made
 
-    made, _ = create(request, record, KIND, "oci.job-runs.create")
+    made, _ = create(actor, record, KIND, "oci.job-runs.create")
     if made.state == "ACCEPTED" and made.run is None:  # also if a server was killed meanwhile
-        made = _start(request, job, made, details)
-    return shown(made, _shown(request, made))
+        made = _start(actor, job, made, details)
+    return made
 
 
-def _effective(request: OciRequest, job: ResourceRecord, given: CreateJobRun) -> JobDetails:
+def _effective(actor: Actor, job: ResourceRecord, given: CreateJobRun) -> JobDetails:
     """The job with the overrides. Raises OciError with everything that is wrong with it."""
     found = list(label_problems(given))
     try:
         details = with_overrides(jobs.details_of(job), given)
     except ValueError as error:
         raise invalid("; ".join([*found, str(error)])) from None
-    found += problems(details, catalogue(request.state.backend.home.shapes))
+    found += problems(details, catalogue(actor.state.backend.home.shapes))
     if found:
         raise invalid("; ".join(found))
     return details
 
 
 def _start(
-    request: OciRequest, job: ResourceRecord, record: ResourceRecord, details: JobDetails
+    actor: Actor, job: ResourceRecord, record: ResourceRecord, details: JobDetails
 ) -> ResourceRecord:
     """Start Muster's run. What keeps it from starting is why the job run has failed. Nothing if
     another request does it."""
-    home, project = request.state.backend.home, record.data["runProject"]
-    settings = request.state.settings.file.oci
+    home, project = actor.state.backend.home, record.data["runProject"]
+    settings = actor.state.settings.file.oci
     failed = ""
     try:
         with request_keys.held(home, record.id, KIND):
-            code = _code(request, job, project)
+            code = _code(actor, job, project)
             around = Surroundings(
                 name=job_name_from(job.name),
                 artifact=None if code is None else code.file_name,
@@ -139,11 +145,12 @@ def _start(
                 container_engine=settings.container_engine,
                 tags=record.data.get("freeformTags") or {},
                 display_name=job.name,
+                exports=settings.exports,
             )
             source = SpecSource(spec_of(details, around), code)
             start = StartRequest(RunRequest(source, {"run_name": record.name}))
-            names = _oci_names(request, job, record)
-            api = request.api(project, created_id=record.id, oci_names=names)
+            names = _oci_names(actor, job, record)
+            api = actor.api(project, created_id=record.id, oci_names=names)
             api.submit(start)
     except StoreError as error:
         if isinstance(error, request_keys.InProgress):
@@ -152,27 +159,27 @@ def _start(
     except MusterError as error:
         failed = str(error)
     except Exception:
-        _settle(request, record, "internal error: the server's log has it")
+        _settle(actor, record, "internal error: the server's log has it")
         raise
-    return _settle(request, record, failed)
+    return _settle(actor, record, failed)
 
 
-def _settle(request: OciRequest, record: ResourceRecord, failed: str) -> ResourceRecord:
+def _settle(actor: Actor, record: ResourceRecord, failed: str) -> ResourceRecord:
     """Record what the state of a job run is without a run of Muster. failed: why there is none."""
     # from here on, the state is that of the run while there is one
     now = time.time()
     state = "FAILED" if failed else "DELETED"
     data = {**record.data, **({"failure": failed, "finishedAt": now} if failed else {})}
     after = replace(record, state=state, data=data, updated_at=now)
-    return request.store.resources.update(record, after)
+    return actor.store.resources.update(record, after)
 
 
-def _code(request: OciRequest, job: ResourceRecord, project: str) -> ArtifactRef | None:
+def _code(actor: Actor, job: ResourceRecord, project: str) -> ArtifactRef | None:
     """The job's code, which the project of the run may use; None if the job has none."""
     artifact = job.data.get("artifact")
     if not artifact:
         return None
-    home = request.state.backend.home
+    home = actor.state.backend.home
     if stored_size(home, artifact["sha256"]) is None:  # no run has used it for long
         path = job_artifacts.artifact_path(home, job.id, artifact["name"])
         store_artifact(home, path, "")
@@ -180,11 +187,9 @@ def _code(request: OciRequest, job: ResourceRecord, project: str) -> ArtifactRef
     return load_ref(home, artifact["sha256"], artifact["name"])
 
 
-def _oci_names(
-    request: OciRequest, job: ResourceRecord, record: ResourceRecord
-) -> Mapping[str, str]:
+def _oci_names(actor: Actor, job: ResourceRecord, record: ResourceRecord) -> Mapping[str, str]:
     """OCI: the variables that the service sets for each job run."""
-    compartments = request.compartments
+    compartments = actor.compartments
     return {
         "TENANCY_OCID": compartments.tenancy or TENANCY,
         "PROJECT_OCID": record.data["projectId"],

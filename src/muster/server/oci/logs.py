@@ -12,6 +12,7 @@ from muster.caller import Right
 from muster.identity import new_id
 from muster.server.answers import Answer
 from muster.server.oci import work_requests
+from muster.server.oci.actor import Actor
 from muster.server.oci.errors import OciError, conflict, invalid, not_found
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
@@ -79,7 +80,7 @@ class LogPlace(Struct, frozen=True):
     log: ResourceRecord | None
     """None: a log is created for each job run."""
 
-    def of_run(self, request: OciRequest, run: ResourceRecord) -> Mapping[str, str]:
+    def of_run(self, actor: Actor, run: ResourceRecord) -> Mapping[str, str]:
         """The log of a job run (OCI: JobRunLogDetails). It is created if it is missing."""
         log = self.log
         if log is None:
@@ -90,33 +91,33 @@ class LogPlace(Struct, frozen=True):
                 data={"logType": "CUSTOM", "isEnabled": True},
                 parent=self.group.id,
             )
-            request.store.resources.insert(log)
+            actor.store.resources.insert(log)
         return {"logGroupId": ocid_of(self.group), "logId": ocid_of(log)}
 
 
-def place_of(request: OciRequest, project: str, given: LogConfiguration | None) -> LogPlace | None:
+def place_of(actor: Actor, project: str, given: LogConfiguration | None) -> LogPlace | None:
     """Where a job run logs; None if it does not. Raises OciError."""
     if given is None or not given.enable_logging:
         return None
     if given.log_id is not None:
-        log = lookup(request, LOG, given.log_id)
+        log = lookup(actor, LOG, given.log_id)
         if log is None:
             if given.log_group_id is None:
                 raise invalid("jobLogConfigurationDetails: logId names no log that exists")
-            group = adopt(request, GROUP, given.log_group_id, project, "ACTIVE")
-            log = adopt(request, LOG, given.log_id, project, "ACTIVE", parent=group.id)
-        return LogPlace(_group_of(request, log), log)
+            group = adopt(actor, GROUP, given.log_group_id, project, "ACTIVE")
+            log = adopt(actor, LOG, given.log_id, project, "ACTIVE", parent=group.id)
+        return LogPlace(_group_of(actor, log), log)
     if given.log_group_id is None:
         raise invalid("jobLogConfigurationDetails needs logGroupId or logId with enableLogging")
     if not given.enable_auto_log_creation:
         raise invalid("jobLogConfigurationDetails needs logId, or enableAutoLogCreation")
-    return LogPlace(adopt(request, GROUP, given.log_group_id, project, "ACTIVE"), None)
+    return LogPlace(adopt(actor, GROUP, given.log_group_id, project, "ACTIVE"), None)
 
 
-def _group_of(request: OciRequest, log: ResourceRecord) -> ResourceRecord:
-    if not request.principal.sees(log.project):
+def _group_of(actor: Actor, log: ResourceRecord) -> ResourceRecord:
+    if not actor.principal.sees(log.project):
         raise not_found()
-    return request.store.resources.get(GROUP, log.parent)
+    return actor.store.resources.get(GROUP, log.parent)
 
 
 # Log groups

@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+import hashlib
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec.structs import replace
 
-from muster.caller import Caller, Right
-from muster.iam.principals import Principal
+from muster.identity import id_of, new_id
 from muster.server.call import Call
-from muster.server.oci.errors import OciError, invalid, missing, not_found
-from muster.service.audit import audited, entry_of
+from muster.server.oci.actor import Actor
+from muster.server.oci.errors import OciError, invalid, missing
 from muster.spec.formats.oci import model
 
 if TYPE_CHECKING:
     from muster.server.oci.compartments import Compartments
-    from muster.server.state import ServerState
-    from muster.service.embedded import EmbeddedAPI
-    from muster.store.base import Store
 
 T = TypeVar("T")
 
 
-class OciRequest:
+class OciRequest(Actor):
     """See the module."""
 
     def __init__(self, call: Call, compartments: Compartments) -> None:
+        super().__init__(call.state, compartments, call.origin)
         self.call = call
-        self.compartments = compartments
         #: The parameters in the path.
         self.path: Mapping[str, str] = {}
         #: The body; b"" if the handler reads it itself.
         self.body = b""
-        self._principal: Principal | None = None
         self._query = parse_qs(call.query, keep_blank_values=True, max_num_fields=1000)
 
-    @property
-    def state(self) -> ServerState:
-        """The server."""
-        return self.call.state
-
-    @property
-    def store(self) -> Store:
-        """The records."""
-        return self.call.state.backend.store
-
-    @property
-    def principal(self) -> Principal:
-        """Who asks; set before a handler is called, except for routes that need no signature."""
-        assert self._principal is not None
-        return self._principal
-
-    @principal.setter
-    def principal(self, principal: Principal) -> None:
-        self._principal = principal
+    def creation(self, kind: str) -> tuple[str, str]:
+        """See `Actor.creation`: clients repeat a request with the same retry token."""
+        token, digest = self.header("opc-retry-token"), hashlib.sha256(self.body).hexdigest()
+        made = id_of(kind, self.principal.user, token) if token else new_id()
+        return made, digest
 
     def header(self, name: str) -> str:
         """A header, by its name in small letters; "" if it is missing."""
@@ -107,68 +87,3 @@ class OciRequest:
     def parts(self, most: int) -> AsyncIterator[bytes]:
         """The body in parts, for handlers that read it themselves. most: bytes in all."""
         return self.call.parts(most)
-
-    # Who may do what
-
-    def project_of(self, compartment: str) -> str:
-        """The project that is a compartment. Raises OciError if there is none."""
-        project = self.compartments.project(compartment)
-        if project is None:
-            raise not_found()
-        return project
-
-    def caller(self, project: str) -> Caller:
-        """The caller in a project."""
-        return self.principal.caller(project)
-
-    def require(self, project: str, right: Right) -> Caller:
-        """The caller in a project. Raises OciError unless it has a right there: the same as for
-        what does not exist."""
-        caller = self.caller(project)
-        if right not in caller.rights:
-            raise not_found()
-        return caller
-
-    def act(
-        self,
-        project: str,
-        right: Right,
-        action: str,
-        object: str,
-        do: Callable[[], T],
-    ) -> T:
-        """Do something that changes records, if the caller has a right in a project, and record it
-        in the audit log. action, object: as in `AuditEntry`."""
-        caller = self.caller(project)
-
-        def check() -> None:
-            caller.require(right, f"do {action}")
-
-        def entry() -> Any:
-            return entry_of(
-                *(caller, self.call.origin, time.time(), action, object), project=project
-            )
-
-        with audited(self.store.audit, entry, check):
-            return do()
-
-    def api_elsewhere(self, project: str, other: str) -> EmbeddedAPI:
-        """Muster in another project, with the rights that the caller has in this one."""
-        caller = replace(self.caller(project), project=other)
-        return self.state.api(caller, self.call.origin, {}, may_start=False)
-
-    def api(
-        self,
-        project: str,
-        *,
-        created_id: str | None = None,
-        oci_names: Mapping[str, str] | None = None,
-        environ: Mapping[str, str] | None = None,
-    ) -> EmbeddedAPI:
-        """Muster for the caller in a project. created_id, oci_names: see `Submission`."""
-        caller = self.caller(project)
-        return self.state.api(
-            *(caller, self.call.origin, environ or {}, created_id),
-            may_start=created_id is not None,
-            oci_names=oci_names,
-        )

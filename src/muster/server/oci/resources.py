@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,8 +13,8 @@ from msgspec.structs import replace
 
 from muster.caller import Right
 from muster.errors import NotFound
-from muster.identity import id_of, new_id
 from muster.server.answers import Answer, encoded, matches
+from muster.server.oci.actor import Actor
 from muster.server.oci.errors import OciError, invalid, not_found
 from muster.server.oci.request import OciRequest
 from muster.spec.formats.oci.model import Labels, plain
@@ -47,36 +46,36 @@ def ocid_of(record: ResourceRecord) -> str:
     return str(record.data.get(_FOREIGN) or ocid(record.kind, record.id))
 
 
-def find(request: OciRequest, kind: str, text: str, right: Right) -> ResourceRecord:
+def find(actor: Actor, kind: str, text: str, right: Right) -> ResourceRecord:
     """The resource with this OCID, if the caller has a right in its compartment. Raises
     OciError."""
-    record = lookup(request, kind, text)
+    record = lookup(actor, kind, text)
     if record is None:
         raise not_found()
-    request.require(record.project, right)
+    actor.require(record.project, right)
     return record
 
 
-def lookup(request: OciRequest, kind: str, text: str) -> ResourceRecord | None:
+def lookup(actor: Actor, kind: str, text: str) -> ResourceRecord | None:
     """The resource with this OCID, whoever's it is; None if there is none."""
     parts = split_ocid(text)
     if parts is None or parts[0] != kind:
         return None
     try:
-        record = request.store.resources.get(kind, parts[1])
+        record = actor.store.resources.get(kind, parts[1])
     except NotFound:
         return None
     return record if ocid_of(record) == text else None
 
 
 def adopt(
-    request: OciRequest, kind: str, text: str, project: str, state: str, parent: str = ""
+    actor: Actor, kind: str, text: str, project: str, state: str, parent: str = ""
 ) -> ResourceRecord:
     """The resource with this OCID in a compartment. One that is of OCI is created here, so that
     code which names it runs as it is. Raises OciError if there is none."""
-    record = lookup(request, kind, text)
+    record = lookup(actor, kind, text)
     if record is not None:
-        if not request.principal.sees(record.project):
+        if not actor.principal.sees(record.project):
             raise not_found()
         return record
     parts = split_ocid(text)
@@ -84,40 +83,39 @@ def adopt(
         raise not_found()
     now = time.time()
     made = ResourceRecord(
-        *(kind, parts[1], project, parts[1][:20], state, request.principal.user, now, now),
+        *(kind, parts[1], project, parts[1][:20], state, actor.principal.user, now, now),
         data={_FOREIGN: text},
         parent=parent,
     )
-    request.act(
+    actor.act(
         project,
         Right.SUBMIT,
         f"oci.{kind}.adopt",
         text,
-        lambda: request.store.resources.insert(made),
+        lambda: actor.store.resources.insert(made),
     )
-    return request.store.resources.get(kind, parts[1])
+    return actor.store.resources.get(kind, parts[1])
 
 
 def create(
-    request: OciRequest,
+    actor: Actor,
     record: Callable[[str], ResourceRecord],
     kind: str,
     action: str,
 ) -> tuple[ResourceRecord, bool]:
-    """Create a resource once for each retry token, and whether this request has. record: makes it
-    with an id. Raises OciError."""
-    token, digest = request.header("opc-retry-token"), hashlib.sha256(request.body).hexdigest()
-    made_id = id_of(kind, request.principal.user, token) if token else new_id()
+    """Create a resource, once if that is repeated, and whether it is new. record: makes it with an
+    id. Raises OciError."""
+    made_id, digest = actor.creation(kind)
     made = record(made_id)
     made = replace(made, data={**made.data, _REQUEST: digest})
-    new = request.act(
+    new = actor.act(
         made.project,
         Right.SUBMIT,
         action,
         made.name or made.id,
-        lambda: request.store.resources.insert(made),
+        lambda: actor.store.resources.insert(made),
     )
-    found = request.store.resources.get(kind, made_id)
+    found = actor.store.resources.get(kind, made_id)
     if found.data.get(_REQUEST) != digest:
         text = "The retry token was used for another request."
         raise OciError(409, "InvalidatedRetryToken", text)
@@ -151,16 +149,18 @@ def check_match(request: OciRequest, record: ResourceRecord) -> None:
         raise OciError(412, "NoEtagMatch", "The resource has changed since it was read.")
 
 
-def shown(record: ResourceRecord, body: Mapping[str, Any], status: int = 200) -> Answer:
-    """A resource as it is sent."""
-    return Answer(encoded(body), status, headers={"etag": etag(record)})
+def shown(
+    record: ResourceRecord, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Answer:
+    """A resource as it is sent. headers: besides its entity tag."""
+    return Answer(encoded(body), headers={"etag": etag(record), **(headers or {})})
 
 
-def common(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
+def common(actor: Actor, record: ResourceRecord) -> dict[str, Any]:
     """The fields that every kind has."""
     return {
         "id": ocid_of(record),
-        "compartmentId": request.compartments.ocid(record.project),
+        "compartmentId": actor.compartments.ocid(record.project),
         "displayName": record.name,
         "timeCreated": time_text(record.created_at),
         "createdBy": user_ocid(record.created_by),

@@ -37,11 +37,16 @@ def all_routes() -> list[OciRoute]:
         log_search,
         logs,
         projects,
+        schedules,
         shapes,
         work_requests,
     )
+    from muster.server.oci.object_storage import routes as object_storage
 
-    modules = (projects, jobs, job_runs, shapes, work_requests, logs, log_search)
+    modules = (
+        *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
+        object_storage,
+    )
     return [route for module in modules for route in module.ROUTES]
 
 

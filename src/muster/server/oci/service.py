@@ -115,4 +115,7 @@ def headers(call: Call) -> Sequence[Header]:
     """What every answer of this API has."""
     given = call.header("opc-request-id")[:_LONGEST_ID]
     known = f"{given}/{call.request_id}" if given.isprintable() and given else call.request_id
-    return [(b"opc-request-id", known.encode("ascii", "replace"))]
+    found = [(b"opc-request-id", known.encode("ascii", "replace"))]
+    if own := call.header("opc-client-request-id")[:_LONGEST_ID]:  # of object storage
+        found.append((b"opc-client-request-id", own.encode("ascii", "replace")))
+    return found

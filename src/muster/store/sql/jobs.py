@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.lifecycle.states import JobState
 from muster.store import names
@@ -21,6 +23,7 @@ from muster.store.records import (
 )
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.numbers import next_number
+from muster.store.sql.outbox import report_job
 from muster.store.sql.search import by_prefix, tag_conditions
 from muster.store.times import micros, seconds
 
@@ -144,6 +147,7 @@ class SqlJobs:
             )
             data = {"changes": changes}
             _append_event(connection, job.id, "edited", by=by, data=data, now=job.updated_at)
+            report_job(connection, job, "updated", job.updated_at, by=by, changes=changes)
 
         self._db.write(step, durable=True)
 
@@ -151,7 +155,8 @@ class SqlJobs:
         """See `Jobs.delete`."""
 
         def step(connection: Connection) -> bool:
-            if _lock_job(connection, job_id)["state"] == JobState.DELETED:
+            row = _lock_job(connection, job_id)
+            if row["state"] == JobState.DELETED:
                 return False
             _refuse(
                 connection.execute(_ALIVE, (job_id,)).fetchall(),
@@ -159,6 +164,8 @@ class SqlJobs:
             )
             connection.execute("UPDATE jobs SET state = 'DELETED' WHERE id = ?", (job_id,))
             _append_event(connection, job_id, "deleted", by=by, data={}, now=now)
+            deleted = replace(_job_even_if_corrupt(row), state=JobState.DELETED)
+            report_job(connection, deleted, "deleted", now, by=by)
             return True
 
         return self._db.write(step, durable=True)
@@ -227,7 +234,9 @@ def insert_job(connection: Connection, job: JobRecord) -> JobRecord:
     )
     now = job.created_at
     _append_event(connection, job.id, "created", by=job.created_by, data={}, now=now)
-    return _job(connection.execute(_BY_ID, (job.id,)).fetchone())
+    made = _job(connection.execute(_BY_ID, (job.id,)).fetchone())
+    report_job(connection, made, "created", now, by=job.created_by)
+    return made
 
 
 def _same(connection: Connection, job: JobRecord) -> Row | None:

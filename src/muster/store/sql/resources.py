@@ -117,6 +117,17 @@ class SqlResources:
 
         return self._db.write(step, durable=True)
 
+    def in_state(
+        self, kind: str, state: str, created_by_then: float | None = None
+    ) -> list[ResourceRecord]:
+        """See `Resources.in_state`."""
+        sql = f"{_QUERY} WHERE resources.kind = ? AND resources.state = ? AND runs.id IS NULL"
+        values: list[Any] = [kind, state]
+        if created_by_then is not None:
+            sql, values = f"{sql} AND resources.created_at <= ?", [*values, micros(created_by_then)]
+        sql += " ORDER BY resources.created_at, resources.id"
+        return [_resource(row) for row in self._db.read(sql, values)]
+
     def forget_deleted(self, until: float) -> int:
         """See `Resources.forget_deleted`."""
         sql = (

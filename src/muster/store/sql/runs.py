@@ -28,6 +28,7 @@ from muster.store.sql.events import append_events, has_events
 from muster.store.sql.jobs import insert_job
 from muster.store.sql.leases import check_lease, write_lease
 from muster.store.sql.numbers import next_number
+from muster.store.sql.outbox import heard_state, report_run
 from muster.store.sql.rows import (
     RUN_QUERY,
     change_nodes,
@@ -83,6 +84,10 @@ class SqlRuns:
             append_events(connection, run.id, entries, run.created_at)
             if owner is not None:
                 write_lease(connection, Lease.first(run.id, owner, expires_at))
+            if heard_state(connection, run.id) is not None:
+                report_run(connection, run.id, run.created_at, RunState.ACCEPTED)
+                if run.state != RunState.ACCEPTED:  # it was submitted suspended
+                    report_run(connection, run.id, run.created_at)
         return run
 
     # --- one run
@@ -158,6 +163,7 @@ class SqlRuns:
         def step(connection: Connection) -> None:
             lock_runs(connection, [run_id])
             check_lease(connection, lease)
+            heard = heard_state(connection, run_id) is not None
             requested = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
             for (canceled,) in connection.execute(requested, (run_id,)).fetchall():
                 state = RunState.FAILED if canceled is None else RunState.CANCELED
@@ -166,6 +172,8 @@ class SqlRuns:
                     (state, why, micros(now), run_id),
                 )
                 append_events(connection, run_id, [("run", {"state": state, "details": why})], now)
+                if heard:
+                    report_run(connection, run_id, now)
 
         self._db.write(step, durable=True)
 
@@ -177,8 +185,13 @@ class SqlRuns:
 
     def delete(self, run_id: str) -> None:
         """See `Runs.delete`."""
-        sql = "DELETE FROM runs WHERE id = ?"
-        self._db.write(lambda connection: connection.execute(sql, (run_id,)), durable=True)
+
+        def step(connection: Connection) -> None:
+            if heard_state(connection, run_id) is not None:
+                report_run(connection, run_id, self._db.now(), RunState.DELETED)
+            connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+        self._db.write(step, durable=True)
 
     # --- requests
 
@@ -416,7 +429,11 @@ def _write_step(connection: Connection, step: RunStep) -> int:
     first entry in the event log."""
     run_id = step.lease.run_id
     check_lease(connection, step.lease)
+    state = step.changes.get("state")
+    before = None if state is None else heard_state(connection, run_id)
     change_run(connection, run_id, step.changes)
     write_nodes(connection, run_id, step.nodes)
     change_nodes(connection, run_id, step.node_changes)
+    if before not in (None, state):
+        report_run(connection, run_id, step.now)
     return append_events(connection, run_id, step.entries, step.now)

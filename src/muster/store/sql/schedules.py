@@ -7,19 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.lifecycle.schedule import Running
+from muster.lifecycle.trigger import Event, event_types
 from muster.store import names
 from muster.store.account_records import AuditEntry
+from muster.store.outbox_records import ListenerKind
 from muster.store.records import CorruptRecord, JobRecord, decoded, read_record
-from muster.store.schedule_records import KEPT_FIRINGS, FiringRecord, ScheduleRecord
+from muster.store.schedule_records import (
+    KEPT_FIRINGS,
+    KNOWN_DELIVERIES,
+    FiringRecord,
+    ScheduleRecord,
+    WebhookRecord,
+)
 from muster.store.sql.audit import insert_entries
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.jobs import insert_job
+from muster.store.sql.outbox import consume, remove_listener, set_listener
 from muster.store.times import micros, optional_micros, seconds
 
-_JSON = ("timing", "overrides", "environ", "notes")
+_JSON = ("timing", "overrides", "environ", "notes", "trigger")
 _TIMES = ("created_at", "updated_at", "next_at")
 #: The columns, which are called like the fields; `job` is that of another table.
 _COLUMNS = tuple(name for name in ScheduleRecord.__struct_fields__ if name != "job")
@@ -68,6 +78,7 @@ class SqlSchedules:
                 text = f"there is a schedule named {schedule.name!r} already"
                 hint = "`muster schedules edit` changes it"
                 raise InvalidInput(Problem("name", text, hint))
+            _listen(connection, schedule)
 
         def done(connection: Connection) -> bool:
             sql = "SELECT 1 FROM schedules WHERE id = ?"
@@ -108,7 +119,7 @@ class SqlSchedules:
 
     def update(self, before: ScheduleRecord, after: ScheduleRecord) -> ScheduleRecord:
         """See `Schedules.update`."""
-        changed = ["job_id", "timing", "updated_at", "version"]
+        changed = ["job_id", "timing", "updated_at", "version", "paused"]
         if before.next_at != after.next_at:  # else a server may have moved it on meanwhile
             changed.append("next_at")
         values = _values(after) | {"version": before.version + 1}
@@ -120,7 +131,10 @@ class SqlSchedules:
         def step(connection: Connection) -> bool:
             _lock_job(connection, after.job_id)
             given = [*(values[name] for name in changed), before.id, before.version]
-            return connection.execute(sql, given).fetchone() is not None
+            if connection.execute(sql, given).fetchone() is None:
+                return False
+            _listen(connection, after)
+            return True
 
         if not self._db.write(step, durable=True):
             self.get(before.id)  # raises NotFound
@@ -133,6 +147,7 @@ class SqlSchedules:
         sql = "DELETE FROM schedules WHERE id = ? RETURNING 1"
 
         def step(connection: Connection) -> bool:
+            remove_listener(connection, schedule_id)
             return bool(connection.execute(sql, (schedule_id,)).fetchall())
 
         return self._db.write(step, durable=True)
@@ -175,13 +190,81 @@ class SqlSchedules:
 
         return self._db.write(step, durable=True, done=done)
 
+    def decide_event(
+        self,
+        schedule: ScheduleRecord,
+        firing: FiringRecord,
+        *entries: AuditEntry,
+        seq: int | None = None,
+    ) -> bool:
+        """See `Schedules.decide_event`."""
+        event = firing.event
+        assert event is not None
+
+        def step(connection: Connection) -> bool:
+            if not _count_decision(connection, schedule):
+                return False
+            if seq is not None:
+                new = consume(connection, schedule.id, seq)
+            else:
+                new = _note_delivery(connection, firing, event)
+            if new:
+                _insert_firing(connection, _at_free_time(connection, firing))
+                insert_entries(connection, entries)
+            return new
+
+        def done(connection: Connection) -> bool:
+            sql = "SELECT 1 FROM firings WHERE schedule_id = ? AND decided_at = ? AND event = ?"
+            values = (schedule.id, micros(firing.decided_at), _event_column(event))
+            return connection.execute(sql, values).fetchone() is not None
+
+        return self._db.write(step, durable=True, done=done)
+
+    def pass_over(self, schedule_id: str, seq: int) -> None:
+        """See `Schedules.pass_over`."""
+        self._db.write(lambda connection: consume(connection, schedule_id, seq))
+
+    def delivered(self, schedule_id: str, delivery: str) -> tuple[bool, str | None]:
+        """See `Schedules.delivered`."""
+        sql = "SELECT run_id FROM webhook_deliveries WHERE schedule_id = ? AND id = ?"
+        rows = self._db.read(sql, (schedule_id, delivery))
+        return (True, rows[0]["run_id"]) if rows else (False, None)
+
+    def webhook(self, schedule_id: str) -> WebhookRecord | None:
+        """See `Schedules.webhook`."""
+        rows = self._db.read("SELECT * FROM webhooks WHERE schedule_id = ?", (schedule_id,))
+        if not rows:
+            return None
+        data = {**dict(rows[0]), "set_at": seconds(rows[0]["set_at"])}
+        what = f"the webhook of schedule {schedule_id}"
+        return read_record(WebhookRecord, data, what, "`muster schedules webhook --rotate` helps")
+
+    def set_webhook(self, webhook: WebhookRecord) -> None:
+        """See `Schedules.set_webhook`."""
+        sql = (
+            "INSERT INTO webhooks (schedule_id, secret, set_at) VALUES (?, ?, ?) "
+            "ON CONFLICT (schedule_id) DO UPDATE SET secret = excluded.secret, "
+            "set_at = excluded.set_at"
+        )
+
+        def step(connection: Connection) -> None:
+            exists = "SELECT 1 FROM schedules WHERE id = ?" + connection.dialect.lock_to_refer
+            if connection.execute(exists, (webhook.schedule_id,)).fetchone() is None:
+                raise _no_schedule(webhook.schedule_id)
+            values = (webhook.schedule_id, webhook.secret, micros(webhook.set_at))
+            connection.execute(sql, values)
+
+        self._db.write(step, durable=True)
+
     def settle(self, firing: FiringRecord) -> bool:
         """See `Schedules.settle`."""
         sql = (
-            "UPDATE firings SET outcome = ?, why = ? "
-            "WHERE schedule_id = ? AND time = ? AND outcome = 'starting' RETURNING 1"
+            "UPDATE firings SET outcome = ?, why = ?, event = ? "
+            "WHERE schedule_id = ? AND run_id = ? AND outcome = 'starting' RETURNING 1"
         )
-        values = (str(firing.outcome), firing.why, firing.schedule_id, micros(firing.time))
+        event = _event_column(firing.event if firing.event is None else _without_data(firing.event))
+        key = (firing.schedule_id, firing.run_id)  # an event's may be at a later time
+        values = (str(firing.outcome), firing.why, event, *key)
 
         def step(connection: Connection) -> bool:
             return connection.execute(sql, values).fetchone() is not None
@@ -235,9 +318,58 @@ def _insert_firing(connection: Connection, firing: FiringRecord) -> bool:
     return new
 
 
+def _count_decision(connection: Connection, schedule: ScheduleRecord) -> bool:
+    """Within a transaction: False if something was decided about another event, or the schedule was
+    changed, since the schedule was read."""
+    sql = (
+        "UPDATE schedules SET decided = decided + 1 "
+        "WHERE id = ? AND version = ? AND decided = ? RETURNING 1"
+    )
+    known = (schedule.id, schedule.version, schedule.decided)
+    return connection.execute(sql, known).fetchone() is not None
+
+
+def _note_delivery(connection: Connection, firing: FiringRecord, event: Event) -> bool:
+    """Within a transaction: False if the request to the webhook is known. Forgets old ones."""
+    old = "DELETE FROM webhook_deliveries WHERE received_at < ?"
+    connection.execute(old, (micros(firing.decided_at - KNOWN_DELIVERIES),))
+    sql = (
+        "INSERT INTO webhook_deliveries (schedule_id, id, received_at, run_id) "
+        "VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+    )
+    values = (firing.schedule_id, event.id, micros(firing.decided_at), firing.run_id)
+    return connection.execute(sql, values).fetchone() is not None
+
+
+def _listen(connection: Connection, schedule: ScheduleRecord) -> None:
+    """Within a transaction: a schedule hears of the events that may start its runs."""
+    types = () if schedule.paused else event_types(schedule.trigger)
+    if schedule.trigger is not None:
+        place = (schedule.id, ListenerKind.TRIGGER, schedule.project)
+        set_listener(connection, *place, types)
+
+
+def _at_free_time(connection: Connection, firing: FiringRecord) -> FiringRecord:
+    """Within a transaction: a firing at a time that its schedule has nothing at. Several events may
+    happen at one moment."""
+    sql = "SELECT max(time) FROM firings WHERE schedule_id = ? AND time >= ?"
+    (last,) = connection.execute(sql, (firing.schedule_id, micros(firing.time))).fetchone()
+    return firing if last is None else replace(firing, time=float(seconds(last + 1)))
+
+
+def _without_data(event: Event) -> Event:
+    return replace(event, data={})
+
+
+def _event_column(event: Event | None) -> str:
+    return json.dumps(to_builtins(event))
+
+
 def _firing_column(name: str, value: Any) -> Any:
     if name in ("time", "decided_at"):
         return micros(value)
+    if name == "event":
+        return _event_column(value)
     return str(value) if name == "outcome" else value
 
 
@@ -259,7 +391,7 @@ def _values(schedule: ScheduleRecord) -> dict[str, Any]:
         given[name] = json.dumps(to_builtins(given[name]))
     for name in _TIMES:
         given[name] = optional_micros(given[name])
-    return given | {"local": int(schedule.local)}
+    return given | {"local": int(schedule.local), "paused": int(schedule.paused)}
 
 
 def _schedule(row: Row) -> ScheduleRecord:
@@ -272,14 +404,19 @@ def _schedule(row: Row) -> ScheduleRecord:
             raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {_HINT}") from None
     for name in _TIMES:
         data[name] = seconds(data[name])
-    return read_record(ScheduleRecord, data | {"local": bool(data["local"])}, what, _HINT)
+    flags = {name: bool(data[name]) for name in ("local", "paused")}
+    return read_record(ScheduleRecord, data | flags, what, _HINT)
 
 
 def _firing(row: Row) -> FiringRecord:
     data: Mapping[str, Any] = dict(row)
     times = {name: seconds(data[name]) for name in ("time", "decided_at")}
     what = f"what was done by schedule {row['schedule_id']}"
-    return read_record(FiringRecord, {**data, **times}, what, _HINT)
+    try:
+        event = decoded(data["event"])
+    except ValueError as error:
+        raise CorruptRecord(f"{what} is corrupt: event: {error}; {_HINT}") from None
+    return read_record(FiringRecord, {**data, **times, "event": event}, what, _HINT)
 
 
 def _no_schedule(schedule_id: str) -> NotFound:

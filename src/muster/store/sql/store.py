@@ -14,7 +14,10 @@ from muster.store.sql.runs import SqlRuns
 if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.accounts import SqlAccounts
     from muster.store.sql.audit import SqlAudit
+    from muster.store.sql.buckets import SqlBuckets
     from muster.store.sql.keys import SqlKeys
+    from muster.store.sql.objects import SqlObjects
+    from muster.store.sql.outbox import SqlOutbox
     from muster.store.sql.resources import SqlResources
     from muster.store.sql.schedules import SqlSchedules
     from muster.store.sql.secrets import SqlSecrets
@@ -54,6 +57,20 @@ class SqlStore(Generic[D]):
         return SqlResources(self.database)
 
     @cached_property
+    def buckets(self) -> SqlBuckets:
+        """See `Store.buckets`."""
+        from muster.store.sql.buckets import SqlBuckets
+
+        return SqlBuckets(self.database)
+
+    @cached_property
+    def objects(self) -> SqlObjects:
+        """See `Store.objects`."""
+        from muster.store.sql.objects import SqlObjects
+
+        return SqlObjects(self.database)
+
+    @cached_property
     def secrets(self) -> SqlSecrets:
         """See `Store.secrets`."""
         from muster.store.sql.secrets import SqlSecrets
@@ -73,6 +90,13 @@ class SqlStore(Generic[D]):
         from muster.store.sql.schedules import SqlSchedules
 
         return SqlSchedules(self.database)
+
+    @cached_property
+    def outbox(self) -> SqlOutbox:
+        """See `Store.outbox`."""
+        from muster.store.sql.outbox import SqlOutbox
+
+        return SqlOutbox(self.database)
 
     @property
     def replaced(self) -> bool:

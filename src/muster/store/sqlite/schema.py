@@ -576,6 +576,122 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX resources_by_parent ON resources (parent, kind);
     CREATE INDEX resources_by_change ON resources (updated_at);
     """,
+    # events for listeners
+    """
+    CREATE TABLE listeners (
+        project TEXT NOT NULL,
+        type TEXT NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        PRIMARY KEY (project, type, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX listeners_by_id ON listeners (id);
+    CREATE TABLE outbox (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL,
+        time INTEGER NOT NULL,
+        project TEXT NOT NULL,
+        type TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        data TEXT NOT NULL
+    );
+    CREATE TABLE deliveries (
+        listener TEXT NOT NULL,
+        seq INTEGER NOT NULL REFERENCES outbox (seq),
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'pending',
+        due_at INTEGER NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        claim TEXT NOT NULL DEFAULT '',
+        claimed_until INTEGER NOT NULL DEFAULT 0,
+        answer TEXT NOT NULL DEFAULT '',
+        settled_at INTEGER,
+        PRIMARY KEY (listener, seq)
+    ) WITHOUT ROWID;
+    CREATE INDEX deliveries_by_entry ON deliveries (seq);
+    CREATE INDEX deliveries_due ON deliveries (kind, due_at) WHERE state = 'pending';
+    """,
+    # events that start the runs of schedules
+    """
+    ALTER TABLE schedules ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
+    UPDATE schedules SET paused = 1 WHERE next_at IS NULL;
+    ALTER TABLE schedules ADD COLUMN trigger TEXT NOT NULL DEFAULT 'null';
+    ALTER TABLE schedules ADD COLUMN decided INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE firings ADD COLUMN event TEXT NOT NULL DEFAULT 'null';
+    CREATE TABLE webhooks (
+        schedule_id TEXT PRIMARY KEY REFERENCES schedules (id) ON DELETE CASCADE,
+        secret TEXT NOT NULL,
+        set_at INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE webhook_deliveries (
+        schedule_id TEXT NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        received_at INTEGER NOT NULL,
+        run_id TEXT,
+        PRIMARY KEY (schedule_id, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX webhook_deliveries_by_time ON webhook_deliveries (received_at);
+    """,
+    # object storage
+    """
+    CREATE TABLE buckets (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        settings TEXT NOT NULL,
+        version INTEGER NOT NULL
+    );
+    CREATE TABLE objects (
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        etag TEXT NOT NULL,
+        content TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        md5 TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        modified_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        PRIMARY KEY (bucket, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_pieces (
+        content TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        file TEXT NOT NULL UNIQUE,
+        size INTEGER NOT NULL,
+        etag TEXT NOT NULL,
+        md5 TEXT NOT NULL,
+        PRIMARY KEY (content, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE object_uploads (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        headers TEXT NOT NULL,
+        metadata TEXT NOT NULL
+    );
+    CREATE TABLE access_links (
+        id TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL REFERENCES buckets (id),
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL UNIQUE,
+        access TEXT NOT NULL,
+        object_name TEXT,
+        lists INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    );
+    CREATE INDEX buckets_by_project ON buckets (project, name);
+    CREATE INDEX object_uploads_by_bucket ON object_uploads (bucket, id);
+    CREATE INDEX access_links_by_bucket ON access_links (bucket, id);
+    """,
 )
 
 

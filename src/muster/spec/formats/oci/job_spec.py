@@ -35,6 +35,8 @@ class Surroundings(Struct, frozen=True):
     container_engine: str
     tags: Mapping[str, str] = {}
     display_name: str | None = None
+    #: OCID of an export of a file system -> where it is: `nfs://server/path`.
+    exports: Mapping[str, str] = {}
 
 
 def spec_of(job: JobDetails, around: Surroundings) -> dict[str, Any]:
@@ -47,7 +49,9 @@ def spec_of(job: JobDetails, around: Surroundings) -> dict[str, Any]:
         "artifact": around.artifact,
         "engine": around.container_engine if _has_image(job) else around.engine,
         "tags": dict(around.tags),
-        "mounts": [_mount(one) for one in job.job_storage_mount_configuration_details_list or ()],
+        "mounts": [
+            _mount(one, around) for one in job.job_storage_mount_configuration_details_list or ()
+        ],
     }
     if nodes is None:
         spec |= _program(
@@ -151,11 +155,13 @@ def _probe(probe: ExecProbe | None) -> dict[str, Any] | None:
     )
 
 
-def _mount(mount: StorageMount) -> dict[str, Any]:
-    """OCI: at destinationPath/destinationDirectoryName, below /mnt if there is no path."""
+def _mount(mount: StorageMount, around: Surroundings) -> dict[str, Any]:
+    """OCI: at destinationPath/destinationDirectoryName, below /mnt if there is no path. An export
+    that is not known is the path on a host that the mount target names."""
     path = f"{mount.destination_path or '/mnt'}/{mount.destination_directory_name}"
     if isinstance(mount, FileStorage):
-        return {"source": f"nfs://{mount.mount_target_id}/{mount.export_id}", "path": path}
+        given = f"nfs://{mount.mount_target_id}/{mount.export_id.lstrip('/')}"
+        return {"source": around.exports.get(mount.export_id, given), "path": path}
     prefix = f"/{mount.prefix.strip('/')}" if mount.prefix else ""
     return {"source": f"oci://{mount.bucket}@{mount.namespace}{prefix}", "path": path}
 

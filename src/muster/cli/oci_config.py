@@ -1,0 +1,123 @@
+"""`muster oci-config`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from muster.cli.arguments import json_option
+from muster.cli.output import print_json
+from muster.cli.terminal import echo
+from muster.errors import InvalidInput, Problem
+
+_FOLDER = Path("~/.oci")
+
+
+@click.command("oci-config")
+@click.option("--profile", metavar="NAME", default="MUSTER", show_default=True, help="Its name.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="OCI's configuration file. Default: OCI_CONFIG_FILE, else ~/.oci/config.",
+)
+@click.option(
+    "--key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The private key; made if it is missing. Default: muster_api_key.pem beside the file.",
+)
+@click.option("--replace", is_flag=True, help="Replace a profile with this name.")
+@json_option()
+def oci_config(
+    profile: str, file: Path | None, key: Path | None, replace: bool, as_json: bool
+) -> None:
+    """Set up clients of OCI: the SDKs, the oci CLI, ADS.
+
+    Writes a profile to OCI's configuration file, with a key whose public part the server gets, and
+    prints what else they need. Code that is written for OCI then runs on this server with that
+    profile.
+
+    \b
+    muster oci-config
+    muster oci-config --profile DEFAULT --file ~/.oci/muster
+    """
+    from msgspec.structs import asdict
+
+    from muster.client.connect import connect_accounts
+    from muster.client.contexts import current_address
+    from muster.client.oci_config import (
+        NO_REGION,
+        Profile,
+        ensure_key,
+        missing_names,
+        write_profile,
+    )
+    from muster.node.files import replace_file
+
+    address = current_address()
+    accounts = connect_accounts()
+    access, me = accounts.oci(), accounts.whoami().user
+    if address is None and not access.region:
+        text = "commands use this machine's Muster, and clients of OCI need a server"
+        hint = "`muster server` starts one; `muster login URL` uses it"
+        raise InvalidInput(Problem("", text, hint))
+    given = file or Path(os.environ.get("OCI_CONFIG_FILE") or _FOLDER / "config")
+    place = given.expanduser().absolute()
+    key_file = (key or place.with_name("muster_api_key.pem")).expanduser().absolute()
+    pem, fingerprint = ensure_key(key_file)
+    if fingerprint not in {one.fingerprint for one in accounts.keys(me)}:
+        accounts.add_key(me, pem, f"{os.uname().nodename}:{key_file}"[:200])
+    ca = ""
+    if access.ca:
+        ca = str(place.with_name("muster_ca.pem"))
+        replace_file(Path(ca), access.ca.encode(), 0o644)
+    values = {
+        "user": access.user,
+        "fingerprint": fingerprint,
+        "tenancy": access.tenancy,
+        "region": access.region or NO_REGION,
+        "key_file": str(key_file),
+    }
+    write_profile(place, profile, values, replace=replace)
+    lacking = missing_names(access)
+    host = "127.0.0.1" if address is None else urlsplit(address.url).hostname
+    made = Profile(
+        file=str(place),
+        profile=profile,
+        key_file=str(key_file),
+        fingerprint=fingerprint,
+        region=values["region"],
+        user=access.user,
+        tenancy=access.tenancy,
+        compartment=access.compartment,
+        ca=ca,
+        hosts=f"{host} {' '.join(lacking)}" if lacking else "",
+        endpoint="" if access.region or address is None else address.url,
+    )
+    if as_json:
+        print_json(asdict(made))
+        return
+    _print(made, me)
+
+
+def _print(made: object, user: str) -> None:
+    from muster.client.oci_config import Profile
+
+    assert isinstance(made, Profile)
+    echo(f"profile {made.profile} in {made.file} signs as {user}, with {made.key_file}", err=True)
+    echo(f"compartment: {made.compartment}", err=True)
+    if made.hosts:
+        echo("these names do not resolve here; add them to DNS, or to /etc/hosts:", err=True)
+        echo(f"  {made.hosts}", err=True)
+    if made.endpoint:
+        echo("the server has no domain (`muster server --oci-domain`), so name it:", err=True)
+        echo(f"  service_endpoint={made.endpoint!r} (SDK), --endpoint (CLI)", err=True)
+    echo("in this shell:", err=True)
+    echo(f"export OCI_CONFIG_FILE={made.file} OCI_CLI_CONFIG_FILE={made.file}")
+    echo(f"export OCI_CONFIG_PROFILE={made.profile} OCI_CLI_PROFILE={made.profile}")
+    if made.ca:
+        echo(f"export REQUESTS_CA_BUNDLE={made.ca} OCI_CLI_CERT_BUNDLE={made.ca}")
+    if made.endpoint:
+        echo(f"export OCI_CLI_ENDPOINT={made.endpoint} OCI_ODSC_SERVICE_ENDPOINT={made.endpoint}")

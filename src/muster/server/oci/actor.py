@@ -1,0 +1,116 @@
+"""Who acts in the OCI API: a client by its request, or a schedule in the name of its creator."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from muster.caller import Caller, Right
+from muster.iam.principals import Principal
+from muster.server.oci.errors import not_found
+from muster.service.audit import Origin, audited, entry_of
+
+if TYPE_CHECKING:
+    from muster.server.oci.compartments import Compartments
+    from muster.server.state import ServerState
+    from muster.service.embedded import EmbeddedAPI
+    from muster.store.base import Store
+
+T = TypeVar("T")
+
+
+class Actor:
+    """See the module."""
+
+    def __init__(self, state: ServerState, compartments: Compartments, origin: Origin) -> None:
+        #: The server.
+        self.state = state
+        self.compartments = compartments
+        #: Where it comes from, for the audit log.
+        self.origin = origin
+        self._principal: Principal | None = None
+
+    @abstractmethod
+    def creation(self, kind: str) -> tuple[str, str]:
+        """The id of a resource of a kind that is created, the same one if that is repeated, and the
+        digest of what is asked for."""
+
+    @property
+    def store(self) -> Store:
+        """The records."""
+        return self.state.backend.store
+
+    @property
+    def principal(self) -> Principal:
+        """Who acts; set before a handler is called, except for routes that need no signature."""
+        assert self._principal is not None
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        self._principal = principal
+
+    def project_of(self, compartment: str) -> str:
+        """The project that is a compartment. Raises OciError if there is none."""
+        project = self.compartments.project(compartment)
+        if project is None:
+            raise not_found()
+        return project
+
+    def caller(self, project: str) -> Caller:
+        """The caller in a project."""
+        return self.principal.caller(project)
+
+    def require(self, project: str, right: Right) -> Caller:
+        """The caller in a project. Raises OciError unless it has a right there: the same as for
+        what does not exist."""
+        caller = self.caller(project)
+        if right not in caller.rights:
+            raise not_found()
+        return caller
+
+    def act(
+        self,
+        project: str,
+        right: Right,
+        action: str,
+        object: str,
+        do: Callable[[], T],
+    ) -> T:
+        """Do something that changes records, if the caller has a right in a project, and record it
+        in the audit log. action, object: as in `AuditEntry`."""
+        caller = self.caller(project)
+
+        def check() -> None:
+            caller.require(right, f"do {action}")
+
+        def entry() -> Any:
+            return entry_of(*(caller, self.origin, time.time(), action, object), project=project)
+
+        with audited(self.store.audit, entry, check):
+            return do()
+
+    def api_elsewhere(self, project: str, other: str) -> EmbeddedAPI:
+        """Muster in another project, with the rights that the caller has in this one."""
+        caller = replace(self.caller(project), project=other)
+        return self.state.api(caller, self.origin, {}, may_start=False)
+
+    def api(
+        self,
+        project: str,
+        *,
+        created_id: str | None = None,
+        oci_names: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> EmbeddedAPI:
+        """Muster for the caller in a project. created_id, oci_names: see `Submission`."""
+        caller = self.caller(project)
+        return self.state.api(
+            *(caller, self.origin, environ or {}, created_id),
+            may_start=created_id is not None,
+            oci_names=oci_names,
+        )

@@ -1,0 +1,209 @@
+"""Rename and copy objects, and the work requests of copies (OCI: RenameObject, CopyObject).
+
+A copy is done when its request is answered: its work request is there for clients that wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from muster.caller import Right
+from muster.errors import NotFound
+from muster.identity import new_id
+from muster.server.answers import Answer, encoded
+from muster.server.oci.errors import OciError, conflict
+from muster.server.oci.object_storage.errors import condition_failed, object_not_found
+from muster.server.oci.object_storage.headers import metadata_of, object_headers
+from muster.server.oci.object_storage.places import (
+    bucket_named,
+    check_name,
+    find_bucket,
+    find_object,
+    namespace_of,
+)
+from muster.server.oci.object_storage.transfers import record_files
+from muster.server.oci.request import OciRequest
+from muster.server.oci.resources import find, listing, ocid_of, time_text
+from muster.spec.formats.oci.object_model import CopyObject, RenameObject
+from muster.spec.ocids import ocid
+from muster.storage.objects import copy_file, discard
+from muster.store.object_records import (
+    BucketRecord,
+    Condition,
+    ConditionFailed,
+    ObjectRecord,
+    PieceRecord,
+)
+from muster.store.resource_records import ResourceRecord
+
+KIND = "objectstorageworkrequest"
+_STATES = ("ACCEPTED", "IN_PROGRESS", "FAILED", "COMPLETED", "CANCELING", "CANCELED")
+#: Times that an object is copied which is replaced meanwhile.
+_TRIES = 10
+
+
+def rename_object(request: OciRequest) -> Answer:
+    """POST /n/{namespace}/b/{bucket}/actions/renameObject"""
+    bucket, given = find_bucket(request, Right.SUBMIT), request.read(RenameObject)
+    record = find_object(request, bucket, given.source_name)
+    new_name = check_name(given.new_name)
+    if new_name == record.name:
+        raise conflict("The new name is the one that the object has")
+    try:
+        renamed, files = request.store.objects.rename(
+            record,
+            new_name,
+            time.time(),
+            source=Condition(given.source_if_match or ""),
+            target=Condition(given.new_if_match or "", given.new_if_none_match or ""),
+        )
+    except ConditionFailed as error:
+        raise condition_failed(error) from None
+    except NotFound:
+        raise object_not_found(given.source_name, bucket.name) from None
+    discard(request.state.backend.home, files)
+    return Answer(
+        headers={
+            "etag": renamed.etag,
+            "last-modified": object_headers(renamed)["last-modified"],
+            "version-id": renamed.etag,
+        }
+    )
+
+
+def copy_object(request: OciRequest) -> Answer:
+    """POST /n/{namespace}/b/{bucket}/actions/copyObject"""
+    source, given = find_bucket(request, Right.READ), request.read(CopyObject)
+    if given.destination_namespace != namespace_of(request):
+        text = f"The namespace '{given.destination_namespace[:100]}' was not found"
+        raise OciError(404, "NamespaceNotFound", text)
+    target = bucket_named(request, given.destination_bucket, Right.SUBMIT)
+    check_name(given.destination_object_name)
+    for _ in range(_TRIES):
+        record = find_object(request, source, given.source_object_name)
+        try:
+            Condition(given.source_if_match or "").check(record.etag)
+        except ConditionFailed as error:
+            raise condition_failed(error) from None
+        try:
+            pieces = _copied(request, record)
+        except FileNotFoundError:
+            continue  # it was replaced meanwhile
+        _put_copy(request, given, target, record, pieces)
+        return _accepted(request, source, record, target, given.destination_object_name)
+    raise FileNotFoundError(f"a file of object {record.name!r} in bucket {source.name} is missing")
+
+
+def _copied(request: OciRequest, record: ObjectRecord) -> list[PieceRecord]:
+    """Copies of the files of an object. Raises FileNotFoundError, OSError."""
+    home, content = request.state.backend.home, new_id()
+    made: list[PieceRecord] = []
+    try:
+        for piece in request.store.objects.pieces(record.content):
+            file = copy_file(home, piece.file)
+            made.append(replace(piece, content=content, file=file))
+        if sum(piece.size for piece in made) != record.size:
+            raise FileNotFoundError("the object was replaced")
+    except OSError:
+        discard(home, [piece.file for piece in made])
+        raise
+    return made
+
+
+def _put_copy(
+    request: OciRequest,
+    given: CopyObject,
+    target: BucketRecord,
+    record: ObjectRecord,
+    pieces: list[PieceRecord],
+) -> None:
+    metadata, now = record.metadata, time.time()
+    if given.destination_object_metadata is not None:
+        metadata = metadata_of(given.destination_object_metadata.items())
+    made = replace(
+        record,
+        bucket=target.id,
+        name=given.destination_object_name,
+        etag=str(uuid4()),
+        content=pieces[0].content,
+        created_at=now,
+        modified_at=now,
+        metadata=metadata,
+    )
+    condition = Condition(given.if_match or "", given.if_none_match or "")
+    objects = request.store.objects
+    files = [piece.file for piece in pieces]
+    replaced = record_files(request, files, lambda: objects.put(made, pieces, condition))
+    discard(request.state.backend.home, replaced)
+
+
+def _accepted(
+    request: OciRequest, source: BucketRecord, record: ObjectRecord, target: BucketRecord, name: str
+) -> Answer:
+    now, namespace = time.time(), namespace_of(request)
+    resources = [
+        {
+            "actionType": action,
+            "entityType": "object",
+            "identifier": object_name,
+            "entityUri": f"/n/{namespace}/b/{bucket.name}/o/{object_name}",
+            "metadata": {"NAMESPACE": namespace, "BUCKET": bucket.name, "OBJECT": object_name},
+        }
+        for action, bucket, object_name in (
+            ("READ", source, record.name),
+            ("WRITTEN", target, name),
+        )
+    ]
+    made = ResourceRecord(
+        *(KIND, new_id(), source.project, "COPY_OBJECT", "COMPLETED"),
+        *(request.principal.user, now, now),
+        data={"resources": resources},
+    )
+    request.store.resources.insert(made)
+    return Answer(status=202, headers={"opc-work-request-id": ocid(KIND, made.id)})
+
+
+def get_work_request(request: OciRequest) -> Answer:
+    """GET /workRequests/{work_request}"""
+    return Answer(encoded(_shown(request, _find(request))))
+
+
+def list_work_requests(request: OciRequest) -> Answer:
+    """GET /workRequests"""
+    return listing(request, KIND, lambda record: _shown(request, record), states=_STATES)
+
+
+def list_work_request_notes(request: OciRequest) -> Answer:
+    """GET /workRequests/{work_request}/errors and .../logs"""
+    _find(request)
+    return Answer(b"[]")
+
+
+def cancel_work_request(request: OciRequest) -> Answer:
+    """DELETE /workRequests/{work_request}"""
+    _find(request)
+    raise conflict("The work request has ended.")
+
+
+def _find(request: OciRequest) -> ResourceRecord:
+    return find(request, KIND, request.path["work_request"], Right.READ)
+
+
+def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    when = time_text(record.created_at)
+    return {
+        "id": ocid_of(record),
+        "operationType": record.name,
+        "status": record.state,
+        "compartmentId": request.compartments.ocid(record.project),
+        "resources": record.data["resources"],
+        "percentComplete": 100.0,
+        "timeAccepted": when,
+        "timeStarted": when,
+        "timeFinished": when,
+    }

@@ -1,0 +1,220 @@
+"""Schedules that create job runs (OCI: Schedule). `schedule_runs` acts at their times."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import convert, to_builtins
+
+from muster.caller import Right
+from muster.lifecycle.schedule import Timing, problems_of, settled, times
+from muster.server.answers import Answer
+from muster.server.oci import projects, work_requests
+from muster.server.oci.errors import conflict, invalid
+from muster.server.oci.jobs import KIND as JOB_KIND
+from muster.server.oci.request import OciRequest
+from muster.server.oci.resources import (
+    adopt,
+    change,
+    check_match,
+    common,
+    create,
+    default_name,
+    find,
+    labels,
+    listing,
+    shown,
+    time_text,
+)
+from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.model import ChangeCompartment, CreateJobRun, plain
+from muster.spec.formats.oci.rules import label_problems
+from muster.spec.formats.oci.schedule_model import (
+    CreateSchedule,
+    Trigger,
+    UpdateSchedule,
+    timing_of,
+)
+from muster.store.resource_records import ResourceRecord
+
+KIND = "datascienceschedule"
+_PATH, _ONE = "/20190101/schedules", "/20190101/schedules/{schedule_id}"
+_STATES = (
+    *("CREATING", "ACTIVE", "INACTIVE", "UPDATING"),
+    *("DELETING", "DELETED", "FAILED"),
+)
+
+
+def create_schedule(request: OciRequest) -> Answer:
+    """POST /schedules"""
+    given = request.read(CreateSchedule)
+    project = request.project_of(given.compartment_id)
+    request.require(project, Right.SUBMIT)
+    if found := list(label_problems(given)):
+        raise invalid("; ".join(found))
+    _check_job(request, given.action.action_details.create_job_run_details)
+    parent = adopt(request, projects.KIND, given.project_id, project, "ACTIVE")
+    now = time.time()
+    timed = _timed(given.trigger, now)
+    name = given.display_name or default_name("schedule")
+    data = {
+        **labels(given),
+        "projectId": given.project_id,
+        **{key: plain(given)[key] for key in ("description", "action", "logDetails")},
+        **timed,
+    }
+
+    def record(identifier: str) -> ResourceRecord:
+        user = request.principal.user
+        return ResourceRecord(
+            *(KIND, identifier, project, name, "ACTIVE", user, now, now, data), parent=parent.id
+        )
+
+    made, _ = create(request, record, KIND, "oci.schedules.create")
+    done = work_requests.done(request, made, "SCHEDULE_CREATE", "CREATED")
+    return shown(made, _shown(request, made), headers=done.headers)
+
+
+def _timed(trigger: Trigger, now: float) -> dict[str, Any]:
+    """A trigger with its times, as it is stored. Raises OciError."""
+    try:
+        timing = timing_of(trigger)
+    except ValueError as error:
+        raise invalid(str(error)) from None
+    if found := problems_of(timing):
+        raise invalid("; ".join(f"trigger: {problem}" for problem in found))
+    timing = settled(timing, now, random.random())
+    return {
+        "trigger": plain(trigger),
+        "timing": to_builtins(timing),
+        "nextAt": next(times(timing, now), None),
+    }
+
+
+def _check_job(request: OciRequest, given: CreateJobRun) -> None:
+    """Raises OciError unless there is such a job."""
+    find(request, JOB_KIND, given.job_id, Right.READ)
+
+
+def list_schedules(request: OciRequest) -> Answer:
+    """GET /schedules"""
+    return listing(
+        *(request, KIND, lambda record: _summary(request, record)),
+        parent="projectId",
+        states=_STATES,
+    )
+
+
+def get_schedule(request: OciRequest) -> Answer:
+    """GET /schedules/{schedule_id}"""
+    record = _find(request, Right.READ)
+    return shown(record, _shown(request, record))
+
+
+def update_schedule(request: OciRequest) -> Answer:
+    """PUT /schedules/{schedule_id}"""
+    record, given = _find(request, Right.SUBMIT), request.read(UpdateSchedule)
+    _check_exists(record)
+    data = {**record.data, **labels(given)}
+    if given.action is not None:
+        _check_job(request, given.action.action_details.create_job_run_details)
+    for name in ("description", "action", "logDetails"):
+        if (value := plain(given)[name]) is not None:
+            data[name] = value
+    if given.trigger is not None:
+        data |= _timed(given.trigger, time.time())
+    name = given.display_name or record.name
+    change(request, record, Right.SUBMIT, "oci.schedules.update", name=name, data=data)
+    return work_requests.done(request, record, "SCHEDULE_UPDATE", "UPDATED")
+
+
+def delete_schedule(request: OciRequest) -> Answer:
+    """DELETE /schedules/{schedule_id}"""
+    record = _find(request, Right.DELETE)
+    check_match(request, record)
+    if record.state != "DELETED":
+        change(request, record, Right.DELETE, "oci.schedules.delete", state="DELETED")
+    return work_requests.done(request, record, "SCHEDULE_DELETE", "DELETED")
+
+
+def activate_schedule(request: OciRequest) -> Answer:
+    """POST /schedules/{schedule_id}/actions/activate"""
+    record = _find(request, Right.SUBMIT)
+    _check_exists(record)
+    if record.state == "ACTIVE":
+        raise conflict("The schedule is ACTIVE.")
+    # the times of the pause start no runs
+    timing = convert(record.data["timing"], Timing)
+    data = {**record.data, "nextAt": next(times(timing, time.time()), None)}
+    given = {"state": "ACTIVE", "data": data}
+    change(request, record, Right.SUBMIT, "oci.schedules.activate", **given)
+    return work_requests.done(request, record, "SCHEDULE_ACTIVATE", "UPDATED")
+
+
+def deactivate_schedule(request: OciRequest) -> Answer:
+    """POST /schedules/{schedule_id}/actions/deactivate"""
+    record = _find(request, Right.SUBMIT)
+    _check_exists(record)
+    if record.state == "INACTIVE":
+        raise conflict("The schedule is INACTIVE.")
+    change(request, record, Right.SUBMIT, "oci.schedules.deactivate", state="INACTIVE")
+    return work_requests.done(request, record, "SCHEDULE_DEACTIVATE", "UPDATED")
+
+
+def change_schedule_compartment(request: OciRequest) -> Answer:
+    """POST /schedules/{schedule_id}/actions/changeCompartment"""
+    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
+    target = request.project_of(given.compartment_id)
+    request.require(target, Right.SUBMIT)
+    change(request, record, Right.DELETE, "oci.schedules.move", project=target)
+    return work_requests.done(request, record, "SCHEDULE_MOVE", "UPDATED")
+
+
+def _find(request: OciRequest, right: Right) -> ResourceRecord:
+    return find(request, KIND, request.path["schedule_id"], right)
+
+
+def _check_exists(record: ResourceRecord) -> None:
+    if record.state == "DELETED":
+        raise conflict("The schedule is DELETED.")
+
+
+def _summary(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
+    return common(request, record) | {
+        "projectId": record.data["projectId"],
+        "trigger": record.data["trigger"],
+        "timeUpdated": time_text(record.updated_at),
+        "systemTags": {},
+    }
+
+
+def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    data, last = record.data, record.data.get("last") or {}
+    next_at = data.get("nextAt") if record.state == "ACTIVE" else None
+    return _summary(request, record) | {
+        "description": data.get("description") or "",
+        "action": data["action"],
+        "logDetails": data.get("logDetails"),
+        "timeNextScheduledRun": time_text(next_at),
+        "timeLastScheduleRun": time_text(last.get("time")),
+        "lastScheduleRunDetails": last.get("details") or "",
+        "lifecycleDetails": last.get("problem") or "",
+    }
+
+
+ROUTES = (
+    OciRoute("create_schedule", "POST", _PATH, create_schedule),
+    OciRoute("list_schedules", "GET", _PATH, list_schedules),
+    OciRoute("get_schedule", "GET", _ONE, get_schedule),
+    OciRoute("update_schedule", "PUT", _ONE, update_schedule),
+    OciRoute("delete_schedule", "DELETE", _ONE, delete_schedule),
+    OciRoute("activate_schedule", "POST", f"{_ONE}/actions/activate", activate_schedule),
+    OciRoute("deactivate_schedule", "POST", f"{_ONE}/actions/deactivate", deactivate_schedule),
+    OciRoute(
+        "change_schedule_compartment",
+        *("POST", f"{_ONE}/actions/changeCompartment", change_schedule_compartment),
+    ),
+)

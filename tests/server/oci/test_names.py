@@ -1,0 +1,131 @@
+"""A server with a domain: real clients of OCI find its services by a region, over TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.server.oci.names import certificate_names
+
+DOMAIN = "muster.test"
+#: Resolves every name below the domain to this machine, as DNS would.
+CLIENT = f"""
+import socket
+real = socket.getaddrinfo
+def resolve(host, *rest, **more):
+    return real("127.0.0.1" if str(host).endswith({DOMAIN!r}) else host, *rest, **more)
+socket.getaddrinfo = resolve
+import oci
+config = oci.config.from_file()
+oci.config.validate_config(config)
+tenancy = config["tenancy"]
+science = oci.data_science.DataScienceClient(config)
+made = science.create_project(
+    oci.data_science.models.CreateProjectDetails(compartment_id=tenancy, display_name="first")
+)
+print(science.base_client.endpoint)
+print([one.display_name for one in science.list_projects(tenancy).data])
+logging = oci.logging.LoggingManagementClient(config)
+print(logging.base_client.endpoint, logging.list_log_groups(tenancy).data)
+"""
+
+
+@pytest.mark.parametrize(
+    "domain", ["", "nodot", "a..b", "-a.b", "a.1", "x" * 201 + ".de", "a_b.de"]
+)
+def test_what_is_no_domain(domain: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a domain"):
+        certificate_names(domain)
+
+
+def test_names_of_the_certificate() -> None:
+    assert certificate_names("Jobs.example.org") == [
+        "jobs.example.org",
+        "*.jobs.example.org",
+        "*.logging.jobs.example.org",
+        "*.vaults.jobs.example.org",
+    ]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        found: int = listener.getsockname()[1]
+        return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    (made / "server.toml").write_text("separate_owners = false\n")
+    return made
+
+
+def muster(home: Path, *words: str) -> str:
+    environ = {**os.environ, "MUSTER_HOME": str(home), "HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", *words],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def server(home: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    given = ("--port", str(port), "--oci-domain", DOMAIN)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "muster", "server", *given],
+        env={**os.environ, "MUSTER_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == f"muster serves {home} at https://127.0.0.1:{port}\n"
+    yield process
+    process.terminate()
+    process.communicate()
+
+
+@pytest.mark.usefixtures("server")
+def test_the_sdk_needs_only_its_profile(home: Path, port: int) -> None:
+    pytest.importorskip("oci")
+    file = home / ".oci" / "config"
+    file.parent.mkdir()
+    file.write_text("# mine\n[DEFAULT]\nuser=me\n")
+    made = json.loads(muster(home, "oci-config", "--json"))
+    assert made["region"] == f"{DOMAIN}:{port}"
+    assert f"datascience.{DOMAIN}" in made["hosts"]
+    assert file.read_text().startswith("# mine\n[DEFAULT]\nuser=me\n\n[MUSTER]\n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Path(made["key_file"]).stat().st_mode & 0o777 == 0o600
+    client = CLIENT.replace("from_file()", f"from_file({str(file)!r}, 'MUSTER')")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", client],
+        env={**os.environ, "REQUESTS_CA_BUNDLE": made["ca"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"https://datascience.{DOMAIN}:{port}/20190101",
+        "['first']",
+        f"https://logging.{DOMAIN}:{port}/20200531 []",
+    ]
+    again = json.loads(muster(home, "oci-config", "--json"))
+    assert again == made  # nothing is added twice
+    assert len(json.loads(muster(home, "users", "keys", "list", "--json"))) == 1

@@ -1,0 +1,212 @@
+"""What every database promises of events for listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from muster.identity import new_id
+from muster.store.base import Store
+from muster.store.outbox_records import (
+    ListenerKind,
+    NewEvent,
+    Pending,
+    matching_types,
+)
+from muster.store.records import LeaseLost, RunStep
+from muster.store.sql.outbox import consume, remove_listener, report, set_listener
+from muster.store.sql.store import SqlStore
+from support.store_records import DATABASES, PROJECT, accept, accept_and_drive, job
+
+pytestmark = pytest.mark.parametrize("store", DATABASES, indirect=True)
+
+
+def listen(
+    store: Store,
+    listener: str = "rule",
+    patterns: Iterable[str] = ("*",),
+    project: str = PROJECT,
+    kind: ListenerKind = ListenerKind.TRIGGER,
+) -> None:
+    assert isinstance(store, SqlStore)
+    types = matching_types(patterns)
+    store.database.write(lambda c: set_listener(c, listener, kind, project, types))
+
+
+def pending(store: Store, kind: ListenerKind = ListenerKind.TRIGGER) -> list[Pending]:
+    return store.outbox.pending(kind, limit=100)
+
+
+def types(store: Store) -> list[str]:
+    return [one.entry.type for one in pending(store)]
+
+
+def rows(store: Store, table: str) -> int:
+    assert isinstance(store, SqlStore)
+    return int(store.database.read(f"SELECT count(*) FROM {table}")[0][0])
+
+
+def end(store: Store, state: str = "FAILED", **more: Any) -> str:
+    """A run of a new Job, which ends in a state. Returns its id."""
+    run, lease = accept_and_drive(store, job(tags={"job": "tag"}), **more)
+    store.runs.save(RunStep(lease, {"state": "IN_PROGRESS", "started_at": 2.0}, [], [], 2.0))
+    store.runs.save(RunStep(lease, {"attempt": 1}, [], [], 3.0))
+    cause = {"rank": 1, "group": "g", "reason": "exit", "exit_code": 3, "signal": 0, "at": 3.0}
+    changes = {
+        "state": state,
+        "details": "node 1 failed",
+        "exit_code": 3,
+        "finished_at": 4.0,
+        "lifecycle": {"failure": {**cause, "message": "boom"}},
+    }
+    store.runs.save(RunStep(lease, changes, [], [], 4.0))
+    return run.id
+
+
+def test_nothing_is_recorded_where_nobody_listens(store: Store) -> None:
+    listen(store, project="vision")
+    listen(store, "other", ["run.succeeded", "job.deleted"])
+    store.runs.delete(end(store))
+    assert (rows(store, "outbox"), rows(store, "deliveries")) == (0, 0)
+
+
+def test_each_state_of_a_run_is_an_event_of_its_transaction(store: Store) -> None:
+    listen(store)
+    run_id = end(store, tags={"team": "ml"}, created_by="ana")
+    store.runs.delete(run_id)
+    found = [one.entry for one in pending(store)]
+    assert [one.type for one in found] == [
+        *("job.created", "run.accepted", "run.in_progress", "run.failed", "run.deleted"),
+    ]
+    assert {one.subject for one in found[1:]} == {f"runs/{run_id}"}
+    assert [one.time for one in found[:4]] == [1.0, 1.0, 2.0, 4.0]
+    assert len({one.id for one in found}) == len(found)
+    assert [one.seq for one in found] == sorted(one.seq for one in found)
+    failed = found[3].data
+    assert failed == {
+        "id": run_id,
+        "name": "train-1",
+        "display_name": None,
+        "job_id": found[0].data["id"],
+        "job_name": "train",
+        "state": "FAILED",
+        "details": "node 1 failed",
+        "engine": "local",
+        "attempt": 1,
+        "node_count": 2,
+        "exit_code": 3,
+        "created_by": "ana",
+        "created_at": 1.0,
+        "started_at": 2.0,
+        "finished_at": 4.0,
+        "tags": {"team": "ml"},
+        "first_cause": {
+            **{"rank": 1, "group": "g", "reason": "exit", "exit_code": 3, "signal": 0},
+            "message": "boom",
+        },
+    }
+
+
+def test_a_step_that_is_refused_reports_nothing(store: Store) -> None:
+    run, lease = accept_and_drive(store, job())
+    listen(store)
+    lost = replace(lease, token=7)
+    with pytest.raises(LeaseLost):
+        store.runs.save(RunStep(lost, {"state": "FAILED"}, [], [], 2.0))
+    assert rows(store, "outbox") == 0
+    store.runs.save(RunStep(lease, {"state": "ACCEPTED"}, [], [], 2.0))  # no other state
+    assert rows(store, "outbox") == 0
+    store.runs.end_corrupt(lease, "its record is corrupt", 3.0)
+    assert types(store) == ["run.failed"]
+    assert pending(store)[0].entry.data["id"] == run.id
+
+
+def test_a_run_that_starts_suspended_is_accepted_first(store: Store) -> None:
+    listen(store)
+    accept(store, job(), state="SUSPENDED")
+    assert types(store) == ["job.created", "run.accepted", "run.suspended"]
+
+
+def test_what_becomes_of_jobs_is_reported_once(store: Store) -> None:
+    listen(store)
+    made = store.jobs.insert(job(created_by="ana", tags={"team": "ml"}))
+    assert store.jobs.insert(made) == made
+    edited = replace(made, description="better", updated_at=5.0)
+    changes = {"description": ["", "better"], "env.TOKEN": ["hidden", "other"]}
+    store.jobs.update(made, edited, by="bob", changes=changes)
+    store.jobs.delete(made.id, by="bob", now=6.0)
+    store.jobs.delete(made.id, by="bob", now=7.0)
+    created, updated, deleted = [one.entry for one in pending(store)]
+    assert (created.type, updated.type, deleted.type) == (
+        *("job.created", "job.updated", "job.deleted"),
+    )
+    assert (created.data["by"], created.data["tags"]) == ("ana", {"team": "ml"})
+    assert (updated.data["by"], updated.data["description"], updated.data["changes"]) == (
+        *("bob", "better", ["description", "env.TOKEN"]),
+    )
+    assert (deleted.data["state"], deleted.time) == ("DELETED", 6.0)
+
+
+def test_each_listener_has_its_own(store: Store) -> None:
+    listen(store, "one", ["run.failed"])
+    listen(store, "two", ["run.*"])
+    listen(store, "three", kind=ListenerKind.NOTIFICATION)
+    end(store)
+    given = [(one.listener, one.entry.type) for one in pending(store)]
+    assert sorted(given) == [
+        ("one", "run.failed"),
+        ("two", "run.accepted"),
+        ("two", "run.failed"),
+        ("two", "run.in_progress"),
+    ]
+    assert len(store.outbox.pending(ListenerKind.NOTIFICATION, limit=3)) == 3
+
+
+def test_one_of_many_handles_an_entry(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    database = store.database
+    listen(store, "one", ["run.failed"])
+    listen(store, "two", ["run.failed"])
+    end(store)
+    seq = pending(store)[0].entry.seq
+
+    def handle(_: int) -> bool:
+        return database.write(lambda c: consume(c, "one", seq))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(handle, range(8))) == [False] * 7 + [True]
+    assert [one.listener for one in pending(store)] == ["two"]
+    assert database.write(lambda c: consume(c, "two", seq))
+    assert (rows(store, "outbox"), rows(store, "deliveries")) == (0, 0)
+
+
+def test_who_listens_no_more_leaves_nothing(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    listen(store, "one")
+    listen(store, "two", ["run.failed"])
+    end(store)
+    store.database.write(lambda c: remove_listener(c, "one"))
+    assert [one.listener for one in pending(store)] == ["two"]
+    store.outbox.forget()
+    assert (rows(store, "outbox"), rows(store, "deliveries")) == (1, 1)
+    # as if it was removed while another server reported an event to it
+    store.database.write(lambda c: c.execute("DELETE FROM listeners"))
+    store.outbox.forget()
+    assert (rows(store, "outbox"), rows(store, "deliveries")) == (0, 0)
+
+
+def test_other_events_are_recorded_in_the_transaction_of_a_caller(store: Store) -> None:
+    assert isinstance(store, SqlStore)
+    listen(store, patterns=["object.created"])
+    event = NewEvent(PROJECT, "object.created", "objects/data/a.csv", 5.0, {"bucket": "data"})
+    store.database.write(lambda c: report(c, event))
+    (found,) = pending(store)
+    assert (found.entry.subject, found.entry.data) == ("objects/data/a.csv", {"bucket": "data"})
+    with pytest.raises(ZeroDivisionError), store.database.transaction() as connection:
+        report(connection, event)
+        raise ZeroDivisionError(new_id())
+    assert len(pending(store)) == 1
