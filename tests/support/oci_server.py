@@ -107,7 +107,7 @@ def shared_server() -> OciServer:
     install_servers(site)
     before = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_TESTS), str(site), before])
-    server = oci_server("servers")
+    server = oci_server("shaped")
     made = server.__enter__()
     os.environ["PYTHONPATH"] = before
 
