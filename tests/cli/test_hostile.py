@@ -100,6 +100,7 @@ PRINTS = {
     "engines add hosts": "engines add hosts --help",
     "engines add container": "engines add container --help",
     "engines add slurm": "engines add slurm --help",
+    "engines add oci": "engines add oci --help",
     "engines check": "engines check local",
     "engines remove": "engines remove --help",
     "env list": "env list --json",
