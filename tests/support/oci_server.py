@@ -32,11 +32,11 @@ from support.launchers import spawn
 from support.oci_keys import private_key, public_pem, write_certificate, write_config
 from support.server_thread import ONE_USER, ServerThread, running_server, users_of
 
-#: The environment with oracle-ads and oci-cli, which `make test` creates.
+#: The environment with oracle-ads and oci-cli, which `make test-all` creates.
 CLIENTS = Path(sys.prefix) / "oci-clients"
 needs_clients = pytest.mark.skipif(
     not CLIENTS.exists() and not os.environ.get("REQUIRE_PROGRAMS"),
-    reason="`make test` installs the clients of OCI",
+    reason="`make test-all` installs ADS and the command oci",
 )
 #: A region with a dot is a domain, in all clients of OCI.
 DOMAIN = "muster.test"
@@ -144,12 +144,12 @@ class OciServer:
         return b"".join(part.data for part in parts if isinstance(part, LogChunk)).decode()
 
     def program(
-        self, *argv: str | Path, check: bool = True, **environ: str
+        self, *argv: str | Path, check: bool = True, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program that uses the clients."""
         done = subprocess.run(
             [str(word) for word in argv],
-            env={**self.environ, **environ},
+            env={**self.environ, **(environ or {})},
             cwd=self.folder,
             text=True,
             capture_output=True,
@@ -168,7 +168,7 @@ class OciServer:
         """Run a Python program that uses ADS."""
         path = self.folder / f"program-{time.monotonic_ns()}.py"
         path.write_text(program)
-        return self.program(CLIENTS / "bin" / "python", path, *args, **environ)
+        return self.program(CLIENTS / "bin" / "python", path, *args, environ=environ)
 
 
 def client_variables(folder: Path) -> dict[str, str]:
@@ -178,6 +178,7 @@ def client_variables(folder: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "PYTHONWARNINGS": "ignore",
+        "SUPPRESS_LABEL_WARNING": "True",
     }
 
 

@@ -290,7 +290,7 @@ seen["by ocid"] = DataScienceJobRun.from_ocid(run.id).status
 endless = job.run(args="endless")
 seen["canceled"] = endless.cancel().status
 run.delete()
-seen["deleted"] = run.status
+seen["deleted"] = DataScienceJobRun.from_ocid(run.id).status
 job.delete()
 seen["job"] = DataScienceJob.from_id(job.id).status
 seen["shapes"] = [one.name for one in DataScienceJob.instance_shapes(compartment)][:1]
