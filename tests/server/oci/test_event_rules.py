@@ -191,6 +191,15 @@ def test_many_rules_have_pages(teams: Teams, client: Any, receiver: Receiver) ->
         client.delete_rule(one)
 
 
+def test_a_rule_about_other_services_never_fires(
+    teams: Teams, client: Any, receiver: Receiver
+) -> None:
+    condition = {"eventType": "com.oraclecloud.computeapi.launchinstance.end"}
+    made = client.create_rule(rule(condition, function())).data
+    assert made.lifecycle_state == "ACTIVE"
+    assert teams.api("anouk").notifications() == []
+
+
 @pytest.mark.parametrize(
     ("condition", "actions", "message"),
     [
