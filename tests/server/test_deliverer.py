@@ -79,6 +79,7 @@ def settled(api: EmbeddedAPI, count: int, name: str = "hook") -> None:
     until(done, f"{count} events are settled")
 
 
+@pytest.mark.shows("jobs/lifecycle-notifications")
 def test_each_state_of_a_run_is_sent_signed(
     api: EmbeddedAPI, receiver: Receiver, server: ServerThread
 ) -> None:
