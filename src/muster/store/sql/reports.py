@@ -20,6 +20,7 @@ from muster.store.sql.database import Connection
 from muster.store.times import micros, seconds
 
 if TYPE_CHECKING:
+    from muster.store.object_records import ObjectChange
     from muster.store.outbox_records import NewEvent
 
 #: What an event tells of a run: columns of `runs`.
@@ -53,6 +54,23 @@ def report(connection: Connection, event: NewEvent) -> None:
         "INSERT INTO deliveries (listener, seq, kind, subject, due_at) VALUES (?, ?, ?, ?, ?)",
         [(listener, seq, kind, event.subject, micros(event.time)) for listener, kind in listening],
     )
+
+
+def report_object(connection: Connection, change: ObjectChange) -> None:
+    """Within the transaction that has changed an object: record that as an event."""
+    from muster.store.outbox_records import NewEvent
+
+    bucket, found = change.bucket, change.object
+    data = {
+        "bucket": bucket.name,
+        "name": found.name,
+        "size": found.size,
+        "etag": found.etag,
+        "content_type": found.headers.get("content-type", ""),
+    }
+    subject = f"objects/{bucket.name}/{found.name}"
+    kind = f"object.{change.kind}"
+    report(connection, NewEvent(bucket.project, kind, subject, found.modified_at, data))
 
 
 def _listening(connection: Connection, project: str, kind: str) -> list[Any]:

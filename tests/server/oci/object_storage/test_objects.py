@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -172,6 +174,26 @@ def test_a_body_that_was_cut_off_is_no_object(
     client.put_object(NS, bucket, "whole", b"1")
     assert refused(client.get_object, NS, bucket, "cut") == (404, "ObjectNotFound")
     until(lambda: len(storage.files() - before) == 1, "what was received is removed")
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(
+    storage: Storage, bucket: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, before = storage.clients["sam"], storage.files()
+    client.put_object(NS, bucket, "a", b"old")
+    there = storage.files()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for broken in ("writev", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"muster.storage.objects.os.{broken}", full)
+            for body in (b"1", b"1" * (3 << 20)):
+                given = refused(client.put_object, NS, bucket, "a", body)
+                assert given == (503, "ServiceUnavailable")
+    assert client.get_object(NS, bucket, "a").data.content == b"old"
+    assert storage.files() == there > before
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "x" * 1025])
