@@ -51,6 +51,10 @@ _CLAIM = (
     "UPDATE deliveries SET claim = ?, claimed_until = ?, first_at = ? "
     "WHERE listener = ? AND seq = ?"
 )
+_END = (
+    "UPDATE deliveries SET state = 'failed', answer = ?, settled_at = ? "
+    "WHERE listener = ? AND seq = ? AND claim = ?"
+)
 #: Of a notification, what has arrived but the last ones.
 _FORGET = (
     "DELETE FROM deliveries WHERE listener = ? AND state = 'delivered' AND seq <= ("
@@ -173,15 +177,28 @@ class SqlNotifications:
             )
             return rows
 
-        return [self._claimed(row, claim, now) for row in self._db.write(step)]
+        claimed = []
+        for row in self._db.write(step):
+            try:
+                claimed.append(self._claimed(row, claim, now))
+            except NotFound:  # it was deleted meanwhile
+                continue
+            except CorruptRecord as error:  # it must not hold up the others
+                self._end((str(error), micros(now), row["listener"], row["seq"], claim))
+        return claimed
+
+    def _end(self, values: tuple[Any, ...]) -> None:
+        """Give up a claimed delivery. values: of `_END`."""
+        self._db.write(lambda connection: connection.execute(_END, values))
 
     def _claimed(self, row: Row, claim: str, now: float) -> ClaimedDelivery:
-        (found,) = self._db.read(
-            f"SELECT {', '.join(ENTRY_COLUMNS)} FROM outbox WHERE seq = ?", (row["seq"],)
-        )
-        first_at = now if row["first_at"] is None else float(seconds(row["first_at"]))
+        """Raises NotFound, CorruptRecord."""
         of = self.get(row["listener"])
-        return ClaimedDelivery(of, read_outbox_entry(found), row["attempts"], first_at, claim)
+        sql = f"SELECT {', '.join(ENTRY_COLUMNS)} FROM outbox WHERE seq = ?"
+        if not (found := self._db.read(sql, (row["seq"],))):
+            raise NotFound(f"no event with the number {row['seq']}")
+        first_at = now if row["first_at"] is None else float(seconds(row["first_at"]))
+        return ClaimedDelivery(of, read_outbox_entry(found[0]), row["attempts"], first_at, claim)
 
     def settle(
         self,
