@@ -170,10 +170,7 @@ class SqlNotifications:
             rows = connection.execute(f"{_DUE}{lock and f'{lock} SKIP LOCKED'}", due).fetchall()
             connection.executemany(
                 _CLAIM,
-                [
-                    (claim, micros(until), row["first_at"] or micros(now), row["listener"], row[1])
-                    for row in rows
-                ],
+                [(claim, micros(until), row["first_at"] or micros(now), *_of(row)) for row in rows],
             )
             return rows
 
@@ -184,7 +181,7 @@ class SqlNotifications:
             except NotFound:  # it was deleted meanwhile
                 continue
             except CorruptRecord as error:  # it must not hold up the others
-                self._end((str(error), micros(now), row["listener"], row["seq"], claim))
+                self._end((str(error), micros(now), *_of(row), claim))
         return claimed
 
     def _end(self, values: tuple[Any, ...]) -> None:
@@ -265,6 +262,11 @@ class SqlNotifications:
             return len(connection.execute(sql, values).fetchall())
 
         return self._db.write(step, durable=True)
+
+
+def _of(row: Row) -> tuple[str, int]:
+    """What identifies a delivery."""
+    return row["listener"], row["seq"]
 
 
 def _listen(connection: Connection, notification: NotificationRecord) -> None:
