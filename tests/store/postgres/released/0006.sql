@@ -27,6 +27,9 @@ INSERT INTO public.tokens (id, name, user_name, project, scopes, digest, created
 INSERT INTO public.secrets (project, name, version, value, set_by, set_at) VALUES ('vision', 'hf-token', 2, 'muster-sealed:1:x:***', 'ana', 1000000);
 INSERT INTO public.audit (time, user_name, action, object, project, allowed, why, token_id, address, request_id) VALUES (1000000, 'ana', 'runs.cancel', 'train-1', 'default', 1, '', 't0t0t0t0t0', '127.0.0.1', 'r0r0r0r0r0');
 INSERT INTO public.schedules (id, name, project, job_id, timing, overrides, environ, notes, created_by, created_at, updated_at, next_at, local, version) VALUES ('s1s1s1s1s1', 'nightly', 'default', 'job1job1jo', '{"cron": "0 3 * * *", "every": null, "time_zone": "Europe/Rome", "overlap": "skip", "missed": "skip", "start_within": 600.0, "since": 1.0}', '{"env": {"A": "1"}}', '{}', '[]', 'ana', 1000000, 1000000, 90000000, 0, 1);
+INSERT INTO public.schedules (id, name, project, job_id, timing, overrides, environ, notes, created_by, created_at, updated_at, next_at, local, version, paused, trigger, decided) VALUES ('s2s2s2s2s2', 'hook', 'default', 'job1job1jo', '{"overlap": "allow"}', '{}', '{}', '[]', 'ana', 1000000, 1000000, NULL, 0, 1, 0, '{"type": "webhook"}', 1);
+INSERT INTO public.webhooks (schedule_id, secret, set_at) VALUES ('s2s2s2s2s2', 'muster-sealed:1:x', 1000000);
+INSERT INTO public.webhook_deliveries (schedule_id, id, received_at, run_id) VALUES ('s2s2s2s2s2', 'msg_1', 4000000, NULL);
 INSERT INTO public.firings (schedule_id, time, outcome, decided_at, why, passed, run_id, by) VALUES ('s1s1s1s1s1', 2000000, 'started', 2500000, '', 0, 'run2run2ru', '');
 INSERT INTO public.firings (schedule_id, time, outcome, decided_at, why, passed, run_id, by) VALUES ('s1s1s1s1s1', 3000000, 'skipped', 3500000, 'train-2 is still IN_PROGRESS', 1, NULL, '');
 INSERT INTO public.public_keys (fingerprint, user_name, name, pem, created_by, created_at) VALUES ('20:3b:97', 'ana', 'laptop', 'PEM', 'ana', 1000000);
@@ -36,5 +39,3 @@ INSERT INTO public.listeners (project, type, id, kind) VALUES ('default', 'run.f
 INSERT INTO public.outbox (seq, id, time, project, type, subject, data) OVERRIDING SYSTEM VALUE VALUES (1, 'e1e1e1e1e1e1e1e1e1e1', 3000000, 'default', 'run.failed', 'runs/run1run1ru', '{"id": "run1run1ru"}');
 INSERT INTO public.deliveries (listener, seq, kind, subject, state, due_at, attempts, claim, claimed_until, first_at, answer, settled_at) VALUES ('n1n1n1n1n1', 1, 'notification', 'runs/run1run1ru', 'failed', 4000000, 15, '', 0, 3000000, 'HTTP 500', 5000000);
 SELECT pg_catalog.setval('public.outbox_seq_seq', 1, true);
-INSERT INTO public.webhooks (schedule_id, secret, set_at) VALUES ('s1s1s1s1s1', 'muster-sealed:1:x:***', 1000000);
-INSERT INTO public.webhook_deliveries (schedule_id, id, received_at, run_id) VALUES ('s1s1s1s1s1', 'delivery-1', 2000000, 'run2run2ru');
