@@ -201,9 +201,6 @@ CASES: dict[str, Case] = {
     "GET /workRequests/{work_request}": Case(READ, {"work_request": "copy"}),
     "GET /workRequests/{work_request}/errors": Case(READ, {"work_request": "copy"}),
     "GET /workRequests/{work_request}/logs": Case(READ, {"work_request": "copy"}),
-    "GET /n/{namespace}/b/{bucket}/replicationPolicies": Case(READ, BUCKET),
-    "GET /n/{namespace}/b/{bucket}/replicationSources": Case(READ, BUCKET),
-    "GET /n/{namespace}/b/{bucket}/retentionRules": Case(READ, BUCKET),
     "GET /20181201/rules": Case(READ, query=IN),
     "GET /20181201/rules/{rule_id}": Case(READ, RULE),
     # changes
