@@ -85,7 +85,13 @@ GIVEN = {
         {"https://HOST/OWNER/REPO.git": "file://$PWD/REPO", "/home/me/project": "$PWD/REPO"},
     ),
     "clusters": Given({}),
-    "schedules": Given({"train.py": TRAIN, "job.yaml": "name: train\nartifact: train.py\n"}),
+    "schedules": Given(
+        {
+            "train.py": TRAIN,
+            "job.yaml": "name: train\nartifact: train.py\n",
+            **dict.fromkeys(("score.py", "report.py", "build.py", "ingest.py"), "print(1)\n"),
+        }
+    ),
     "simulate": Given({"train.py": TRAIN, "job.yaml": "artifact: train.py\nnodes: 4\n"}),
 }
 SLOW = ("move", "code", "clusters", "simulate")
