@@ -92,6 +92,9 @@ GIVEN = {
             **dict.fromkeys(("score.py", "report.py", "build.py", "ingest.py"), "print(1)\n"),
         }
     ),
+    "notifications": Given(
+        {}, words={"muster notify test failures": "! muster notify test failures"}
+    ),
     "simulate": Given({"train.py": TRAIN, "job.yaml": "artifact: train.py\nnodes: 4\n"}),
 }
 SLOW = ("move", "code", "clusters", "simulate")

@@ -35,6 +35,7 @@ KINDS = {
     "hosts": "hosts",
     "container": "container",
     "slurm": "slurm",
+    "oci": "oci",
     "simulated": "simulated",
     "simulated-agents": "simulated, detached",
 }

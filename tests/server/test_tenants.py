@@ -149,7 +149,7 @@ CASES: dict[str, Case] = {
         body={"request": {"name": "other-hook", "target": "https://127.0.0.1:9/"}},
         statuses=(200, 422),
         own=True,
-        undo="DELETE /notifications/other-hook",
+        changing=True,
     ),
     "PATCH /notifications/{notification_id}": Case(
         NOTIFICATION, body={"change": {"on": ["run.failed"]}}

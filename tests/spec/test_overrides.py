@@ -433,8 +433,6 @@ def test_overrides_are_combined() -> None:
 
 
 def test_flags_name_runs_to_wait_for() -> None:
-    from muster.spec.override_flags import changes_from_flags
-
     changes = changes_from_flags(after_runs=["train-1", "prepare-2"])
     assert changes.require_valid().after == ("train-1", "prepare-2")
     assert changes.flags == {"after": "--after train-1 prepare-2"}

@@ -40,8 +40,11 @@ def public_pem(key: RSAPrivateKey) -> str:
 
 
 def write_config(folder: Path, user: str, region: str) -> dict[str, Any]:
-    """A config file for OCI's clients, `folder/config`, and what it says."""
-    key_file = folder / "key.pem"
+    """A config file for OCI's clients, where they look for it if `folder` is the user's home, and
+    what it says."""
+    path = folder / ".oci" / "config"
+    path.parent.mkdir()
+    key_file = path.parent / "key.pem"
     key_file.write_bytes(private_pem(private_key()))
     key_file.chmod(0o600)
     config = {
@@ -51,7 +54,6 @@ def write_config(folder: Path, user: str, region: str) -> dict[str, Any]:
         "key_file": str(key_file),
         "region": region,
     }
-    path = folder / "config"
     path.write_text("[DEFAULT]\n" + "".join(f"{name}={text}\n" for name, text in config.items()))
     path.chmod(0o600)
     return config

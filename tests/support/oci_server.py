@@ -32,11 +32,11 @@ from support.launchers import spawn
 from support.oci_keys import private_key, public_pem, write_certificate, write_config
 from support.server_thread import ONE_USER, ServerThread, running_server, users_of
 
-#: The environment with oracle-ads and oci-cli, which `make test` creates.
+#: The environment with oracle-ads and oci-cli, which `make test-all` creates.
 CLIENTS = Path(sys.prefix) / "oci-clients"
 needs_clients = pytest.mark.skipif(
     not CLIENTS.exists() and not os.environ.get("REQUIRE_PROGRAMS"),
-    reason="`make test` installs the clients of OCI",
+    reason="`make test-all` installs ADS and the command oci",
 )
 #: A region with a dot is a domain, in all clients of OCI.
 DOMAIN = "muster.test"
@@ -52,7 +52,7 @@ class OciServer:
         self.port = server.port
         self.url = f"http://127.0.0.1:{server.port}"
         self.config = write_config(folder, "ana", region)
-        self.config_file = folder / "config"
+        self.config_file = folder / ".oci" / "config"
         #: Variables for programs that use the clients.
         self.environ: dict[str, str] = {}
 
@@ -144,12 +144,12 @@ class OciServer:
         return b"".join(part.data for part in parts if isinstance(part, LogChunk)).decode()
 
     def program(
-        self, *argv: str | Path, check: bool = True, **environ: str
+        self, *argv: str | Path, check: bool = True, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program that uses the clients."""
         done = subprocess.run(
             [str(word) for word in argv],
-            env={**self.environ, **environ},
+            env={**self.environ, **(environ or {})},
             cwd=self.folder,
             text=True,
             capture_output=True,
@@ -161,26 +161,24 @@ class OciServer:
 
     def oci(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the command `oci`."""
-        given = ["--config-file", str(self.config_file), "--endpoint", self.url]
-        return self.program(CLIENTS / "bin" / "oci", *given, *words, check=check)
+        given = ["--endpoint", self.url, *words]
+        return self.program(CLIENTS / "bin" / "oci", *given, check=check)
 
     def ads(self, program: str, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a Python program that uses ADS."""
         path = self.folder / f"program-{time.monotonic_ns()}.py"
         path.write_text(program)
-        return self.program(CLIENTS / "bin" / "python", path, *args, **environ)
+        return self.program(CLIENTS / "bin" / "python", path, *args, environ=environ)
 
 
-def client_variables(folder: Path, config: Path) -> dict[str, str]:
-    """The environment of programs that use the clients: nothing of the machine's own settings."""
+def client_variables(folder: Path) -> dict[str, str]:
+    """The environment of programs that use the clients: nothing of the machine's own settings.
+    folder: the home of their user, where the config is."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
-        "OCI_CONFIG_LOCATION": str(config),
-        "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True",
-        "OCI_CONFIG_PROFILE": "DEFAULT",
-        "OCI_IAM_TYPE": "api_key",
         "PYTHONWARNINGS": "ignore",
+        "SUPPRESS_LABEL_WARNING": "True",
     }
 
 
@@ -211,7 +209,7 @@ def oci_server(
             _create_ana(backend)
             region = f"{DOMAIN}:{server.port}" if tls else "us-ashburn-1"
             made = OciServer(server, backend, folder, region)
-            made.environ = client_variables(folder, made.config_file)
+            made.environ = client_variables(folder)
             try:
                 if not tls:
                     yield made

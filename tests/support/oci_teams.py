@@ -68,13 +68,13 @@ class OciTeams:
         return make(dict(config_of(user)), service_endpoint=self.url, **given)
 
     def run_job(
-        self, program: str, user: str = "anouk", compartment: str = VISION
+        self, program: str, user: str = "anouk", compartment: str = VISION, name: str = "p"
     ) -> tuple[Any, str]:
         """Start a job run of a program in Python. The client, and the OCID of the job run."""
         from oci.data_science import DataScienceClient, models
 
         client = self.client(DataScienceClient, user)
-        details = models.CreateProjectDetails(compartment_id=compartment, display_name="p")
+        details = models.CreateProjectDetails(compartment_id=compartment, display_name=name)
         project = client.create_project(details).data.id
         infrastructure = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails(
             shape_name="VM.Standard.E4.Flex",
@@ -85,6 +85,7 @@ class OciTeams:
             models.CreateJobDetails(
                 project_id=project,
                 compartment_id=compartment,
+                display_name=name,
                 job_configuration_details=models.DefaultJobConfigurationDetails(),
                 job_infrastructure_configuration_details=infrastructure,
             )
@@ -92,7 +93,9 @@ class OciTeams:
         client.create_job_artifact(
             job, program.encode(), content_disposition="attachment; filename=main.py"
         )
-        run = models.CreateJobRunDetails(project_id=project, compartment_id=compartment, job_id=job)
+        run = models.CreateJobRunDetails(
+            project_id=project, compartment_id=compartment, job_id=job, display_name=name
+        )
         return client, client.create_job_run(run).data.id
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import oci as oci_sdk
 import pytest
 
 from muster.server.settings import OciSettings
 from muster.spec.ocids import TENANCY
 from support.oci_server import OciServer, module_server
 
-oci_sdk = pytest.importorskip("oci")
 models = oci_sdk.data_science.models
 ServiceError = oci_sdk.exceptions.ServiceError
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
+import oci as oci_sdk
 import pytest
 
 from muster.spec.ocids import TENANCY
 from support.oci_server import OciServer, module_server
 
-oci_sdk = pytest.importorskip("oci")
 models = oci_sdk.data_science.models
 ServiceError = oci_sdk.exceptions.ServiceError
 
@@ -213,6 +215,28 @@ def test_artifacts_that_cannot_run(oci: OciServer, name: str, content: bytes) ->
     error = refused(oci.science.create_job_artifact, job.id, content, **given)
     assert (error.status, error.code) == (400, "InvalidParameter")
     oci.science.create_job_artifact(job.id, b"print(1)", content_disposition="filename=x.py")
+
+
+ZIP = io.BytesIO()
+with zipfile.ZipFile(ZIP, "w") as _archive:
+    _archive.writestr("main.py", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"print(1)", "artifact.py"),
+        (b"#!/bin/bash\necho", "artifact.sh"),
+        (b"#!/usr/bin/env python3\n", "artifact.py"),
+        (ZIP.getvalue(), "artifact.zip"),
+    ],
+    ids=["python", "shell", "python with a shebang", "zip"],
+)
+def test_the_kind_of_an_artifact_without_a_name(oci: OciServer, content: bytes, name: str) -> None:
+    job = oci.create_job()
+    oci.science.create_job_artifact(job.id, content)
+    head = oci.science.head_job_artifact(job.id).headers
+    assert head["content-disposition"] == f"attachment; filename={name}"
 
 
 # Shapes, and lists
