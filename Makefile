@@ -38,7 +38,7 @@ test: lint $(VENV)/.system
 	$(FAST_TESTS)
 	$(FAST_TESTS) --over-http $(OVER_HTTP)
 
-test-all: lint $(VENV)/.heavy $(VENV)/.system
+test-all: lint $(VENV)/.heavy $(VENV)/.system $(VENV)/.oci-clients
 	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(PYTEST)
 	$(FAST_TESTS) --over-http tests/client tests/cli
@@ -85,6 +85,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m muster.spec.schema > docs/reference/spec.md
 	$(BIN)/muster schema > docs/reference/spec.schema.json
 	$(BIN)/python -m muster.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m muster.server.oci.reference > docs/reference/oci.md
 	$(BIN)/python tests/documents/table.py
 
 $(VENV)/.base:
@@ -109,6 +110,12 @@ $(VENV)/.frameworks: $(VENV)/.pytorch
 
 $(VENV)/.heavy: $(VENV)/.frameworks
 	$(BIN)/pip install --quiet $$($(BIN)/python .ci/packages heavy)
+	@touch $@
+
+# ADS and the command oci: 1.7 GB; compiling all of oci's modules would take a minute
+$(VENV)/.oci-clients: $(VENV)/.base pyproject.toml
+	$(PYTHON) -m venv $(VENV)/oci-clients
+	$(VENV)/oci-clients/bin/pip install --quiet --no-compile $$($(BIN)/python .ci/packages oci-clients)
 	@touch $@
 
 # programs that some tests require: outgoing connections, firewall rules, file systems

@@ -85,6 +85,9 @@ GIVEN = {
         {"https://HOST/OWNER/REPO.git": "file://$PWD/REPO", "/home/me/project": "$PWD/REPO"},
     ),
     "clusters": Given({}),
+    "notifications": Given(
+        {}, words={"muster notify test failures": "! muster notify test failures"}
+    ),
     "schedules": Given({"train.py": TRAIN, "job.yaml": "name: train\nartifact: train.py\n"}),
     "simulate": Given({"train.py": TRAIN, "job.yaml": "artifact: train.py\nnodes: 4\n"}),
 }

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from muster.client.api import (
         cluster,
         create_job,
+        create_notification,
         create_schedule,
         get_job,
+        get_notification,
         get_run,
         get_schedule,
         jobs,
+        notifications,
         prune,
         run,
         runs,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from muster.client.job import Job, JobEvent
     from muster.client.log_records import LogRecord
     from muster.client.node import Node
+    from muster.client.notification import Delivery, Notification
     from muster.client.outputs import Output, Outputs
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
@@ -63,6 +67,7 @@ __all__ = [
     "Caller",
     "Client",
     "Cluster",
+    "Delivery",
     "Event",
     "Firing",
     "FunctionJob",
@@ -77,6 +82,7 @@ __all__ = [
     "NewToken",
     "Node",
     "NotFound",
+    "Notification",
     "Output",
     "Outputs",
     "Problem",
@@ -90,12 +96,15 @@ __all__ = [
     "User",
     "cluster",
     "create_job",
+    "create_notification",
     "create_schedule",
     "get_job",
+    "get_notification",
     "get_run",
     "get_schedule",
     "job",
     "jobs",
+    "notifications",
     "prune",
     "run",
     "runs",
@@ -129,6 +138,8 @@ _MODULES = {
     "JobEvent": "muster.client.job",
     "JobRun": "muster.client.run",
     "Node": "muster.client.node",
+    "Delivery": "muster.client.notification",
+    "Notification": "muster.client.notification",
     "Output": "muster.client.outputs",
     "Outputs": "muster.client.outputs",
     "Firing": "muster.client.schedule",

@@ -15,6 +15,7 @@ import pytest
 
 from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeAccess, NodeCommand, Stdio
+from muster.api.notifications import NotificationChange, NotificationRequest
 from muster.api.replica_table import TableQuery
 from muster.api.retry import Retry
 from muster.api.schedules import ScheduleChange
@@ -60,6 +61,9 @@ class World:
         self.prepared = prepare(api, "echo new")
         timing = Timing(cron="0 3 * * *")
         schedule = api.create_schedule("nightly", timing, prepare(api, "echo nightly"))
+        target = f"file:{api.home.root}/events/all"
+        request = NotificationRequest("hook", target)
+        notification = api.create_notification(request).notification
         self.arguments: dict[str, Any] = {
             "run_id": run.id,
             "job_id": run.job_id,
@@ -75,6 +79,8 @@ class World:
             "run_ids": [run.id],
             "query": TableQuery(),
             "schedule_id": schedule.id,
+            "notification_id": notification.id,
+            "request": NotificationRequest("other", target),
             "timing": timing,
             "change": ScheduleChange(every=60.0),
             "retry": Retry(),
@@ -97,6 +103,15 @@ class World:
             "listener": None,
         }
 
+    def _given(self, name: str, needed: list[str]) -> dict[str, Any]:
+        """The arguments of a method."""
+        given = {one: self.arguments[one] for one in needed}
+        if name == "edit_job":
+            given["changes"] = ["description=other"]
+        if name == "edit_notification":
+            given["change"] = NotificationChange(on=("run.failed",))
+        return given
+
     def call(self, api: EmbeddedAPI, name: str) -> Any:
         """Call a method with the arguments that it needs, and take the first item of a stream."""
         where: Any = MusterAPI
@@ -109,10 +124,7 @@ class World:
             for one in parameters.values()
             if one.name != "self" and one.default is inspect.Parameter.empty
         ]
-        given = {name: self.arguments[name] for name in needed}
-        if name == "edit_job":
-            given["changes"] = ["description=other"]
-        return getattr(target, name)(**given)
+        return getattr(target, name)(**self._given(name, needed))
 
 
 @pytest.fixture
@@ -125,7 +137,8 @@ def recorded(api: EmbeddedAPI) -> Any:
     runs, jobs = api.run_records(RunFilter()), api.jobs(deleted=True)
     events = [api.events(run.id) for run in runs]
     schedules = [(one, api.firings(one.id)) for one in api.schedules()]
-    return runs, jobs, events, [api.job_events(job.id) for job in jobs], schedules
+    notifications = api.notifications()
+    return runs, jobs, events, [api.job_events(job.id) for job in jobs], schedules, notifications
 
 
 @pytest.mark.parametrize("name", OF_RUNS)
@@ -309,6 +322,13 @@ ACTIONS = {
     "resume_schedule": "schedules.resume",
     "delete_schedule": "schedules.delete",
     "trigger_schedule": "schedules.trigger",
+    "create_notification": "notifications.create",
+    "edit_notification": "notifications.edit",
+    "pause_notification": "notifications.pause",
+    "resume_notification": "notifications.resume",
+    "delete_notification": "notifications.delete",
+    "test_notification": "notifications.test",
+    "retry_deliveries": "notifications.retry",
 }
 
 
@@ -350,7 +370,7 @@ def test_what_changes_anything_is_in_the_audit_log(
     assert {entry.action for entry in found} == {ACTIONS[name]}
     assert all(entry.allowed for entry in found)
     assert [entry.why for entry in reversed(found)] == ["", *([error] if error else [])]
-    assert found[0].object or name == "prune"
+    assert found[0].object or name in ("prune", "retry_deliveries")
 
 
 def test_the_user_of_this_process_is_not_audited(backend_api: EmbeddedAPI, world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from muster.api.interface import MusterAPI
 from muster.api.node_access import NodeCommand
+from muster.api.notifications import NotificationChange, NotificationRequest
 from muster.api.replica_table import TableQuery
 from muster.api.retry import Retry
 from muster.api.schedules import ScheduleChange
@@ -20,6 +21,7 @@ from muster.spec.reader import parse_spec, spec_from_mapping
 from muster.store.records import NodeFilter, RunFilter
 from support.api_runs import prepare, start, wait
 from support.faults import until
+from support.receivers import receiving
 
 SWEEP = """
 echo replica $MUSTER_REPLICA of lr=$MUSTER_PARAM_LR
@@ -227,6 +229,58 @@ def test_a_schedule_from_its_creation_to_its_end(api: MusterAPI) -> None:
     assert api.schedules() == []
     with pytest.raises(NotFound):
         api.firings("nightly")
+
+
+def test_a_notification_from_its_creation_to_its_end(api: MusterAPI) -> None:
+    with receiving() as receiver:
+        request = NotificationRequest("hook", receiver.url, ("run.failed",), tags={"a": None})
+        made = api.create_notification(request)
+        record = made.notification
+        assert made.key.startswith("whsec_")
+        assert record.target == f"http://127.0.0.1:{receiver.port}/..."
+        assert (record.format, record.sealed) == ("cloudevents", {})
+        assert api.notification("hook") == api.notification(record.id) == record
+        assert api.notifications(limit=1) == [record]
+        assert api.notifications(after="hook") == []
+        answer = api.test_notification("hook")
+        assert (answer.delivered, answer.answer) == (True, "HTTP 200")
+        assert receiver.received[0].json["type"] == "muster.test"
+    answer = api.test_notification("hook")
+    assert (answer.delivered, answer.answer) == (False, "Connection refused")
+    change = NotificationChange(on=("job.*",), job="train", tags={}, format="text", new_key=True)
+    edited = api.edit_notification("hook", change)
+    assert edited.key.startswith("whsec_") and edited.key != made.key
+    assert (edited.notification.on, edited.notification.job, edited.notification.tags) == (
+        *(("job.*",), "train", {}),
+    )
+    assert api.edit_notification("hook", NotificationChange(job="")).key == ""
+    assert api.pause_notification(record.id).paused
+    assert not api.resume_notification("hook").paused
+    assert api.deliveries("hook") == api.failed_deliveries() == []
+    assert api.retry_deliveries() == api.retry_deliveries("hook") == 0
+    api.delete_notification("hook")
+    for call in (api.notification, api.deliveries, api.test_notification, api.retry_deliveries):
+        with pytest.raises(NotFound):
+            call("hook")
+
+
+def test_a_notification_has_all_its_problems_at_once(api: MusterAPI) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        api.create_notification(
+            NotificationRequest("a b", "ftp://x", ("run.fail", "run.*"), format="xml")
+        )
+    found = [(problem.path, problem.message) for problem in caught.value.problems]
+    assert found == [
+        ("", "'a b' is not a valid name of a notification"),
+        ("target", "'ftp://x' is not a target"),
+        ("on", "there is no event 'run.fail'"),
+        (
+            "format",
+            "must be one of cloudevents, cloudevents-binary, slack, oci, text, not 'xml'",
+        ),
+    ]
+    with pytest.raises(InvalidInput, match="names no event"):
+        api.create_notification(NotificationRequest("a", "https://example.com", ()))
 
 
 def test_a_plan_is_described_and_its_problems_are_found(api: MusterAPI) -> None:

@@ -64,6 +64,16 @@ PRINTS = {
     "jobs edit": "jobs edit seq --set description=x",
     "jobs list": "jobs list",
     "jobs show": "jobs show seq",
+    "notify add": "notify add --help",
+    "notify list": "notify list",
+    "notify show": "notify show failures",
+    "notify edit": "notify edit failures --on run.failed",
+    "notify pause": "notify pause --help",
+    "notify resume": "notify resume failures",
+    "notify delete": "notify delete --help",
+    "notify test": "notify test --help",
+    "notify failed": "notify failed --json",
+    "notify retry": "notify retry",
     "schedules create": "schedules create --help",
     "schedules list": "schedules list",
     "schedules show": "schedules show nightly",
@@ -145,6 +155,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     client = Client(root)
     job, new = client.job(command=["seq", "1", "30000"], name="seq")
     client.start(client.prepare_run(job, new_job=new)).wait(60)
+    client.create_notification("failures", "https://hooks.example.com/x")
     client.create_schedule("nightly", client.prepare_run(client.api.job("seq")), cron="0 3 * * *")
     yield root
     embedded(client).close()

@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.api.notifications import NotificationRequest
 from muster.lifecycle.schedule import Timing
 from muster.server.handlers import open_routes, socket_routes, token_routes
 from muster.storage import uploads
@@ -59,6 +60,7 @@ class Case(Struct, frozen=True):
 
 RUN, LIVE, JOB = {"run_id": "run"}, {"run_id": "live"}, {"job_id": "job"}
 SCHEDULE = {"schedule_id": "schedule"}
+NOTIFICATION = {"notification_id": "notification"}
 REVIEW = {"written": {"spec": {}, "given": {}}, "changes": {}, "found": []}
 #: The routes, those that change something last.
 CASES: dict[str, Case] = {
@@ -75,6 +77,10 @@ CASES: dict[str, Case] = {
     "GET /jobs/{job_id}/code-size": Case(JOB),
     "POST /jobs/check-deletable": Case(body={"job_ids": ["{job}"]}),
     "POST /specs/review": Case(body=REVIEW, statuses=(200, 422), own=True),
+    "GET /notifications": Case(own=True),
+    "GET /notifications/{text}": Case({"text": "notification"}),
+    "GET /notifications/{notification_id}/deliveries": Case(NOTIFICATION),
+    "GET /failed-deliveries": Case(own=True),
     "GET /schedules": Case(own=True),
     "GET /schedules/{text}": Case({"text": "schedule"}),
     "GET /schedules/{schedule_id}/firings": Case(SCHEDULE),
@@ -138,6 +144,20 @@ CASES: dict[str, Case] = {
     ),
     "POST /jobs": Case(body={"type": "job", "job": "{job}", "copy": True}, statuses=(201,)),
     "POST /runs": Case(body={"run": {"source": {"type": "job", "job": "{job}"}}}, statuses=(201,)),
+    "POST /notifications": Case(
+        body={"request": {"name": "other-hook", "target": "https://127.0.0.1:9/"}},
+        statuses=(200, 422),
+        own=True,
+        changing=True,
+    ),
+    "PATCH /notifications/{notification_id}": Case(
+        NOTIFICATION, body={"change": {"on": ["run.failed"]}}
+    ),
+    "POST /notifications/{notification_id}/pause": Case(NOTIFICATION),
+    "POST /notifications/{notification_id}/resume": Case(NOTIFICATION),
+    "POST /notifications/{notification_id}/test": Case(NOTIFICATION),
+    "POST /failed-deliveries/retry": Case(body={"notification": "{notification}"}),
+    "DELETE /notifications/{notification_id}": Case(NOTIFICATION),
     "POST /schedules": Case(
         body={
             "name": "weekly",
@@ -183,6 +203,7 @@ CASES: dict[str, Case] = {
     "DELETE /projects/{project}/members/{user}": Case({"project": "project", "user": "user"}),
     "POST /users/{name}/keys": Case({"name": "user"}, body={"pem": "x"}, statuses=(403,)),
     "DELETE /keys/{fingerprint}": Case({"fingerprint": "key"}, statuses=(403,)),
+    "POST /session-tokens": Case(body={"pem": public_pem(1)}, own=True, changing=True),
     "POST /tokens": Case(body={"name": "x", "user": "{user}"}, statuses=(403,)),
     "DELETE /tokens/{token_id}": Case({"token_id": "token"}, statuses=(403,)),
     "POST /audit/prune": Case(body={"before": 1.0}, statuses=(403,), own=True),
@@ -198,6 +219,7 @@ NOTHING = {
     "job": "0000000000",
     "spare": "0000000000",
     "schedule": "0000000000",
+    "notification": "0000000000",
     "code": "0" * 64,
     "part": "0" * 64,
     "offset": "10",
@@ -242,6 +264,9 @@ class World:
             "schedule": api.create_schedule(
                 "night-of-vision", Timing(cron="0 3 * * *"), prepare(api, "true")
             ).id,
+            "notification": api.create_notification(
+                NotificationRequest("hook-of-vision", "https://127.0.0.1:9/word-of-vision")
+            ).notification.id,
             "offset": str(len(PART)),
             "user": "sam",
             "project": "vision",
@@ -289,7 +314,8 @@ class World:
         accounts = (store.accounts.users(), store.accounts.projects(), store.accounts.members())
         schedules = [(one, api.firings(one.id)) for one in api.schedules()]
         secrets, keys = store.secrets.listing("vision"), store.keys.listing("sam")
-        return runs, jobs, tokens, accounts, files, secrets, schedules, keys
+        notifications = store.notifications.listing("vision")
+        return runs, jobs, tokens, accounts, files, secrets, schedules, keys, notifications
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.identity import new_id
 from muster.store.base import Store
+from muster.store.object_records import BucketRecord, ObjectRecord, PieceRecord
 from muster.store.outbox_records import (
     ListenerKind,
     NewEvent,
@@ -18,7 +19,8 @@ from muster.store.outbox_records import (
     matching_types,
 )
 from muster.store.records import LeaseLost, RunStep
-from muster.store.sql.outbox import consume, remove_listener, report, set_listener
+from muster.store.sql.outbox import consume, remove_listener, set_listener
+from muster.store.sql.reports import report
 from muster.store.sql.store import SqlStore
 from support.store_records import DATABASES, PROJECT, accept, accept_and_drive, job
 
@@ -111,6 +113,26 @@ def test_each_state_of_a_run_is_an_event_of_its_transaction(store: Store) -> Non
     }
 
 
+def test_a_run_that_starts_and_ends_in_one_step_has_both_states(store: Store) -> None:
+    listen(store, patterns=["run.*"])
+    _, lease = accept_and_drive(store, job())
+    entries = [
+        ("run", {"state": "IN_PROGRESS", "details": "starts"}),
+        ("nodes", {"state": "FAILED", "ranks": "0"}),
+        ("run", {"state": "FAILED", "details": "has failed"}),
+    ]
+    changes = {"state": "FAILED", "details": "has failed", "exit_code": 1, "finished_at": 3.0}
+    store.runs.save(RunStep(lease, changes, [], entries, 3.0))
+    data = [one.entry.data for one in pending(store)]
+    assert [
+        (one["state"], one["details"], one["exit_code"], one["finished_at"]) for one in data
+    ] == [
+        ("ACCEPTED", "", None, None),
+        ("IN_PROGRESS", "starts", None, None),
+        ("FAILED", "has failed", 1, 3.0),
+    ]
+
+
 def test_a_step_that_is_refused_reports_nothing(store: Store) -> None:
     run, lease = accept_and_drive(store, job())
     listen(store)
@@ -191,11 +213,11 @@ def test_who_listens_no_more_leaves_nothing(store: Store) -> None:
     end(store)
     store.database.write(lambda c: remove_listener(c, "one"))
     assert [one.listener for one in pending(store)] == ["two"]
-    store.outbox.forget()
+    store.outbox.forget(1e9)
     assert (rows(store, "outbox"), rows(store, "deliveries")) == (1, 1)
     # as if it was removed while another server reported an event to it
     store.database.write(lambda c: c.execute("DELETE FROM listeners"))
-    store.outbox.forget()
+    store.outbox.forget(1e9)
     assert (rows(store, "outbox"), rows(store, "deliveries")) == (0, 0)
 
 
@@ -210,3 +232,30 @@ def test_other_events_are_recorded_in_the_transaction_of_a_caller(store: Store) 
         report(connection, event)
         raise ZeroDivisionError(new_id())
     assert len(pending(store)) == 1
+
+
+def test_changes_of_objects_are_reported(store: Store) -> None:
+    bucket = BucketRecord(new_id(), "models", PROJECT, "ana", 1.0, 1.0, {})
+    assert store.buckets.insert(bucket)
+
+    def put(name: str) -> ObjectRecord:
+        content = new_id()
+        record = ObjectRecord(bucket.id, name, new_id(), content, 3, "md5", 1.5, 2.5, {}, {})
+        store.objects.put(record, [PieceRecord(content, 1, new_id(), 3, new_id(), "md5")])
+        return record
+
+    put("unheard")
+    listen(store, patterns=["object.*"])
+    put("a/b")
+    last = put("a/b")
+    store.objects.delete(bucket.id, "a/b")
+    assert types(store) == ["object.created", "object.replaced", "object.deleted"]
+    entry = pending(store)[1].entry
+    assert (entry.subject, entry.time) == ("objects/models/a/b", 2.5)
+    assert entry.data == {
+        "bucket": "models",
+        "name": "a/b",
+        "size": 3,
+        "etag": last.etag,
+        "content_type": "",
+    }

@@ -35,7 +35,7 @@ def install_engine(name: str, home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     elif name == "oci":
         oci_service.require_sdk()
         if os.environ.get("CONTRACT_OCI") == "server":  # of Muster, which takes longer
-            from support.oci_server import shared_server
+            from support.oci_engine_server import shared_server
 
             shared_server().add_engine(home)
         else:

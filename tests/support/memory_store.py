@@ -187,7 +187,7 @@ class MemoryStore:
         self.leases = MemoryLeases(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("accounts", "secrets", "audit", "schedules", "outbox"):
+        if name in ("accounts", "secrets", "audit", "schedules", "outbox", "notifications"):
             raise NotImplementedError(f"tests of {name} use a database")
         raise AttributeError(name)
 

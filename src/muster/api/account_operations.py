@@ -31,6 +31,7 @@ ACCOUNT_OPERATIONS: Mapping[str, Operation] = {
     "oci": Operation("GET", "/oci"),
     "keys": Operation("GET", f"{_USER}/keys"),
     "add_key": Operation("POST", f"{_USER}/keys", ("pem", "title")),
+    "create_session": Operation("POST", "/session-tokens", ("pem",)),
     "delete_key": Operation("DELETE", "/keys/{fingerprint}"),
     "secrets": Operation("GET", "/secrets"),
     "set_secret": Operation("PUT", "/secrets/{name}", ("value",)),

@@ -45,6 +45,15 @@ class Identity(Struct, frozen=True):
     """The one that the caller shows; None for the user of the server's machine."""
 
 
+class NewSession(Struct, frozen=True):
+    """A session token of the OCI API."""
+
+    token: str
+    """A JWT, as `security_token_file` of OCI's configuration has it."""
+    expires_at: float
+    """Epoch seconds."""
+
+
 class OciAccess(Struct, frozen=True):
     """What a client of OCI needs to reach the server as a caller."""
 
@@ -183,6 +192,13 @@ class AccountsAPI(Protocol):
         """Add a public key, in PEM, by which requests of a user to the OCI API are verified. title:
         for people, such as the machine where the private key is. Administrators add keys for all
         users. Raises InvalidInput for what is no public RSA key, or is here already."""
+        ...
+
+    def create_session(self, pem: str) -> NewSession:
+        """A session token for the caller, by which clients of the OCI API sign requests for an hour
+        instead of with an API key. It can be refreshed for a day, and does not outlive the token
+        that it is made with. pem: the session's public RSA key. Raises InvalidInput for what is
+        none, Forbidden if the caller's token is limited to a project or scopes."""
         ...
 
     def delete_key(self, fingerprint: str) -> None:

@@ -27,6 +27,12 @@ from muster.api.answers import (
     Stacks,
 )
 from muster.api.node_access import NodeAccess
+from muster.api.notifications import (
+    ChangedNotification,
+    NotificationChange,
+    NotificationRequest,
+    TestAnswer,
+)
 from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.replica_table import ReplicaTable, TableQuery
@@ -45,6 +51,7 @@ from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.reader import ParsedSpec
 from muster.spec.shapes import Shape
+from muster.store.notification_records import DeliveryRecord, NotificationRecord
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -304,6 +311,65 @@ class MusterAPI(Protocol):
     def trigger_schedule(self, schedule_id: str) -> RunRecord:
         """Start a run as the schedule does, now, in the name of the caller. Raises InvalidInput,
         EngineError, NotFound."""
+        ...
+
+    # Notifications
+
+    def create_notification(self, request: NotificationRequest) -> ChangedNotification:
+        """Have events sent somewhere from now on, by servers. Raises InvalidInput with every
+        problem, Forbidden for what is on the server's machine."""
+        ...
+
+    def notifications(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[NotificationRecord]:
+        """The project's notifications, by name. For pages: `limit`, and `after` with the name of
+        the last notification of the page before."""
+        ...
+
+    def notification(self, text: str) -> NotificationRecord:
+        """The notification with this name or id. Raises NotFound."""
+        ...
+
+    def edit_notification(
+        self, notification_id: str, change: NotificationChange
+    ) -> ChangedNotification:
+        """Change a notification. notification_id, here and below: also a name. Raises InvalidInput
+        with every problem, Conflict if it was changed meanwhile, NotFound."""
+        ...
+
+    def pause_notification(self, notification_id: str) -> NotificationRecord:
+        """Send nothing more until it is resumed; events of the time in between are not sent. No
+        effect on a paused one. Raises Conflict, NotFound."""
+        ...
+
+    def resume_notification(self, notification_id: str) -> NotificationRecord:
+        """Send events again, from now on. No effect on one that is not paused. Raises Conflict,
+        NotFound."""
+        ...
+
+    def delete_notification(self, notification_id: str) -> None:
+        """Delete a notification, with what it has not sent. Raises NotFound."""
+        ...
+
+    def test_notification(self, notification_id: str) -> TestAnswer:
+        """Send a sample event now, and wait for the answer. Raises NotFound."""
+        ...
+
+    def deliveries(
+        self, notification_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[DeliveryRecord]:
+        """What was sent last, newest first; for pages: `limit`, and `before` with the last `seq` of
+        the page before. Raises NotFound."""
+        ...
+
+    def failed_deliveries(self, *, limit: int | None = None) -> list[DeliveryRecord]:
+        """What could not be sent, of all of the project's notifications, newest first."""
+        ...
+
+    def retry_deliveries(self, notification: str | None = None) -> int:
+        """Try again to send what could not be sent. notification: only what this one, by name or
+        id, could not. Returns the number of events. Raises NotFound."""
         ...
 
     # Find runs

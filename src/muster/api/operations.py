@@ -98,6 +98,7 @@ def _post(path: str, *body: str) -> Operation:
 
 
 _RUN, _SCHEDULE = "/runs/{run_id}", "/schedules/{schedule_id}"
+_NOTIFICATION = "/notifications/{notification_id}"
 #: Method of `MusterAPI` -> its operation.
 OPERATIONS: Mapping[str, Operation] = {
     "caller": _get("/caller"),
@@ -126,6 +127,18 @@ OPERATIONS: Mapping[str, Operation] = {
     "delete_schedule": Operation("DELETE", _SCHEDULE),
     "webhook": _get(f"{_SCHEDULE}/webhook"),
     "rotate_webhook": _post(f"{_SCHEDULE}/webhook"),
+    # notifications
+    "create_notification": _post("/notifications", "request"),
+    "notifications": _get("/notifications"),
+    "notification": _get("/notifications/{text}"),
+    "edit_notification": Operation("PATCH", _NOTIFICATION, ("change",)),
+    "pause_notification": _post(f"{_NOTIFICATION}/pause"),
+    "resume_notification": _post(f"{_NOTIFICATION}/resume"),
+    "delete_notification": Operation("DELETE", _NOTIFICATION),
+    "test_notification": _post(f"{_NOTIFICATION}/test"),
+    "deliveries": _get(f"{_NOTIFICATION}/deliveries"),
+    "failed_deliveries": _get("/failed-deliveries"),
+    "retry_deliveries": _post("/failed-deliveries/retry", "notification"),
     # runs
     "review": _post("/specs/review", "written", "changes", "found"),
     "runs": _get("/runs"),

@@ -23,7 +23,12 @@ import fsspec
 
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.secrets import redacted
-from muster.storage.protocols import GIT_IS_COMMITTED, is_local, protocol_named
+from muster.storage.protocols import (
+    GIT_IS_COMMITTED,
+    is_local,
+    protocol_named,
+    remove_file,
+)
 from muster.storage.url_errors import error_hint
 
 T = TypeVar("T")
@@ -162,7 +167,7 @@ class WorkDir:
 
         def unlink() -> None:
             try:
-                self._fs.rm_file(self._path(name))
+                remove_file(self._fs, self._path(name))
             except FileNotFoundError:
                 return
 

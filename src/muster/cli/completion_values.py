@@ -66,6 +66,20 @@ def schedules(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[
     return _matching([(one.name, timing_text(one.timing)) for one in found], typed)
 
 
+def notifications(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Notifications by name."""
+    found = _client().api.notifications()
+    return _matching([(one.name, one.target) for one in found], typed)
+
+
+def event_types(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Types of events, the last of those separated by commas."""
+    from muster.store.outbox_records import EVENT_TYPES
+
+    before, comma, _ = typed.rpartition(",")
+    return _matching([(f"{before}{comma}{one}", "") for one in EVENT_TYPES], typed)
+
+
 def clusters(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Persistent clusters that are up."""
     from muster.client.cluster import clusters as found

@@ -45,6 +45,7 @@ _COMMANDS = {
     "open": ("muster.cli.open:open_", "Open a run's dashboard, or a port of a node."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
     "schedules": ("muster.cli.schedules", "Start runs at times, such as each night."),
+    "notify": ("muster.cli.notify", "Send events, such as failed runs, to URLs, chats and people."),
     "explain": ("muster.cli.explain", "Show the plan of a run, and start nothing."),
     "check": ("muster.cli.check", "Check that a job's nodes can work together."),
     "simulate": ("muster.cli.simulate", "Estimate a long run's goodput under node failures."),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from muster.api.answers import Pruned
     from muster.api.prepared import PreparedRun
     from muster.client.cluster import Cluster
+    from muster.client.notification import Notification
     from muster.client.schedule import Schedule
     from muster.client.table import Table
 
@@ -181,6 +182,32 @@ def get_schedule(name: str, *, home: str | Path | None = None) -> Schedule:
 def schedules(*, home: str | Path | None = None) -> Table[Schedule]:
     """All schedules, by name."""
     return client_of(home).schedules()
+
+
+def create_notification(
+    name: str,
+    target: str,
+    *,
+    on: str | Sequence[str] | None = None,
+    job: str = "",
+    tags: Mapping[str, str | None] | None = None,
+    format: str | None = None,
+    home: str | Path | None = None,
+) -> Notification:
+    """Have events sent to a target while a server runs: as `Client.create_notification`. Raises
+    InvalidInput with every problem."""
+    client = client_of(home)
+    return client.create_notification(name, target, on=on, job=job, tags=tags, format=format)
+
+
+def get_notification(name: str, *, home: str | Path | None = None) -> Notification:
+    """The notification with this name or id. Raises NotFound."""
+    return client_of(home).notification(name)
+
+
+def notifications(*, home: str | Path | None = None) -> Table[Notification]:
+    """All notifications, by name."""
+    return client_of(home).notifications()
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:

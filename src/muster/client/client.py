@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from muster.api.interface import MusterAPI
     from muster.api.node_access import NodeAccess
     from muster.api.prepared import PreparedRun
+    from muster.client.notification import Delivery, Notification
     from muster.client.run import JobRun
     from muster.client.schedule import Schedule
     from muster.client.table import Table
@@ -444,6 +445,56 @@ class Client:
         from muster.client.schedule import Schedule
 
         return Schedule(self, self.api.schedule(name))
+
+    def create_notification(
+        self,
+        name: str,
+        target: str,
+        *,
+        on: str | Sequence[str] | None = None,
+        job: str = "",
+        tags: Mapping[str, str | None] | None = None,
+        format: str | None = None,
+    ) -> Notification:
+        """Have events sent to a target while a server runs.
+
+        target: `https://...`, `mailto:...`, `file:/...`, `command:NAME`, `nats://...` or
+        `kafka://...`. on: types of events, or patterns such as `run.*` (default: runs that succeed,
+        fail or need attention). job: only about runs of the Job with this name. tags: only about
+        what has these; None for any value. format: `cloudevents`, `cloudevents-binary`, `slack`,
+        `oci` or `text` (default: what fits the target). Raises InvalidInput with every problem.
+        """
+        from muster.api.notifications import DEFAULT_EVENTS, NotificationRequest
+        from muster.client.notification import Notification, patterns
+
+        events = DEFAULT_EVENTS if on is None else patterns(on)
+        request = NotificationRequest(name, target, events, job, tags or {}, format)
+        made = self.api.create_notification(request)
+        return Notification(self, made.notification, made.key)
+
+    def notifications(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> Table[Notification]:
+        """Notifications, by name. limit: None for all. after: only those after this name; with
+        `limit`, that is the next page."""
+        from muster.client.notification import Notification
+        from muster.client.table import Table
+
+        found = self.api.notifications(limit=limit, after=after)
+        return Table(Notification(self, record) for record in found)
+
+    def notification(self, name: str) -> Notification:
+        """The notification with this name or id. Raises NotFound."""
+        from muster.client.notification import Notification
+
+        return Notification(self, self.api.notification(name))
+
+    def failed_deliveries(self, *, limit: int | None = None) -> Table[Delivery]:
+        """What could not be sent, newest first. limit: None for all."""
+        from muster.client.notification import delivery_of
+        from muster.client.table import Table
+
+        return Table(map(delivery_of, self.api.failed_deliveries(limit=limit)))
 
     def disk(self) -> tuple[DiskItem, ...]:
         """What Muster keeps on disk, its size, and what `prune` would free."""

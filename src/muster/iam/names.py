@@ -1,4 +1,4 @@
-"""Names of users, projects, secrets and schedules, and texts about them. Pure."""
+"""Names of users, projects, secrets, schedules and notifications, and texts about them. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from muster.spec.wording import short
 _LONGEST_NAME = 100
 _LONGEST_TEXT = 500
 #: Kind -> the characters that a name may have besides letters and digits.
-_ALSO = {"user": "._@-", "project": "._-", "secret": "._-", "schedule": "._-"}
+_ALSO = {
+    "user": "._@-",
+    "project": "._-",
+    "secret": "._-",
+    "schedule": "._-",
+    "notification": "._-",
+}
 
 
 def check_name(kind: str, name: str) -> str:
-    """The name, if it can be one of this kind: a user, a project, a secret or a
-    schedule. Raises InvalidInput."""
+    """The name, if it can be one of this kind: a user, a project, a secret, a schedule or a
+    notification. Raises InvalidInput."""
     also = _ALSO[kind]
     first = "[A-Za-z0-9_]" if kind == "secret" else "[A-Za-z0-9]"
     if re.fullmatch(rf"{first}[A-Za-z0-9{also}]{{0,{_LONGEST_NAME - 1}}}", name):

@@ -115,6 +115,7 @@ class Principals:
         until = self._clock() + REMEMBERED  # from before the look
         if is_session_token(key_id):
             session = self._sessions.verify(key_id, now)
+            self._check_token(session.token_id)
             user, key, name = session.user, session.key, session.id
             until = min(until, self._clock() + session.expires_at - now)
         else:
@@ -127,6 +128,17 @@ class Principals:
                 del self._known[next(iter(self._known))]  # the oldest
             self._known[key_id] = known
         return known
+
+    def _check_token(self, token_id: str) -> None:
+        """Raises SignatureRefused if the token that a session was made with is gone."""
+        if not token_id:
+            return
+        try:
+            revoked = self._store().accounts.token(token_id).revoked_at is not None
+        except NotFound:
+            revoked = True
+        if revoked:
+            raise SignatureRefused(f"the token {token_id} of the session was revoked")
 
     def _key(self, key_id: str) -> tuple[str, RSAPublicKey, str]:
         fingerprint = key_id.rpartition("/")[2].lower()

@@ -18,12 +18,16 @@ from muster.identity import new_id
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-    from joserfc.jwk import OKPKey
+    from joserfc.jwk import OctKey
 
 _PREFIX = "ST$"
 _ISSUER = "muster"
+#: Only the server verifies tokens: clients look at their claims.
+_ALGORITHM = "HS256"
 #: Seconds that a token can be used (OCI: an hour).
 LIFETIME = 3600.0
+#: Seconds for which a session can be refreshed (OCI: a day).
+LONGEST_SESSION = 86400.0
 
 
 def is_session_token(key_id: str) -> bool:
@@ -39,6 +43,10 @@ class Session(Struct, frozen=True):
     key: RSAPublicKey
     """Verifies the requests of the session."""
     expires_at: float
+    until: float
+    """When the session ends: it can be refreshed until then (epoch seconds)."""
+    token_id: str = ""
+    """The id of the token of Muster that the session was made with; "" if there was none."""
 
 
 class SessionTokens:
@@ -48,8 +56,11 @@ class SessionTokens:
         """seed: 32 secret bytes, the same for all servers of a MUSTER_HOME."""
         self._seed = seed
 
-    def issue(self, user: str, key: RSAPublicKey, now: float, lifetime: float = LIFETIME) -> str:
-        """A token for a user and a session's key. now: epoch seconds."""
+    def issue(
+        self, user: str, key: RSAPublicKey, now: float, until: float, token_id: str = ""
+    ) -> str:
+        """A token for a user and a session's key. now: epoch seconds. until, token_id: see
+        `Session`."""
         from joserfc import jwt
 
         claims = {
@@ -57,11 +68,13 @@ class SessionTokens:
             "sub": user,
             "jti": new_id(),
             "iat": int(now),
-            "exp": int(now + lifetime),
+            "exp": int(min(now + LIFETIME, until)),
+            "until": int(until),
+            "token": token_id,
             "ptype": "user",
             "jwk": json.dumps(_public_jwk(key)),
         }
-        return jwt.encode({"alg": "EdDSA"}, claims, self._key(), algorithms=["EdDSA"])
+        return jwt.encode({"alg": _ALGORITHM}, claims, self._key(), algorithms=[_ALGORITHM])
 
     def verify(self, key_id: str, now: float) -> Session:
         """What a token says. Raises SignatureRefused for one that this server did not issue, or
@@ -71,34 +84,23 @@ class SessionTokens:
 
         text = key_id.removeprefix(_PREFIX)
         try:
-            claims: dict[str, Any] = jwt.decode(text, self._key(), algorithms=["EdDSA"]).claims
+            claims: dict[str, Any] = jwt.decode(text, self._key(), algorithms=[_ALGORITHM]).claims
         except (JoseError, ValueError):
             raise SignatureRefused("the session token is not of this server") from None
         try:
             expires_at, user, name = float(claims["exp"]), str(claims["sub"]), str(claims["jti"])
+            until, token_id = float(claims["until"]), str(claims["token"])
             key = _key_of(json.loads(claims["jwk"]))
         except (KeyError, ValueError, TypeError) as error:
             raise SignatureRefused(f"the session token lacks something: {error}") from None
         if expires_at <= now:
             raise SignatureRefused(f"the session token {name} has expired")
-        return Session(f"session {name}", user, key, expires_at)
+        return Session(f"session {name}", user, key, expires_at, until, token_id)
 
-    def _key(self) -> OKPKey:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from joserfc.jwk import OKPKey
+    def _key(self) -> OctKey:
+        from joserfc.jwk import OctKey
 
-        return OKPKey.import_key(_pem(Ed25519PrivateKey.from_private_bytes(self._seed)))
-
-
-def _pem(key: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
-    pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return pem
+        return OctKey.import_key(self._seed)
 
 
 def _public_jwk(key: RSAPublicKey) -> dict[str, Any]:

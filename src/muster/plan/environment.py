@@ -37,6 +37,15 @@ _KEPT_BY_CLEAN_ENV = frozenset(
         *("LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "JAVA_HOME"),
     )
 )
+#: OCI: a job run of one node is of no cluster, and what its job says of one is the job's: programs
+#: of several job runs find each other by these.
+_OF_A_CLUSTER = frozenset(
+    (
+        *("NODE_RANK", "NODE_COUNT", "NODE_GROUP_NAME", "INITIAL_CLUSTER_SIZE", CLUSTER_FILE),
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OCI__MAIN_IP"),
+        *("JR_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
+    )
+)
 
 
 class Origin(Enum):
@@ -203,6 +212,8 @@ def environments(
     job = Layer(Origin.ENV, env)
     muster = Layer(Origin.MUSTER, node_environment(plan, node, values))
     engine = Layer(Origin.ENGINE, _engine_environment(plan, values), appended=code)
+    alone = plan.oci_names and len(plan.nodes) == 1
+    of_job = {name: env[name] for name in _OF_A_CLUSTER & env.keys()} if alone else {}
 
     def layers(process: ProcessValues) -> tuple[Layer, ...]:
         file = {} if process.error_file is None else {ERROR_FILE: process.error_file}
@@ -216,6 +227,7 @@ def environments(
             muster,
             engine,
             Layer(Origin.FRAMEWORK, _fill(group.framework_env, process)),
+            *([Layer(Origin.ENV, of_job)] if of_job else ()),
         )
 
     return [Environment(layers(process)) for process in processes]

@@ -25,6 +25,15 @@ EXAMPLES: Mapping[str, Any] = {
         "run": {"source": {"type": "job", "job": "hello"}},
     },
     "edit_schedule": {"change": {"every": 21600.0, "missed": "run_once"}},
+    "create_notification": {
+        "request": {
+            "name": "failures",
+            "target": "https://hooks.example.com/muster",
+            "on": ["run.failed"],
+        }
+    },
+    "edit_notification": {"change": {"on": ["run.*"], "job": "train"}},
+    "retry_deliveries": {"notification": "failures"},
     "post /uploads/{digest}": {"file_name": "train.py", "kind": "file"},
     "cancel": {"why": "not needed any more"},
     "suspend": {"why": "maintenance"},

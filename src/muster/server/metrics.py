@@ -71,6 +71,10 @@ class Metrics:
             *("muster_schedule_times", "Times of schedules, by what was done.", ["outcome"]),
             registry=self.registry,
         )
+        self._deliveries = Counter(
+            *("muster_deliveries", "Attempts to send an event.", ["target", "outcome"]),
+            registry=self.registry,
+        )
         #: Streams and WebSockets that are open.
         self.open_streams = 0
 
@@ -90,6 +94,10 @@ class Metrics:
     def firing(self, outcome: str) -> None:
         """Count what was done at a time of a schedule."""
         self._firings.labels(outcome).inc()
+
+    def delivery(self, target: str, outcome: str) -> None:
+        """Count an attempt to send an event. target: the kind."""
+        self._deliveries.labels(target, outcome).inc()
 
     def recovery(self, seconds: float) -> None:
         """Count a recovery: from a failure until nodes run again."""

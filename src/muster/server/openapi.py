@@ -36,6 +36,8 @@ _TAGS = {
     "code": "Code",
     "uploads": "Code",
     "schedules": "Schedules",
+    "notifications": "Notifications",
+    "failed-deliveries": "Notifications",
     "runs": "Runs",
     "run-records": "Runs",
     "users": "Accounts",

@@ -36,7 +36,7 @@ from muster.store.records import RunFilter
 #: Ends a stream of lines that is complete. One that was cut off has no such line.
 _END = b'{"type":"End"}'
 #: Operations that read a few rows of the store, and no files.
-_SHORT = {"caller", "find_run", "job", "last_event", "restarts", "run", "schedule"}
+_SHORT = {"caller", "find_run", "job", "last_event", "notification", "restarts", "run", "schedule"}
 #: The most runs of a page for which this holds.
 _SHORT_PAGE = 50
 #: Bytes that one thread makes at a time.
@@ -49,6 +49,8 @@ CONDITIONAL = {
     "delete_job": ("job_id", "job"),
     "edit_schedule": ("schedule_id", "schedule"),
     "delete_schedule": ("schedule_id", "schedule"),
+    "edit_notification": ("notification_id", "notification"),
+    "delete_notification": ("notification_id", "notification"),
 }
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]

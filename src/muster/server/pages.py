@@ -27,6 +27,8 @@ CURSORS: Mapping[str, Cursor] = {
     "jobs": Cursor("before", lambda job: job.id),
     "schedules": Cursor("after", lambda schedule: schedule.name),
     "firings": Cursor("before", lambda firing: firing.time),
+    "notifications": Cursor("after", lambda notification: notification.name),
+    "deliveries": Cursor("before", lambda delivery: delivery.seq),
     "nodes": Cursor("after", lambda node: node.rank),
     "events": Cursor("after", lambda entry: entry.seq),
 }

@@ -1,4 +1,5 @@
-"""Run the server: listen; beside it, recover runs and start those of schedules; stop without ending
+"""Run the server: listen; beside it, recover runs, start those of schedules and send the events of
+notifications; stop without ending
 any run."""
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import uvicorn
 
 from muster.errors import EngineError, MusterError, Problem, StoreError
 from muster.server.app import App
+from muster.server.deliverer import Deliverer
 from muster.server.http_protocol import HttpProtocol
+from muster.server.job_run_metrics import JobRunMetrics
 from muster.server.log import ServerLog, logging_to
 from muster.server.oci.cleaning import clean_up
 from muster.server.run_observer import RunObserver
@@ -23,7 +26,7 @@ from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
 from muster.service.recovery import recover_and_expire
-from muster.storage import job_artifacts, request_keys, uploads
+from muster.storage import job_artifacts, metric_points, objects, request_keys, uploads
 
 #: Seconds between looks for runs without a supervisor.
 _RECOVERY_INTERVAL = 2.0
@@ -85,16 +88,22 @@ class Server:
         self._server = _Uvicorn(config, self.state)
         self._recovery = Recovery(backend, RunObserver(backend, self.state.metrics), log)
         self._scheduler = Scheduler(self.state)
+        self._metrics = JobRunMetrics(backend, log)
+        self._deliverer = Deliverer(self.state)
         self.state.recovery_age = lambda: time.monotonic() - self._recovery.last
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT. listener: see `listen`; it is closed."""
         self._recovery.start()
         self._scheduler.start()
+        self._metrics.start()
+        self._deliverer.start()
         try:
             with logging_to(self.state.log, "uvicorn", "asyncio"):
                 self._server.run([listener])
         finally:
+            self._metrics.stop()
+            self._deliverer.stop()
             self._scheduler.stop()
             self._recovery.stop()
             self.state.close()
@@ -170,13 +179,15 @@ class Recovery:
             self._stopped.wait(_RECOVERY_INTERVAL)
 
     def _clean_up(self) -> None:
-        """Forget old uploads and requests, from time to time."""
+        """Forget old uploads, requests and points of metrics, from time to time."""
         if time.monotonic() < self._cleaned + _CLEANING_INTERVAL:
             return
         self._cleaned = time.monotonic()
+        home, store = self._backend.home, self._backend.store
         try:
-            for module in (uploads, request_keys, job_artifacts):
-                module.remove_old(self._backend.home, time.time())
-            clean_up(self._backend.store, time.time())
+            for module in (uploads, request_keys, job_artifacts, metric_points):
+                module.remove_old(home, time.time())
+            objects.remove_unused(home, store.objects.used_files, time.time())
+            clean_up(store, time.time())
         except (OSError, StoreError) as error:
-            self._log.write("warning", f"old uploads and records cannot be removed: {error}")
+            self._log.write("warning", f"old files and records cannot be removed: {error}")

@@ -11,10 +11,13 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
+subnet = "127.0.0.0/8"                # what clients are told of subnets: the addresses of nodes
 namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
+
+[notifications]                       # what notifications may use here: `notify.settings`
 
 [environ]                             # variables of nodes on the server's machine
 PATH = "/opt/tools/bin:/usr/bin:/bin"
@@ -25,11 +28,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
+from muster.notify.settings import NotificationSettings
 from muster.spec.decode import decode
 from muster.spec.models import DEFAULT_ENGINE
 from muster.spec.toml_file import read_toml
@@ -53,6 +58,9 @@ class OciSettings(Struct, frozen=True):
     #: OCIDs of compartments in OCI, or of a tenancy, that are projects of Muster, so that code
     #: which has them runs as it is.
     compartments: Mapping[str, str] = field(default_factory=dict)
+    #: The block that clients get for each subnet, with the addresses of nodes: of those on this
+    #: machine by default.
+    subnet: str = "127.0.0.0/8"
     #: OCID of an export of a file system -> where it is: `nfs://server/path`.
     exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
@@ -82,6 +90,8 @@ class FileSettings(Struct, frozen=True):
     burst: int = 4000
     #: The OCI API.
     oci: OciSettings = OciSettings()
+    #: What notifications may use here. They read it anew each time.
+    notifications: NotificationSettings = NotificationSettings()
 
 
 class Settings(Struct, frozen=True):
@@ -136,4 +146,8 @@ def _problems(settings: FileSettings) -> list[Problem]:
         value = getattr(settings, name)
         if value <= 0:
             problems.append(Problem(name, f"must be more than 0, not {value:g}"))
+    try:
+        ip_network(settings.oci.subnet)
+    except ValueError as error:
+        problems.append(Problem("oci.subnet", str(error), "give a block such as 10.0.0.0/16"))
     return problems

@@ -75,11 +75,13 @@ class ServerState:
         local: bool = False,
         oci_names: Mapping[str, str] | None = None,
         inputs: tuple[MountPlan, ...] = (),
+        python: str | None = None,
     ) -> EmbeddedAPI:
         """Muster for a caller. environ: the variables that the caller has sent. created_id,
-        oci_names, inputs: see `Submission`. may_start: whether a run may be started or planned,
-        which needs the Unix account of the caller. local: the caller is a user of this
-        MUSTER_HOME, on this machine. Raises InvalidInput if there can be no account."""
+        oci_names, inputs: see `Submission`. python: of nodes, instead of that of the settings.
+        may_start: whether a run may be started or planned, which needs the Unix account of the
+        caller. local: the caller is a user of this MUSTER_HOME, on this machine. Raises
+        InvalidInput if there can be no account."""
         submission = self._submission
         if environ or created_id is not None or may_start:
             submission = replace(
@@ -90,6 +92,7 @@ class ServerState:
                 has_files=local,
                 oci_names=oci_names or {},
                 inputs=inputs,
+                python=python or submission.python,
             )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from muster.api.accounts import Identity, NewToken, OciAccess, UserChange
+from muster.api.accounts import Identity, NewSession, NewToken, OciAccess, UserChange
 from muster.caller import Caller, Right, Role, local_caller
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.grants import check_in_project, check_new_token, check_others_token, check_role
 from muster.iam.names import check_name, check_text
 from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
+from muster.iam.session_tokens import LONGEST_SESSION
 from muster.iam.tokens import new_token
-from muster.identity import DEFAULT_PROJECT
+from muster.identity import DEFAULT_PROJECT, is_id
 from muster.service.audit import Origin, audited, entry_of
 from muster.service.backend import Backend
+from muster.service.sessions import session_tokens
 from muster.spec.ocids import OCI_SERVICES, TENANCY, compartment_ocid, user_ocid
 from muster.store.account_records import (
     AuditEntry,
@@ -89,8 +91,9 @@ class EmbeddedAccounts:
             raise Forbidden(f"{self._caller.user} may not {what}: only administrators may")
 
     def _shown(self) -> TokenRecord | None:
-        """The token that the caller shows."""
-        return self._accounts.token(self._caller.token_id) if self._caller.token_id else None
+        """The token that the caller shows; None if it shows a key, which has no limits."""
+        token_id = self._caller.token_id
+        return self._accounts.token(token_id) if is_id(token_id) else None
 
     def close(self) -> None:
         self._backend.close()
@@ -344,6 +347,27 @@ class EmbeddedAccounts:
             return self._keys.get(given[0])
 
         return self._act("keys.add", name, check, do)
+
+    def create_session(self, pem: str) -> NewSession:
+        user, now, shown = self._caller.user, time.time(), self._shown()
+
+        def check() -> None:
+            if shown is not None and (shown.project is not None or shown.scopes is not None):
+                text = "is limited, and a session is not: use a token without limits"
+                raise Forbidden(f"the token {shown.id} {text}")
+
+        def do() -> NewSession:
+            until = now + LONGEST_SESSION
+            if shown is not None and shown.expires_at is not None:
+                until = min(until, shown.expires_at)
+            sessions, token_id = (
+                session_tokens(self._backend.home),
+                "" if shown is None else shown.id,
+            )
+            token = sessions.issue(user, read_public_key(pem), now, until, token_id)
+            return NewSession(token, sessions.verify(token, now).expires_at)
+
+        return self._act("sessions.create", user, check, do)
 
     def delete_key(self, fingerprint: str) -> None:
         def check() -> None:

@@ -49,6 +49,7 @@ def entry_of(
 
 def name_of(given: object) -> str:
     """What a method of `MusterAPI` is about to change, by its first argument."""
+    from muster.api.notifications import NotificationRequest
     from muster.api.prepared import PreparedRun
     from muster.api.schedules import ScheduleRequest
     from muster.api.submissions import JobSource, RerunSource, RetrySource, SpecSource, StartRequest
@@ -61,7 +62,7 @@ def name_of(given: object) -> str:
             return given.name
         case PreparedRun():
             return given.plan.run_id
-        case ScheduleRequest():
+        case ScheduleRequest() | NotificationRequest():
             return given.name
         case StartRequest():
             return name_of(given.run.source)

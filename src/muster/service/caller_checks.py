@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from muster.service.audit import Origin
     from muster.store.account_records import AuditEntry
     from muster.store.base import Store
+    from muster.store.notification_records import NotificationRecord
     from muster.store.schedule_records import ScheduleRecord
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -129,6 +130,10 @@ class CallerChecks:
         """The schedule with this name or id. Raises NotFound if it is not of the caller's
         project."""
         return self.store.schedules.find(self._caller.project, text)
+
+    def _own_notification(self, text: str) -> NotificationRecord:
+        """As `_own_schedule`, for a notification."""
+        return self.store.notifications.find(self._caller.project, text)
 
     def _check_project(self, job: JobRecord) -> None:
         """Raises NotFound if a Job that a caller passes is of another project. If it lies about
@@ -244,4 +249,9 @@ def job_of(api: CallerChecks, text: str) -> tuple[str, str]:
 
 def schedule_of(api: CallerChecks, text: str) -> tuple[str, str]:
     found = api.store.schedules.find(api.context.project, text)
+    return found.name, found.created_by
+
+
+def notification_of(api: CallerChecks, text: str) -> tuple[str, str]:
+    found = api.store.notifications.find(api.context.project, text)
     return found.name, found.created_by

@@ -11,6 +11,7 @@ from muster.caller import Caller, Right
 from muster.service.caller_checks import (
     CallerChecks,
     job_of,
+    notification_of,
     of_creator,
     of_run,
     requires,
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
         Pruned,
         Stacks,
     )
+    from muster.api.notifications import (
+        ChangedNotification,
+        NotificationChange,
+        NotificationRequest,
+        TestAnswer,
+    )
     from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
@@ -61,6 +68,7 @@ if TYPE_CHECKING:
     from muster.spec.shapes import Shape
     from muster.storage.artifacts import ArtifactRef
     from muster.storage.usage import NodeUsage
+    from muster.store.notification_records import DeliveryRecord, NotificationRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 
@@ -419,6 +427,88 @@ class EmbeddedAPI(CallerChecks):
 
         self.recover()
         return trigger(self.context, self._own_schedule(schedule_id))
+
+    # Notifications
+
+    @requires(Right.SUBMIT, "add notifications", action="notifications.create")
+    def create_notification(self, request: NotificationRequest) -> ChangedNotification:
+        from muster.service.notifications import create
+
+        return create(self.context, request)
+
+    @requires(Right.READ, "see notifications")
+    def notifications(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[NotificationRecord]:
+        from muster.service.notifications import shown
+
+        found = self.store.notifications.listing(self._caller.project, limit=limit, after=after)
+        return [shown(one) for one in found]
+
+    @requires(Right.READ, "see notifications")
+    def notification(self, text: str) -> NotificationRecord:
+        from muster.service.notifications import shown
+
+        return shown(self._own_notification(text))
+
+    @of_creator(notification_of, Right.SUBMIT, "edit notifications", action="notifications.edit")
+    def edit_notification(
+        self, notification_id: str, change: NotificationChange
+    ) -> ChangedNotification:
+        from muster.service.notifications import edit
+
+        return edit(self.context, self._own_notification(notification_id), change)
+
+    @of_creator(notification_of, Right.SUBMIT, "pause notifications", action="notifications.pause")
+    def pause_notification(self, notification_id: str) -> NotificationRecord:
+        from muster.service.notifications import set_paused
+
+        return set_paused(self.context, self._own_notification(notification_id), True)
+
+    @of_creator(
+        notification_of, Right.SUBMIT, "resume notifications", action="notifications.resume"
+    )
+    def resume_notification(self, notification_id: str) -> NotificationRecord:
+        from muster.service.notifications import set_paused
+
+        return set_paused(self.context, self._own_notification(notification_id), False)
+
+    @of_creator(
+        notification_of, Right.SUBMIT, "delete notifications", action="notifications.delete"
+    )
+    def delete_notification(self, notification_id: str) -> None:
+        self.store.notifications.delete(self._own_notification(notification_id).id)
+
+    @of_creator(notification_of, Right.SUBMIT, "test notifications", action="notifications.test")
+    def test_notification(self, notification_id: str) -> TestAnswer:
+        from muster.service.notifications import test
+
+        return test(self.context, self._own_notification(notification_id))
+
+    @requires(Right.READ, "see notifications")
+    def deliveries(
+        self, notification_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[DeliveryRecord]:
+        found = self._own_notification(notification_id)
+        return self.store.notifications.deliveries(
+            found.project, notification_id=found.id, limit=limit, before=before
+        )
+
+    @requires(Right.READ, "see notifications")
+    def failed_deliveries(self, *, limit: int | None = None) -> list[DeliveryRecord]:
+        from muster.store.notification_records import DeliveryState
+
+        return self.store.notifications.deliveries(
+            self._caller.project, state=DeliveryState.FAILED, limit=limit
+        )
+
+    @requires(Right.SUBMIT, "send events again", action="notifications.retry")
+    def retry_deliveries(self, notification: str | None = None) -> int:
+        of = None if notification is None else self._own_notification(notification).id
+        store = self.store
+        return store.notifications.retry(
+            self._caller.project, store.leases.now(), notification_id=of
+        )
 
     # Find runs
 

@@ -15,12 +15,13 @@ from muster.api.schedules import ScheduleChange
 from muster.api.submissions import JobSource, RunRequest, StartRequest
 from muster.caller import Caller, Right
 from muster.describe.times import moment
-from muster.errors import Forbidden, InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.iam.names import check_name
 from muster.identity import new_id
 from muster.lifecycle.schedule import KINDS, Timing, problems_of, settled, times
 from muster.lifecycle.trigger import AfterRun, Event, ObjectCreated, Trigger, cycle_problem
 from muster.service.context import Context
+from muster.service.creators import current_caller
 from muster.spec.values import SCHEDULE_TAG, SCHEDULED_TIME_TAG
 from muster.storage.home import Home
 from muster.storage.sealing import seal, unseal
@@ -261,22 +262,6 @@ def _unsealed(home: Home, schedule: ScheduleRecord, data: Any) -> Any:
 def creator_of(accounts: Accounts, schedule: ScheduleRecord) -> Caller:
     """Who starts the runs of a schedule, with the rights of now. Raises Forbidden if it has no
     account any more, or is disabled."""
-    from muster.iam.roles import rights_in
-
-    if schedule.local:
-        return Caller(schedule.created_by, schedule.project)
-    try:
-        user = accounts.user(schedule.created_by)
-    except NotFound:
-        raise Forbidden(_not_allowed(schedule, "has no account")) from None
-    if user.disabled:
-        raise Forbidden(_not_allowed(schedule, "is disabled"))
-    members = accounts.members(project=schedule.project, user=user.name)
-    role = members[0].role if members else None
-    return Caller(user.name, schedule.project, rights_in(role, administrator=user.admin))
-
-
-def _not_allowed(schedule: ScheduleRecord, why: str) -> str:
-    hint = "have somebody else create the schedule"
-    text = f"{schedule.created_by}, who created schedule {schedule.name}, {why}"
-    return str(Problem("", text, hint))
+    what = f"schedule {schedule.name}"
+    given = (accounts, schedule.created_by, schedule.project)
+    return current_caller(*given, local=schedule.local, what=what)

@@ -12,7 +12,8 @@ OCI_SERVICES = (
     *("datascience", "objectstorage", "identity", "logging", "ingestion.logging", "query"),
     *("telemetry", "telemetry-ingestion", "events", "iaas", "secrets.vaults", "vaults", "auth"),
 )
-_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*\.[^.]*\.([A-Za-z0-9_-]+)")
+#: OCI: type, realm, region, and maybe one more before the last one.
+_OCID = re.compile(r"ocid1\.([a-z0-9]+)\.[^.]*\.[^.]*(?:\.[^.]*)?\.([A-Za-z0-9_-]+)")
 
 
 def ocid(kind: str, identifier: str) -> str:

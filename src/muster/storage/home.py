@@ -247,6 +247,11 @@ class Home(Struct, frozen=True):
         return self.root / "custom-logs"
 
     @property
+    def metric_points(self) -> Path:
+        """Points of metrics of the OCI API (`storage.metric_points`)."""
+        return self.root / "metric-points"
+
+    @property
     def oci_certificate(self) -> Path:
         """The server's certificate for the names of OCI's services, with the authority."""
         return self.root / "oci-certificate"

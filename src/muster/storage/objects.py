@@ -151,14 +151,21 @@ def copy_file(home: Home, name: str) -> str:
 
 
 def discard(home: Home, names: Sequence[str]) -> None:
-    """Remove files that no record names any more. Who reads one of them has it open; who reads an
-    object of several files opens them one by one: those are kept for a while."""
+    """Remove files of an object that was replaced or deleted, and what else no record names any
+    more. Who reads an object of one file has it open; who reads one of several opens one after
+    another: those are kept for a while."""
+    if len(names) == 1:
+        remove(home, names)
+        return
     for name in names:
         with suppress(FileNotFoundError):
-            if len(names) == 1:
-                path_of(home, name).unlink()
-            else:
-                os.utime(path_of(home, name))
+            os.utime(path_of(home, name))
+
+
+def remove(home: Home, names: Sequence[str]) -> None:
+    """Remove files that nobody reads: no object has had them."""
+    for name in names:
+        path_of(home, name).unlink(missing_ok=True)
 
 
 def remove_unused(home: Home, used: Callable[[Sequence[str]], set[str]], now: float) -> int:
@@ -167,9 +174,9 @@ def remove_unused(home: Home, used: Callable[[Sequence[str]], set[str]], now: fl
     old, count = [*_old_files(home, now)], 0
     for start in range(0, len(old), _AT_ONCE):
         some = old[start : start + _AT_ONCE]
-        for name in sorted(set(some) - used(some)):
-            path_of(home, name).unlink(missing_ok=True)
-            count += 1
+        unused = sorted(set(some) - used(some))
+        remove(home, unused)
+        count += len(unused)
     return count
 
 

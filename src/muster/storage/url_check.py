@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from muster.secrets import redacted
-from muster.storage.protocols import is_local
+from muster.storage.protocols import is_local, remove_file
 from muster.storage.url_errors import bucket_of, describe_error, error_text, is_unreachable
 
 _CONTENT = b"muster check"
@@ -51,7 +51,7 @@ def _check_write(fs: Any, root: str, url: str) -> tuple[bool, str]:
     except Exception as error:  # noqa: BLE001
         return False, describe_error(url, fs, root, doing, error)
     try:
-        fs.rm_file(path)
+        remove_file(fs, path)
     except Exception as error:  # noqa: BLE001
         name = posixpath.basename(path)
         text = f"{name} could not be deleted: {error_text(error)}"

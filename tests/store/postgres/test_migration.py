@@ -88,6 +88,10 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_schedules(store)
         if revision >= "0004":
             check_oci(store)
+        if revision >= "0005":
+            check_notifications(store)
+        if revision >= "0007":
+            check_objects(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -121,6 +125,29 @@ def check_oci(store: PostgresStore) -> None:
         *("first", "SUCCEEDED", {"jobId": "x"}),
         "job1job1jo",
     )
+
+
+def check_notifications(store: PostgresStore) -> None:
+    (notification,) = store.notifications.listing(PROJECT)
+    assert (notification.name, notification.on, notification.tags) == (
+        *("failures", ("run.failed",), {"team": None}),
+    )
+    latest, failed = store.notifications.deliveries(PROJECT)
+    assert latest.state == "pending"  # the step above has reported it
+    assert (failed.state, failed.attempts, failed.answer) == ("failed", 15, "HTTP 500")
+    assert store.notifications.retry(PROJECT, 9.0) == 1
+    claimed = store.notifications.claim(10.0, 70.0, limit=10)
+    assert [one.entry.subject for one in claimed] == ["runs/run1run1ru", "runs/run2run2ru"]
+
+
+def check_objects(store: PostgresStore) -> None:
+    bucket = store.buckets.get("models")
+    record = store.objects.get(bucket.id, "a/b")
+    assert (record.headers, record.metadata) == ({"content-type": "text/plain"}, {"epoch": "7"})
+    assert [piece.file for piece in store.objects.pieces(record.content)] == ["f1f1f1f1f1"]
+    (upload,) = store.objects.uploads(bucket.id)
+    assert [piece.size for piece in store.objects.pieces(upload.id)] == [5]
+    assert store.buckets.link_by_digest("00").name == "for ben"
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

@@ -79,7 +79,8 @@ def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     of_accounts = {"users", "projects", "members", "tokens", "secrets", "audit", "audit_retention"}
     of_oci = {"public_keys", "resources"}
     of_objects = {"buckets", "objects", "object_pieces", "object_uploads", "access_links"}
-    of_events = {"listeners", "outbox", "deliveries", "webhooks", "webhook_deliveries"}
+    of_hooks = {"webhooks", "webhook_deliveries"}
+    of_events = {"listeners", "outbox", "deliveries", "notifications", *of_hooks}
     others = {"schedules", "firings", "numbers", "leases", "sqlite_sequence"}
     assert names == of_jobs | of_runs | of_accounts | of_oci | of_objects | of_events | others
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
-from muster.api.accounts import Identity, NewToken, OciAccess, UserChange
+from muster.api.accounts import Identity, NewSession, NewToken, OciAccess, UserChange
 from muster.caller import Right, Role
 from muster.client.contexts import Address
 from muster.client.http.connection import Connection
@@ -108,6 +108,9 @@ class HttpAccounts:
 
     def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
         return self._call("add_key", PublicKeyRecord, name=name, pem=pem, title=title)
+
+    def create_session(self, pem: str) -> NewSession:
+        return self._call("create_session", NewSession, pem=pem)
 
     def delete_key(self, fingerprint: str) -> None:
         self._call("delete_key", type(None), fingerprint=fingerprint)

@@ -28,6 +28,12 @@ from muster.store.records import (
 
 if TYPE_CHECKING:
     from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
+    from muster.api.notifications import (
+        ChangedNotification,
+        NotificationChange,
+        NotificationRequest,
+        TestAnswer,
+    )
     from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.replica_table import ReplicaTable, TableQuery
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
     from muster.spec.shapes import Shape
+    from muster.store.notification_records import DeliveryRecord, NotificationRecord
     from muster.store.schedule_records import FiringRecord, ScheduleRecord
 
 
@@ -272,6 +279,69 @@ class HttpAPI:
 
     def trigger_schedule(self, schedule_id: str) -> RunRecord:
         return self.submissions.trigger_schedule(schedule_id)
+
+    # Notifications
+
+    def create_notification(self, request: NotificationRequest) -> ChangedNotification:
+        from muster.api.notifications import ChangedNotification
+
+        return self._call("create_notification", ChangedNotification, request=request)
+
+    def notifications(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> list[NotificationRecord]:
+        from muster.store.notification_records import NotificationRecord
+
+        return self._call("notifications", list[NotificationRecord], limit=limit, after=after)
+
+    def notification(self, text: str) -> NotificationRecord:
+        from muster.store.notification_records import NotificationRecord
+
+        return self._call("notification", NotificationRecord, text=text)
+
+    def edit_notification(
+        self, notification_id: str, change: NotificationChange
+    ) -> ChangedNotification:
+        from muster.api.notifications import ChangedNotification
+
+        given = {"notification_id": notification_id, "change": change}
+        return self._call("edit_notification", ChangedNotification, **given)
+
+    def pause_notification(self, notification_id: str) -> NotificationRecord:
+        from muster.store.notification_records import NotificationRecord
+
+        given = {"notification_id": notification_id}
+        return self._call("pause_notification", NotificationRecord, **given)
+
+    def resume_notification(self, notification_id: str) -> NotificationRecord:
+        from muster.store.notification_records import NotificationRecord
+
+        given = {"notification_id": notification_id}
+        return self._call("resume_notification", NotificationRecord, **given)
+
+    def delete_notification(self, notification_id: str) -> None:
+        self._call("delete_notification", None, notification_id=notification_id)
+
+    def test_notification(self, notification_id: str) -> TestAnswer:
+        from muster.api.notifications import TestAnswer
+
+        return self._call("test_notification", TestAnswer, notification_id=notification_id)
+
+    def deliveries(
+        self, notification_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[DeliveryRecord]:
+        from muster.store.notification_records import DeliveryRecord
+
+        given = {"notification_id": notification_id, "limit": limit, "before": before}
+        return self._call("deliveries", list[DeliveryRecord], **given)
+
+    def failed_deliveries(self, *, limit: int | None = None) -> list[DeliveryRecord]:
+        from muster.store.notification_records import DeliveryRecord
+
+        return self._call("failed_deliveries", list[DeliveryRecord], limit=limit)
+
+    def retry_deliveries(self, notification: str | None = None) -> int:
+        return self._call("retry_deliveries", int, notification=notification)
 
     # Find runs
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.caller import Caller, Right
 from muster.iam.principals import Principal
+from muster.identity import DEFAULT_PROJECT
 from muster.server.oci.errors import not_found
 from muster.service.audit import Origin, audited, entry_of
 
@@ -61,6 +62,19 @@ class Actor:
             raise not_found()
         return project
 
+    def below(self, project: str) -> list[str]:
+        """The projects that are compartments below one, of those that the caller may see: all
+        others are below the default one."""
+        if project != DEFAULT_PROJECT:
+            return []
+        names = [one.name for one in self.store.accounts.projects()]
+        return [name for name in names if name != project and self.principal.sees(name)]
+
+    def visible(self) -> list[str]:
+        """All projects that the caller may see."""
+        own = [DEFAULT_PROJECT] if self.principal.sees(DEFAULT_PROJECT) else []
+        return [*own, *self.below(DEFAULT_PROJECT)]
+
     def caller(self, project: str) -> Caller:
         """The caller in a project."""
         return self.principal.caller(project)
@@ -106,11 +120,14 @@ class Actor:
         created_id: str | None = None,
         oci_names: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
+        python: str | None = None,
     ) -> EmbeddedAPI:
-        """Muster for the caller in a project. created_id, oci_names: see `Submission`."""
+        """Muster for the caller in a project. created_id, oci_names: see `Submission`. python: of
+        the nodes; None: that of the server's settings."""
         caller = self.caller(project)
         return self.state.api(
             *(caller, self.origin, environ or {}, created_id),
             may_start=created_id is not None,
             oci_names=oci_names,
+            python=python,
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from muster.api.submissions import RunRequest, SpecSource, StartRequest
 from muster.caller import Right
-from muster.errors import MusterError, StoreError
+from muster.errors import InvalidInput, MusterError, StoreError
 from muster.lifecycle.states import RunState
 from muster.server.answers import Answer
 from muster.server.oci import jobs, logs
@@ -18,6 +19,7 @@ from muster.server.oci.actor import Actor
 from muster.server.oci.errors import conflict, invalid, not_yet
 from muster.server.oci.jobs import KIND as JOB_KIND
 from muster.server.oci.jobs import RUN_KIND as KIND
+from muster.server.oci.node_groups import node_groups
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
     change,
@@ -33,6 +35,7 @@ from muster.server.oci.resources import (
     time_text,
 )
 from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.conda import conda_python
 from muster.spec.formats.oci.job_spec import Surroundings, spec_of
 from muster.spec.formats.oci.model import (
     ChangeCompartment,
@@ -46,7 +49,7 @@ from muster.spec.formats.oci.model import (
     plain,
 )
 from muster.spec.formats.oci.overrides import with_overrides
-from muster.spec.formats.oci.rules import label_problems, problems
+from muster.spec.formats.oci.rules import archive_problems, label_problems, problems
 from muster.spec.ocids import TENANCY
 from muster.spec.reader import job_name_from
 from muster.spec.shapes import catalogue
@@ -67,10 +70,10 @@ _ENDED = ("SUCCEEDED", "FAILED", "CANCELED", "DELETED")
 #: ADS's tests look for this text.
 _IN_PROGRESS = "Job run artifact execution in progress."
 _ACCEPTED = "Infrastructure provisioning."
+#: ADS keeps the last details that it has read, if there are none.
+_SUCCEEDED = "Job run artifact execution succeeded."
 #: Clients read the number from this text.
 _FAILED = "Job run artifact execution failed with exit code {}."
-#: A node group in each state of its run.
-_GROUP_STATES = {"ACCEPTED": "CREATING", "IN_PROGRESS": "ACTIVE", "FAILED": "FAILED"}
 
 
 def create_job_run(request: OciRequest) -> Answer:
@@ -137,7 +140,7 @@ def _start(
     failed = ""
     try:
         with request_keys.held(home, record.id, KIND):
-            code = _code(actor, job, project)
+            code = _code(actor, job, details, project)
             around = Surroundings(
                 name=job_name_from(job.name),
                 artifact=None if code is None else code.file_name,
@@ -150,7 +153,14 @@ def _start(
             source = SpecSource(spec_of(details, around), code)
             start = StartRequest(RunRequest(source, {"run_name": record.name}))
             names = _oci_names(actor, job, record)
-            api = actor.api(project, created_id=record.id, oci_names=names)
+            environ, python = _conda(details, settings.conda)
+            api = actor.api(
+                project,
+                created_id=record.id,
+                oci_names=names,
+                environ=environ,
+                python=python,
+            )
             api.submit(start)
     except StoreError as error:
         if isinstance(error, request_keys.InProgress):
@@ -164,6 +174,19 @@ def _start(
     return _settle(actor, record, failed)
 
 
+def _conda(details: JobDetails, pythons: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """The variables of an activated conda environment, and its Python. Raises InvalidInput."""
+    try:
+        found = conda_python(details, pythons)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    if found is None:
+        return {}, None
+    name, python = found
+    prefix = str(Path(python).parent.parent)
+    return {"CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": name}, python
+
+
 def _settle(actor: Actor, record: ResourceRecord, failed: str) -> ResourceRecord:
     """Record what the state of a job run is without a run of Muster. failed: why there is none."""
     # from here on, the state is that of the run while there is one
@@ -174,8 +197,11 @@ def _settle(actor: Actor, record: ResourceRecord, failed: str) -> ResourceRecord
     return actor.store.resources.update(record, after)
 
 
-def _code(actor: Actor, job: ResourceRecord, project: str) -> ArtifactRef | None:
-    """The job's code, which the project of the run may use; None if the job has none."""
+def _code(
+    actor: Actor, job: ResourceRecord, details: JobDetails, project: str
+) -> ArtifactRef | None:
+    """The job's code, which the project of the run may use; None if the job has none. Raises
+    InvalidInput if nothing says what of it runs."""
     artifact = job.data.get("artifact")
     if not artifact:
         return None
@@ -184,7 +210,10 @@ def _code(actor: Actor, job: ResourceRecord, project: str) -> ArtifactRef | None
         path = job_artifacts.artifact_path(home, job.id, artifact["name"])
         store_artifact(home, path, "")
     uploads.mark(home, project, artifact["sha256"])
-    return load_ref(home, artifact["sha256"], artifact["name"])
+    code = load_ref(home, artifact["sha256"], artifact["name"])
+    if code.kind == "archive" and (missing := list(archive_problems(details))):
+        raise InvalidInput(*missing)
+    return code
 
 
 def _oci_names(actor: Actor, job: ResourceRecord, record: ResourceRecord) -> Mapping[str, str]:
@@ -343,8 +372,12 @@ def lifecycle_details(record: ResourceRecord) -> str:
         return f"{_IN_PROGRESS} {details}".strip()
     if record.state == "ACCEPTED":
         return f"{_ACCEPTED} {details}".strip()
+    if record.state == "SUCCEEDED":
+        return f"{_SUCCEEDED} {details}".strip()
     if record.state == "FAILED" and run is not None and run.exit_code is not None:
-        return f"{_FAILED.format(run.exit_code)} {details}".strip()
+        # what the program has written last is in the log
+        cause = details.partition("\n")[0].removesuffix(":")
+        return f"{_FAILED.format(run.exit_code)} {cause}".strip()
     return details
 
 
@@ -360,20 +393,17 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
         "jobInfrastructureConfigurationDetails": infrastructure or plain(EmptyInfrastructure()),
         "jobStorageMountConfigurationDetailsList": mounts or [],
         "logDetails": data.get("logDetails"),
-        "nodeGroupDetailsList": _node_groups(record),
+        "nodeGroupDetailsList": _groups(request, record),
         **overrides,
     }
 
 
-def _node_groups(record: ResourceRecord) -> Sequence[Mapping[str, str]]:
-    details = decode(JobDetails, record.data["details"]).job_node_configuration_details
-    if details is None:
+def _groups(actor: Actor, record: ResourceRecord) -> Sequence[Mapping[str, str]]:
+    job = decode(JobDetails, record.data["details"])
+    if job.job_node_configuration_details is None:
         return []
-    state = _GROUP_STATES.get(record.state, "DELETED")
-    groups = details.job_node_group_configuration_details_list or ()
-    return [
-        {"name": group.name, "lifecycleState": state, "lifecycleDetails": ""} for group in groups
-    ]
+    nodes = [] if record.run is None else actor.store.runs.nodes(record.run_id or "")
+    return node_groups(job, nodes, ended=record.state in _ENDED)
 
 
 ROUTES = (

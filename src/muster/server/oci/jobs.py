@@ -54,6 +54,8 @@ _PATH, _ONE = "/20190101/jobs", "/20190101/jobs/{job_id}"
 _STATES = ("CREATING", "ACTIVE", "DELETING", "FAILED", "DELETED")
 #: Bytes of an artifact (OCI).
 _MOST_ARTIFACT = 4 << 30
+#: How archives begin.
+_STARTS = {b"PK\x03\x04": ".zip", b"\x1f\x8b": ".tar.gz"}
 _CONFIGURATION = tuple(name for name in plain(JobDetails()) if name.startswith("job"))
 _FILE_NAME = re.compile(r"""filename\*?=(?:UTF-8''|utf-8'')?("(?:[^"\\]|\\.)*"|[^;]+)""")
 
@@ -168,11 +170,14 @@ async def create_job_artifact(request: OciRequest) -> Answer:
     _check_active(record)
     if record.data.get("artifact"):
         raise _has_artifact()
-    name = _file_name(request.header("content-disposition")) or "artifact.py"
+    parts = request.parts(_MOST_ARTIFACT)
+    first = await anext(parts, b"")
+    name = _file_name(request.header("content-disposition")) or _guessed_name(first)
     home = request.state.backend.home
     receiver = await in_thread(job_artifacts.Receiver, home, record.id, name)
     try:
-        async for part in request.parts(_MOST_ARTIFACT):
+        await in_thread(receiver.write, first)
+        async for part in parts:
             await in_thread(receiver.write, part)
         await in_thread(_keep, request, record, receiver)
     finally:
@@ -265,6 +270,16 @@ def _file_name(header: str) -> str:
     except UnicodeError:
         pass
     return unquote(text) if "*=" in found[0] else text
+
+
+def _guessed_name(first: bytes) -> str:
+    """A name for a file whose sender gives none, as the CLI does: what it is follows from it.
+    first: how its content begins."""
+    known = next((suffix for start, suffix in _STARTS.items() if first.startswith(start)), None)
+    if known is None:
+        line = first.partition(b"\n")[0]
+        known = ".sh" if line.startswith(b"#!") and line.rstrip().endswith(b"sh") else ".py"
+    return f"artifact{known}"
 
 
 def _find(request: OciRequest, right: Right) -> ResourceRecord:

@@ -17,7 +17,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedInput
 from msgspec import Struct
 
-from muster.spec.wording import short
+from muster.server.oci.query_text import matcher, place_of, unquoted
 
 #: What an entry is asked; whether it fits.
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -98,9 +98,7 @@ def parse_query(text: str) -> LogQuery:
     try:
         stages = _Reader().transform(_parser().parse(text))
     except UnexpectedInput as error:
-        at = error.pos_in_stream if error.pos_in_stream is not None else len(text)
-        found = short(text[at : at + 20]) if 0 <= at < len(text) else "the end"
-        raise ValueError(f"the query cannot be read at character {at + 1}: {found}") from None
+        raise ValueError(place_of(text, error)) from None
     query: LogQuery = stages
     return query
 
@@ -126,7 +124,7 @@ class _Reader(Transformer[Token, Any]):
         return LogQuery(scopes, conditions, sources, **found)
 
     def scope(self, parts: list[Token]) -> str:
-        return _unquoted(parts[0])
+        return unquoted(parts[0])
 
     def where(self, parts: list[_Where]) -> _Where:
         return parts[0]
@@ -180,7 +178,7 @@ class _Reader(Transformer[Token, Any]):
         return str(parts[0]).strip("`").removeprefix("logContent.")
 
     def text(self, parts: list[Token]) -> str:
-        return _unquoted(parts[0])
+        return unquoted(parts[0])
 
     def number(self, parts: list[Token]) -> float:
         return float(parts[0])
@@ -193,10 +191,6 @@ class _Reader(Transformer[Token, Any]):
 
     def null(self, _parts: list[Any]) -> None:
         return None
-
-
-def _unquoted(token: str) -> str:
-    return re.sub(r"\\(.)", r"\1", str(token)[1:-1])
 
 
 def field_of(entry: Mapping[str, Any], path: str) -> Any:
@@ -223,27 +217,6 @@ def _comparison(operator: str, value: Any) -> Callable[[Any], bool]:
     if operator == "=":
         return lambda found: _equal(found, value)
     return lambda found: _ordered(operator, found, value)
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a text fits a pattern, in which `*` stands for any characters. In linear time."""
-    parts = pattern.split("*")
-
-    def fits(text: str) -> bool:
-        if len(parts) == 1:
-            return text == pattern
-        first, *middle, last = parts
-        if not text.startswith(first) or not text.endswith(last):
-            return False
-        at, end = len(first), len(text) - len(last)
-        for part in middle:
-            at = text.find(part, at, end)
-            if at < 0:
-                return False
-            at += len(part)
-        return at <= end
-
-    return fits
 
 
 def _equal(found: Any, value: Any) -> bool:

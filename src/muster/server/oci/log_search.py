@@ -16,7 +16,8 @@ from muster.identity import new_id
 from muster.server.answers import Answer, encoded
 from muster.server.oci import jobs, logs
 from muster.server.oci.errors import OciError, invalid
-from muster.server.oci.log_query import LogQuery, field_of, matcher, parse_query
+from muster.server.oci.log_query import LogQuery, field_of, parse_query
+from muster.server.oci.query_text import matcher
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import find, lookup, ocid_of
 from muster.server.oci.routes import OciRoute
@@ -222,11 +223,11 @@ def _output(
                 continue
             stream = (chunk.stream.rank, chunk.stream.stream, chunk.attempt)
             at = max(chunk.time_ns, last.get(stream, 0))
-            lines = chunk.data.count(b"\n")
-            last[stream] = at + lines * _BETWEEN_LINES
+            last[stream] = at + chunk.data.count(b"\n") * _BETWEEN_LINES
             if last[stream] < start * 1e9:
                 continue
-            for line in chunk.data.decode(errors="replace").splitlines():
+            # not splitlines: what moves the cursor is part of a line
+            for line in chunk.data.decode(errors="replace").removesuffix("\n").split("\n"):
                 yield _line(common, chunk, at, line), at / 1e9
                 at += _BETWEEN_LINES
     except MusterError:

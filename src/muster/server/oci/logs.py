@@ -205,11 +205,14 @@ def _logs_in(group: ResourceRecord, limit: int | None = None) -> ResourceFilter:
 
 
 def _shown_group(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
-    return common(request, record) | {
-        "description": record.data.get("description") or "",
-        "systemTags": {},
-        "timeLastModified": time_text(record.updated_at),
-    }
+    return _common(request, record) | {"description": record.data.get("description") or ""}
+
+
+def _common(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
+    """The fields of log groups and of logs."""
+    made = common(request, record)
+    del made["createdBy"]
+    return made | {"systemTags": {}, "timeLastModified": time_text(record.updated_at)}
 
 
 # Logs
@@ -248,7 +251,8 @@ def list_logs(request: OciRequest) -> Answer:
 def get_log(request: OciRequest) -> Answer:
     """GET /logGroups/{log_group_id}/logs/{log_id}"""
     record = _find_log(request, Right.READ)
-    return shown(record, _shown_log(request, record, _group_of(request, record)))
+    body = _shown_log(request, record, _group_of(request, record))
+    return shown(record, {**body, "tenancyId": request.compartments.tenancy or TENANCY})
 
 
 def update_log(request: OciRequest) -> Answer:
@@ -288,15 +292,12 @@ def _shown_log(
     request: OciRequest, record: ResourceRecord, group: ResourceRecord
 ) -> Mapping[str, Any]:
     data = record.data
-    return common(request, record) | {
-        "tenancyId": request.compartments.tenancy or TENANCY,
+    return _common(request, record) | {
         "logGroupId": ocid_of(group),
         "logType": data.get("logType") or "CUSTOM",
         "isEnabled": data.get("isEnabled") is not False,
         "configuration": data.get("configuration"),
         "retentionDuration": data.get("retentionDuration") or 30,
-        "systemTags": {},
-        "timeLastModified": time_text(record.updated_at),
     }
 
 

@@ -23,7 +23,14 @@ from muster.store.resource_records import ResourceFilter, ResourceRecord
 
 #: Resources of a page: by default, and at most (OCI).
 _PAGE, _LARGEST_PAGE = 100, 1000
-_SORTS = {"timeCreated": "created_at", "timeAccepted": "created_at", "displayName": "name"}
+_SORTS = {
+    "timeCreated": "created_at",
+    "timeAccepted": "created_at",
+    "displayName": "name",
+    # of the Events service
+    "TIME_CREATED": "created_at",
+    "DISPLAY_NAME": "name",
+}
 #: Keys of a record's data that are not shown.
 #: The OCID of a resource that clients know from OCI; others have one of Muster.
 _FOREIGN = "ocid"
@@ -229,7 +236,7 @@ def _filter(
     sort = request.given("sortBy") or "timeCreated"
     if sort not in _SORTS:
         raise invalid(f"sortBy has to be one of {', '.join(sorted(_SORTS))}")
-    order = (request.given("sortOrder") or ("ASC" if sort == "displayName" else "DESC")).upper()
+    order = (request.given("sortOrder") or ("ASC" if _SORTS[sort] == "name" else "DESC")).upper()
     if order not in ("ASC", "DESC"):
         raise invalid("sortOrder has to be ASC or DESC")
     if (token := request.given("page")) is not None:

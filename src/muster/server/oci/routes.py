@@ -32,19 +32,27 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import (
+        event_rules,
+        identity,
         job_runs,
         jobs,
         log_search,
         logs,
+        monitoring,
+        networks,
         projects,
+        resource_search,
         schedules,
+        sessions,
         shapes,
+        vault,
         work_requests,
     )
     from muster.server.oci.object_storage import routes as object_storage
 
     modules = (
         *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
+        *(monitoring, identity, networks, vault, resource_search, sessions, event_rules),
         object_storage,
     )
     return [route for module in modules for route in module.ROUTES]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from muster.caller import Right
-from muster.lifecycle.schedule import Timing, problems_of, settled, times
+from muster.lifecycle.schedule import Overlap, Timing, problems_of, settled, times
 from muster.server.answers import Answer
 from muster.server.oci import projects, work_requests
 from muster.server.oci.errors import conflict, invalid
@@ -34,9 +36,10 @@ from muster.spec.formats.oci.model import ChangeCompartment, CreateJobRun, plain
 from muster.spec.formats.oci.rules import label_problems
 from muster.spec.formats.oci.schedule_model import (
     CreateSchedule,
+    CronTrigger,
+    IcalTrigger,
     Trigger,
     UpdateSchedule,
-    timing_of,
 )
 from muster.store.resource_records import ResourceRecord
 
@@ -46,6 +49,9 @@ _STATES = (
     *("CREATING", "ACTIVE", "INACTIVE", "UPDATING"),
     *("DELETING", "DELETED", "FAILED"),
 )
+
+
+_SECONDS = {"HOURLY": 3600.0, "DAILY": 86400.0}
 
 
 def create_schedule(request: OciRequest) -> Answer:
@@ -81,7 +87,7 @@ def create_schedule(request: OciRequest) -> Answer:
 def _timed(trigger: Trigger, now: float) -> dict[str, Any]:
     """A trigger with its times, as it is stored. Raises OciError."""
     try:
-        timing = timing_of(trigger)
+        timing = _timing_of(trigger)
     except ValueError as error:
         raise invalid(str(error)) from None
     if found := problems_of(timing):
@@ -92,6 +98,29 @@ def _timed(trigger: Trigger, now: float) -> dict[str, Any]:
         "timing": to_builtins(timing),
         "nextAt": next(times(timing, now), None),
     }
+
+
+def _timing_of(trigger: Trigger) -> Timing:
+    """The times of a trigger. Raises ValueError."""
+    start, end = _seconds(trigger.time_start), _seconds(trigger.time_end)
+    common = Timing(overlap=Overlap.ALLOW, start=start, end=end)
+    if isinstance(trigger, CronTrigger):
+        return replace(common, cron=trigger.cron_expression)
+    if isinstance(trigger, IcalTrigger):
+        return replace(common, ical=trigger.recurrence)
+    if trigger.frequency not in _SECONDS:
+        raise ValueError(f"trigger.frequency has to be one of {', '.join(_SECONDS)}")
+    if trigger.interval < 1:
+        raise ValueError(f"trigger.interval has to be 1 or more, not {trigger.interval}")
+    every = trigger.interval * _SECONDS[trigger.frequency]
+    jitter = 60.0 * (trigger.initial_jitter_in_minutes or 0)
+    return replace(common, every=every, jitter=every if trigger.is_random_start_time else jitter)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _check_job(request: OciRequest, given: CreateJobRun) -> None:

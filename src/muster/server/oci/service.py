@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from muster.api.operations import PREFIX
 from muster.errors import MusterError, NotAuthenticated, shortage_from
 from muster.iam.principals import Principals, SignedRequest
-from muster.iam.session_tokens import SessionTokens
 from muster.server.answers import Answer, Header, Stream
 from muster.server.call import Call, ClientGone
 from muster.server.limits import RateLimits
@@ -17,7 +17,7 @@ from muster.server.oci.errors import OciError, answer_of, not_found, oci_error
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute, all_routes, routes_of
 from muster.server.state import ServerState
-from muster.storage.sealing import keyed_digest
+from muster.service.sessions import session_tokens
 
 #: Bytes of a JSON body.
 _MOST_BODY = 4 << 20
@@ -31,7 +31,10 @@ class OciService:
     def __init__(self, state: ServerState, limits: RateLimits) -> None:
         self._state, self._limits = state, limits
         self._routes = routes_of(all_routes())
-        self._prefixes = frozenset(route.path.split("/")[1] for route in all_routes())
+        paths = [route.path for route in all_routes()]
+        #: Paths of clients that are below those of Muster's own API.
+        self._own_paths = frozenset(path for path in paths if path.startswith(PREFIX))
+        self._prefixes = frozenset(path.split("/")[1] for path in paths) - {PREFIX.strip("/")}
         self._compartments = Compartments(
             lambda: state.backend.store, state.settings.file.oci.compartments
         )
@@ -39,7 +42,7 @@ class OciService:
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of this API."""
-        return path.lstrip("/").partition("/")[0] in self._prefixes
+        return path in self._own_paths or path.lstrip("/").partition("/")[0] in self._prefixes
 
     async def answer(self, call: Call, path: str) -> Answer | Stream:
         """Answer a request, also if that is an error. Raises ClientGone."""
@@ -95,8 +98,7 @@ class OciService:
 
     def _make_principals(self) -> Principals:
         backend = self._state.backend
-        seed = bytes.fromhex(keyed_digest(backend.home, "session tokens"))
-        return Principals(lambda: backend.store, SessionTokens(seed))
+        return Principals(lambda: backend.store, session_tokens(backend.home))
 
     def _told(self, call: Call, error: Exception) -> OciError:
         if isinstance(error, OSError):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.caller import Right
-from muster.server.answers import Answer, encoded
-from muster.server.oci.errors import invalid
+from muster.server.answers import Answer
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute
+from muster.server.oci.value_pages import value_page
 from muster.spec.shapes import Shape, catalogue
-
-_LIMIT = 100
 
 
 def list_job_shapes(request: OciRequest) -> Answer:
     """GET /jobShapes"""
-    return _page(request, [_shown(shape) for shape in _shapes(request)])
+    return value_page(request, [_shown(shape) for shape in _shapes(request)])
 
 
 def list_fast_launch_job_configs(request: OciRequest) -> Answer:
@@ -27,7 +24,7 @@ def list_fast_launch_job_configs(request: OciRequest) -> Answer:
         _shown(shape) | {"shapeName": shape.name, "managedEgressSupport": "SUPPORTED"}
         for shape in _shapes(request)
     ]
-    return _page(request, configs)
+    return value_page(request, configs)
 
 
 def _shapes(request: OciRequest) -> list[Shape]:
@@ -54,16 +51,6 @@ def _series(shape: Shape) -> str:
     if shape.flex:
         return "GENERIC"
     return "AMD_ROME" if ".E" in shape.name else "INTEL_SKYLAKE"
-
-
-def _page(request: OciRequest, given: Sequence[Mapping[str, Any]]) -> Answer:
-    limit = request.number("limit", _LIMIT, 1, 1000) or _LIMIT
-    page = request.given("page") or "0"
-    if not page.isdigit():
-        raise invalid("page is not an opc-next-page of this list")
-    end = int(page) + limit
-    headers = {"opc-next-page": str(end)} if end < len(given) else {}
-    return Answer(encoded(given[int(page) : end]), headers=headers)
 
 
 ROUTES = (

@@ -23,7 +23,7 @@ from muster.store.records import (
 )
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.numbers import next_number
-from muster.store.sql.outbox import report_job
+from muster.store.sql.reports import report_job
 from muster.store.sql.search import by_prefix, tag_conditions
 from muster.store.times import micros, seconds
 

@@ -1,37 +1,20 @@
-"""Events for listeners, recorded with what they report.
-
-An entry is written only if somebody listens to its type in its project, with a row in `deliveries`
-for each listener. A row is there as soon as its transaction is committed: readers need no cursor,
-which would pass over entries of transactions that began earlier and ended later.
-"""
+"""Listeners, and the events that wait for them; `sql.reports` records them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from muster.identity import new_id
-from muster.store.outbox_records import ListenerKind, NewEvent, OutboxEntry, Pending
-from muster.store.records import LIFECYCLE_KEYS, JobRecord, decoded, read_entry
+from muster.store.outbox_records import ListenerKind, OutboxEntry, Pending
+from muster.store.records import read_entry
 from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, seconds
 
-_ENTRY = OutboxEntry.__struct_fields__
+ENTRY_COLUMNS = OutboxEntry.__struct_fields__
 _PENDING = (
-    f"SELECT listener, {', '.join(f'outbox.{name} AS {name}' for name in _ENTRY)} "
+    f"SELECT listener, {', '.join(f'outbox.{name} AS {name}' for name in ENTRY_COLUMNS)} "
     "FROM deliveries JOIN outbox ON outbox.seq = deliveries.seq "
     "WHERE kind = ? AND state = 'pending' ORDER BY deliveries.seq, listener"
 )
-#: What an event tells of a run: columns of `runs`.
-_RUN = (
-    *("id", "name", "display_name", "job_id", "job_name", "state", "details", "engine", "attempt"),
-    *("node_count", "exit_code", "created_by", "created_at", "started_at", "finished_at"),
-)
-_TIMES = ("created_at", "started_at", "finished_at")
-#: What it tells of the first failure: fields of `lifecycle.status.Failure`.
-_CAUSE = ("rank", "group", "reason", "exit_code", "signal", "message")
-_JOB = ("id", "name", "version", "display_name", "description", "created_by", "state", "tags")
 
 
 class SqlOutbox:
@@ -47,11 +30,14 @@ class SqlOutbox:
             for row in self._db.read(f"{_PENDING} LIMIT ?", (str(kind), limit))
         ]
 
-    def forget(self) -> None:
+    def forget(self, until: float) -> None:
         """See `Outbox.forget`."""
+        given_up = "DELETE FROM deliveries WHERE state = 'failed' AND settled_at <= ?"
+        # a paused notification listens to nothing, and keeps what it has
         unheard = (
             "DELETE FROM deliveries WHERE "
-            "NOT EXISTS (SELECT 1 FROM listeners WHERE listeners.id = deliveries.listener)"
+            "NOT EXISTS (SELECT 1 FROM listeners WHERE listeners.id = deliveries.listener) "
+            "AND NOT EXISTS (SELECT 1 FROM notifications WHERE id = deliveries.listener)"
         )
         handled = (
             "DELETE FROM outbox WHERE "
@@ -59,6 +45,7 @@ class SqlOutbox:
         )
 
         def step(connection: Connection) -> None:
+            connection.execute(given_up, (micros(until),))
             connection.execute(unheard)
             connection.execute(handled)
 
@@ -95,84 +82,8 @@ def consume(connection: Connection, listener: str, seq: int) -> bool:
     return True
 
 
-def report(connection: Connection, event: NewEvent) -> None:
-    """Within the transaction of what it reports: record an event, if somebody listens to it."""
-    listening = connection.execute(
-        "SELECT id, kind FROM listeners WHERE project = ? AND type = ?", (event.project, event.type)
-    ).fetchall()
-    if not listening:
-        return
-    (seq,) = connection.execute(
-        "INSERT INTO outbox (id, time, project, type, subject, data) VALUES (?, ?, ?, ?, ?, ?) "
-        "RETURNING seq",
-        (
-            new_id() + new_id(),
-            micros(event.time),
-            event.project,
-            event.type,
-            event.subject,
-            json.dumps(event.data),
-        ),
-    ).fetchone()
-    connection.executemany(
-        "INSERT INTO deliveries (listener, seq, kind, subject, due_at) VALUES (?, ?, ?, ?, ?)",
-        [(listener, seq, kind, event.subject, micros(event.time)) for listener, kind in listening],
-    )
-
-
-def heard_state(connection: Connection, run_id: str) -> str | None:
-    """Within a transaction: the state of a run; None if nobody listens to events of its project, or
-    it does not exist."""
-    row = connection.execute(
-        "SELECT state FROM runs WHERE id = ? AND EXISTS "
-        "(SELECT 1 FROM listeners WHERE listeners.project = runs.project)",
-        (run_id,),
-    ).fetchone()
-    return None if row is None else str(row[0])
-
-
-def report_run(connection: Connection, run_id: str, time: float, state: str | None = None) -> None:
-    """Within a transaction that has changed the run: record its state as an event. state: another
-    one than that of its row."""
-    row = connection.execute(
-        f"SELECT {', '.join(_RUN)}, project, tags, lifecycle FROM runs WHERE id = ?", (run_id,)
-    ).fetchone()
-    facts = {name: row[name] for name in _RUN}
-    facts |= {name: seconds(row[name]) for name in _TIMES}
-    facts |= {"state": state or row["state"], "tags": _json(row["tags"])}
-    if isinstance(cause := _json(row["lifecycle"]).get(LIFECYCLE_KEYS["cause"]), Mapping):
-        facts["first_cause"] = {name: cause.get(name) for name in _CAUSE}
-    kind = f"run.{facts['state'].lower()}"
-    report(connection, NewEvent(row["project"], kind, f"runs/{run_id}", time, facts))
-
-
-def report_job(
-    connection: Connection,
-    job: JobRecord,
-    kind: str,
-    time: float,
-    *,
-    by: str,
-    changes: Iterable[str] = (),
-) -> None:
-    """Within the transaction that has changed a Job: record that as an event. kind: created,
-    updated or deleted. changes: the names of the settings that were changed."""
-    data = {name: getattr(job, name) for name in _JOB}
-    data |= {"created_at": job.created_at, "by": by, "changes": sorted(changes)}
-    report(connection, NewEvent(job.project, f"job.{kind}", f"jobs/{job.id}", time, data))
-
-
 def read_outbox_entry(row: Row) -> OutboxEntry:
     """The columns of an entry, as a record. Raises CorruptRecord."""
-    values = {name: row[name] for name in _ENTRY}
+    values = {name: row[name] for name in ENTRY_COLUMNS}
     what, hint = f"event {values['id']}", "delete its row in the table outbox"
     return read_entry(OutboxEntry, {**values, "time": seconds(values["time"])}, what, hint)
-
-
-def _json(text: Any) -> Mapping[str, Any]:
-    """The value of a column; empty if it is damaged, which the run's own reader reports."""
-    try:
-        value = decoded(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, Mapping) else {}

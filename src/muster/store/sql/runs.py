@@ -28,7 +28,7 @@ from muster.store.sql.events import append_events, has_events
 from muster.store.sql.jobs import insert_job
 from muster.store.sql.leases import check_lease, write_lease
 from muster.store.sql.numbers import next_number
-from muster.store.sql.outbox import heard_state, report_run
+from muster.store.sql.reports import heard_state, report_run
 from muster.store.sql.rows import (
     RUN_QUERY,
     change_nodes,
@@ -85,7 +85,7 @@ class SqlRuns:
             if owner is not None:
                 write_lease(connection, Lease.first(run.id, owner, expires_at))
             if heard_state(connection, run.id) is not None:
-                report_run(connection, run.id, run.created_at, RunState.ACCEPTED)
+                report_run(connection, run.id, run.created_at, RunState.ACCEPTED, "")
                 if run.state != RunState.ACCEPTED:  # it was submitted suspended
                     report_run(connection, run.id, run.created_at)
         return run
@@ -188,7 +188,7 @@ class SqlRuns:
 
         def step(connection: Connection) -> None:
             if heard_state(connection, run_id) is not None:
-                report_run(connection, run_id, self._db.now(), RunState.DELETED)
+                report_run(connection, run_id, self._db.now(), RunState.DELETED, "")
             connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
         self._db.write(step, durable=True)
@@ -424,16 +424,31 @@ def _clauses(dialect: Dialect, project: str | None, chosen: RunFilter) -> tuple[
     return clauses, values
 
 
+def _new_states(step: RunStep) -> list[tuple[str, str]]:
+    """The states that a run has in a step, which may be several: it may start and end in one. Each
+    with its details."""
+    logged = [
+        (str(data["state"]), str(data.get("details") or ""))
+        for kind, data in step.entries
+        if kind == "run" and "state" in data
+    ]
+    if (last := step.changes.get("state")) is not None and (not logged or logged[-1][0] != last):
+        logged.append((str(last), str(step.changes.get("details") or "")))
+    return logged
+
+
 def _write_step(connection: Connection, step: RunStep) -> int:
     """Within a transaction that has locked the run: record a step of it. Returns the number of its
     first entry in the event log."""
     run_id = step.lease.run_id
     check_lease(connection, step.lease)
-    state = step.changes.get("state")
-    before = None if state is None else heard_state(connection, run_id)
+    states = _new_states(step)
+    before = heard_state(connection, run_id) if states else None
     change_run(connection, run_id, step.changes)
     write_nodes(connection, run_id, step.nodes)
     change_nodes(connection, run_id, step.node_changes)
-    if before not in (None, state):
-        report_run(connection, run_id, step.now)
+    for state, details in states if before is not None else ():
+        if state != before:
+            report_run(connection, run_id, step.now, state, details)
+            before = state
     return append_events(connection, run_id, step.entries, step.now)

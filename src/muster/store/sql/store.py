@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.audit import SqlAudit
     from muster.store.sql.buckets import SqlBuckets
     from muster.store.sql.keys import SqlKeys
+    from muster.store.sql.notifications import SqlNotifications
     from muster.store.sql.objects import SqlObjects
     from muster.store.sql.outbox import SqlOutbox
     from muster.store.sql.resources import SqlResources
@@ -67,8 +68,9 @@ class SqlStore(Generic[D]):
     def objects(self) -> SqlObjects:
         """See `Store.objects`."""
         from muster.store.sql.objects import SqlObjects
+        from muster.store.sql.reports import report_object
 
-        return SqlObjects(self.database)
+        return SqlObjects(self.database, report_object)
 
     @cached_property
     def secrets(self) -> SqlSecrets:
@@ -97,6 +99,13 @@ class SqlStore(Generic[D]):
         from muster.store.sql.outbox import SqlOutbox
 
         return SqlOutbox(self.database)
+
+    @cached_property
+    def notifications(self) -> SqlNotifications:
+        """See `Store.notifications`."""
+        from muster.store.sql.notifications import SqlNotifications
+
+        return SqlNotifications(self.database)
 
     @property
     def replaced(self) -> bool:

@@ -576,7 +576,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX resources_by_parent ON resources (parent, kind);
     CREATE INDEX resources_by_change ON resources (updated_at);
     """,
-    # events for listeners
+    # events for listeners, and notifications, which are listeners
     """
     CREATE TABLE listeners (
         project TEXT NOT NULL,
@@ -605,12 +605,35 @@ MIGRATIONS: tuple[str, ...] = (
         attempts INTEGER NOT NULL DEFAULT 0,
         claim TEXT NOT NULL DEFAULT '',
         claimed_until INTEGER NOT NULL DEFAULT 0,
+        first_at INTEGER,
         answer TEXT NOT NULL DEFAULT '',
         settled_at INTEGER,
         PRIMARY KEY (listener, seq)
     ) WITHOUT ROWID;
     CREATE INDEX deliveries_by_entry ON deliveries (seq);
     CREATE INDEX deliveries_due ON deliveries (kind, due_at) WHERE state = 'pending';
+    CREATE INDEX deliveries_in_order ON deliveries (listener, subject, seq)
+        WHERE state = 'pending';
+    CREATE TABLE notifications (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        project TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        target TEXT NOT NULL,
+        types TEXT NOT NULL,
+        job TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        format TEXT NOT NULL,
+        oci_condition TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        local INTEGER NOT NULL,
+        paused INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        sealed TEXT NOT NULL,
+        UNIQUE (project, name)
+    );
     """,
     # events that start the runs of schedules
     """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -174,6 +176,26 @@ def test_a_body_that_was_cut_off_is_no_object(
     until(lambda: len(storage.files() - before) == 1, "what was received is removed")
 
 
+def test_a_full_disk_is_said_and_leaves_nothing(
+    storage: Storage, bucket: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, before = storage.clients["sam"], storage.files()
+    client.put_object(NS, bucket, "a", b"old")
+    there = storage.files()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for broken in ("writev", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"muster.storage.objects.os.{broken}", full)
+            for body in (b"1", b"1" * (3 << 20)):
+                given = refused(client.put_object, NS, bucket, "a", body)
+                assert given == (503, "ServiceUnavailable")
+    assert client.get_object(NS, bucket, "a").data.content == b"old"
+    assert storage.files() == there > before
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "x" * 1025])
 def test_names_that_no_object_has(client: Any, bucket: str, name: str, refused: Refused) -> None:
     assert refused(client.put_object, NS, bucket, name, b"1") == (400, "InvalidObjectName")
@@ -241,6 +263,16 @@ def test_many_objects_are_deleted_at_once(client: Any, bucket: str) -> None:
     assert [one.object_name for one in found.deleted] == ["a"]
     assert [(one.object_name, one.status_code) for one in found.failed] == [("b", 412), ("c", 404)]
     assert listed(client, bucket)[0] == ["b"]
+
+
+def test_there_is_one_version(client: Any, bucket: str, refused: Refused) -> None:
+    old = client.put_object(NS, bucket, "a", b"1").headers["version-id"]
+    new = client.put_object(NS, bucket, "a", b"2").headers["version-id"]
+    missing = (404, "ObjectNotFound")
+    assert refused(client.get_object, NS, bucket, "a", version_id=old) == missing
+    assert refused(client.delete_object, NS, bucket, "a", version_id=old) == missing
+    assert client.get_object(NS, bucket, "a", version_id=new).data.content == b"2"
+    client.delete_object(NS, bucket, "a", version_id=new)
 
 
 #: What each request about objects of a project gives a viewer, and whoever is no member.

@@ -148,6 +148,19 @@ def delete_bucket(request: OciRequest) -> Answer:
     return Answer(status=204)
 
 
+def list_nothing(request: OciRequest) -> Answer:
+    """GET /n/{namespace}/b/{bucket}/replicationPolicies and .../replicationSources: no bucket has
+    any, and clients that empty one look."""
+    find_bucket(request, Right.READ)
+    return Answer(b"[]")
+
+
+def list_retention_rules(request: OciRequest) -> Answer:
+    """GET /n/{namespace}/b/{bucket}/retentionRules: no bucket has any."""
+    find_bucket(request, Right.READ)
+    return Answer(encoded({"items": []}))
+
+
 def paged(shown: Sequence[Any], next_page: str | None) -> Answer:
     """A page of a list. next_page: None for the last one, which may not have the header."""
     headers = {} if next_page is None else {"opc-next-page": next_page}

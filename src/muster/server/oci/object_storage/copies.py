@@ -31,7 +31,7 @@ from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import find, listing, ocid_of, time_text
 from muster.spec.formats.oci.object_model import CopyObject, RenameObject
 from muster.spec.ocids import ocid
-from muster.storage.objects import copy_file, discard
+from muster.storage.objects import copy_file, discard, remove
 from muster.store.object_records import (
     BucketRecord,
     Condition,
@@ -86,6 +86,8 @@ def copy_object(request: OciRequest) -> Answer:
     check_name(given.destination_object_name)
     for _ in range(_TRIES):
         record = find_object(request, source, given.source_object_name)
+        if given.source_version_id not in (None, record.etag):
+            raise object_not_found(record.name, source.name)
         try:
             Condition(given.source_if_match or "").check(record.etag)
         except ConditionFailed as error:
@@ -110,7 +112,7 @@ def _copied(request: OciRequest, record: ObjectRecord) -> list[PieceRecord]:
         if sum(piece.size for piece in made) != record.size:
             raise FileNotFoundError("the object was replaced")
     except OSError:
-        discard(home, [piece.file for piece in made])
+        remove(home, [piece.file for piece in made])
         raise
     return made
 

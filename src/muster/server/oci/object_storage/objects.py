@@ -20,7 +20,7 @@ from muster.server.oci.object_storage.headers import (
     metadata_headers,
     object_headers,
 )
-from muster.server.oci.object_storage.places import check_name, find_bucket
+from muster.server.oci.object_storage.places import check_name, find_bucket, find_object
 from muster.server.oci.object_storage.transfers import receive, record_files, send_object
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import time_text
@@ -119,7 +119,10 @@ def delete_object(request: OciRequest) -> Answer:
     """DELETE /n/{namespace}/b/{bucket}/o/{object...}"""
     bucket = find_bucket(request, Right.SUBMIT)
     name = check_name(request.path["object"])
-    delete_one(request, bucket, name, Condition(request.header("if-match")))
+    condition = Condition(request.header("if-match"))
+    if request.given("versionId") is not None:
+        condition = Condition(find_object(request, bucket, name).etag)
+    delete_one(request, bucket, name, condition)
     return Answer(status=204, headers={"last-modified": _now()})
 
 
@@ -132,7 +135,7 @@ def _now() -> str:
 def delete_one(request: OciRequest, bucket: BucketRecord, name: str, condition: Condition) -> None:
     """Delete an object. Raises OciError."""
     try:
-        files = request.store.objects.delete(bucket.id, name, condition)
+        files = request.store.objects.delete(bucket.id, name, time.time(), condition)
     except NotFound:
         raise object_not_found(name, bucket.name) from None
     except ConditionFailed as error:

@@ -43,11 +43,15 @@ def bucket_named(request: OciRequest, name: str, right: Right) -> BucketRecord:
 
 
 def find_object(request: OciRequest, bucket: BucketRecord, name: str) -> ObjectRecord:
-    """The object with this name. Raises OciError."""
+    """The object with this name. Raises OciError, also if the query names a version that is not
+    the present one: there are no others."""
     try:
-        return request.store.objects.get(bucket.id, check_name(name))
+        record = request.store.objects.get(bucket.id, check_name(name))
     except NotFound:
         raise object_not_found(name, bucket.name) from None
+    if request.given("versionId") not in (None, record.etag):
+        raise object_not_found(name, bucket.name)
+    return record
 
 
 def check_name(name: str) -> str:

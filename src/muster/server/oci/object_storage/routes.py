@@ -21,6 +21,15 @@ ROUTES = (
     OciRoute("head_bucket", "HEAD", _BUCKET, buckets.head_bucket),
     OciRoute("update_bucket", "POST", _BUCKET, buckets.update_bucket),
     OciRoute("delete_bucket", "DELETE", _BUCKET, buckets.delete_bucket),
+    OciRoute(
+        "list_replication_policies", "GET", f"{_BUCKET}/replicationPolicies", buckets.list_nothing
+    ),
+    OciRoute(
+        "list_replication_sources", "GET", f"{_BUCKET}/replicationSources", buckets.list_nothing
+    ),
+    OciRoute(
+        "list_retention_rules", "GET", f"{_BUCKET}/retentionRules", buckets.list_retention_rules
+    ),
     OciRoute("list_objects", "GET", _OBJECTS, objects.list_objects),
     OciRoute("put_object", "PUT", _OBJECT, stream=objects.put_object),
     OciRoute("get_object", "GET", _OBJECT, stream=objects.get_object),

@@ -22,7 +22,7 @@ from muster.server.oci.object_storage.headers import (
 from muster.server.oci.object_storage.places import find_object
 from muster.server.oci.request import OciRequest
 from muster.server.oci.streams import byte_range
-from muster.storage.objects import NewFile, ObjectReader, discard
+from muster.storage.objects import NewFile, ObjectReader, remove
 from muster.store.object_records import BucketRecord, ConditionFailed, ObjectRecord
 
 T = TypeVar("T")
@@ -84,10 +84,10 @@ def record_files(request: OciRequest, names: Sequence[str], record: Callable[[],
     try:
         return record()
     except ConditionFailed as error:
-        discard(request.state.backend.home, names)
+        remove(request.state.backend.home, names)
         raise condition_failed(error) from None
     except (Conflict, NotFound, OciError):
-        discard(request.state.backend.home, names)
+        remove(request.state.backend.home, names)
         raise
     # after another error they may be recorded: if not, they are leftovers
 

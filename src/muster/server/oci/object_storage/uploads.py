@@ -30,7 +30,7 @@ from muster.server.oci.object_storage.transfers import receive, record_files
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.object_model import CommitUpload, CreateUpload
-from muster.storage.objects import NewFile, discard
+from muster.storage.objects import NewFile, discard, remove
 from muster.store.object_records import (
     BucketRecord,
     ConditionFailed,
@@ -85,7 +85,7 @@ def _put_part(request: OciRequest, upload: UploadRecord, number: int, file: NewF
         except NotFound:
             raise upload_not_found(upload.id) from None
 
-    discard(request.state.backend.home, record_files(request, [file.name], record))
+    remove(request.state.backend.home, record_files(request, [file.name], record))
     return part
 
 
@@ -155,7 +155,7 @@ def abort_upload(request: OciRequest) -> Answer:
         files = request.store.objects.abort_upload(upload)
     except NotFound:
         raise upload_not_found(upload.id) from None
-    discard(request.state.backend.home, files)
+    remove(request.state.backend.home, files)
     return Answer(status=204)
 
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from muster.type_info import compile_type
+
 T = TypeVar("T")
 Tags = dict[str, str]
 DefinedTags = dict[str, dict[str, Any]]
@@ -291,6 +293,7 @@ class ChangeCompartment(Wire, frozen=True, kw_only=True):
 
 def decode(kind: type[T], data: Any) -> T:
     """A model from plain data. Raises ValueError with a message that names the field."""
+    compile_type(kind)
     try:
         return msgspec.convert(data, kind, strict=False)
     except msgspec.ValidationError as error:

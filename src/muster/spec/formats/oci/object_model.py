@@ -54,6 +54,7 @@ class CopyObject(Struct, frozen=True, kw_only=True, rename="camel"):
     destination_namespace: str
     destination_bucket: str
     destination_object_name: str
+    source_version_id: str | None = None
     destination_object_metadata: dict[str, str] | None = None
     source_if_match: str | None = field(default=None, name="sourceObjectIfMatchETag")
     if_match: str | None = field(default=None, name="destinationObjectIfMatchETag")

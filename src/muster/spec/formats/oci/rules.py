@@ -25,6 +25,7 @@ from muster.spec.formats.oci.model import (
     Shaped,
     Standalone,
 )
+from muster.spec.oci_variables import ENTRYPOINT
 from muster.spec.values import is_group_name
 
 #: Limits of OCI.
@@ -62,6 +63,25 @@ def problems(job: JobDetails, shapes: Container[str]) -> Iterator[str]:
         infrastructure, ManagedEgress
     ):
         yield "mounts of FILE_STORAGE need infrastructure STANDALONE, with a subnet"
+
+
+def archive_problems(job: JobDetails) -> Iterator[str]:
+    """What is missing in a job, with the overrides of a run, for its code to be an archive (OCI:
+    "Job Environment Variables")."""
+    nodes = job.job_node_configuration_details
+    groups = () if nodes is None else nodes.job_node_group_configuration_details_list or ()
+    programs = [(f"node group {one.name!r}: ", *_program(one)) for one in groups]
+    for where, configuration, container in programs or [("", *_program(job))]:
+        given = configuration if isinstance(configuration, DefaultConfiguration) else None
+        variables = (given and given.environment_variables) or {}
+        if container is None and not variables.get(ENTRYPOINT):
+            yield f"{where}{ENTRYPOINT} has to name the file in the archive that runs"
+
+
+def _program(
+    given: JobDetails | NodeGroupConfiguration,
+) -> tuple[Configuration | None, ContainerEnvironment | None]:
+    return given.job_configuration_details, given.job_environment_configuration_details
 
 
 def _single(job: JobDetails, shapes: Container[str]) -> Iterator[str]:
@@ -121,11 +141,11 @@ def _infrastructure(
 ) -> Iterator[str]:
     if not isinstance(given, Shaped):
         return
+    size = given.job_shape_config_details
+    sized = size is not None and (size.ocpus, size.memory_in_gbs) != (None, None)
     if given.shape_name not in shapes:
         yield f"{where}: there is no shape {given.shape_name!r}"
-    size = given.job_shape_config_details
-    sized = size is not None and not size.ocpus is None is size.memory_in_gbs
-    if sized and not given.shape_name.endswith("Flex"):
+    elif sized and not given.shape_name.endswith("Flex"):
         yield f"{where}: {given.shape_name} is not flexible, and has no jobShapeConfigDetails"
     if not _LEAST_DISK <= given.block_storage_size_in_gbs <= _MOST_DISK:
         yield (

@@ -1,4 +1,4 @@
-"""The tables of events for listeners; as in SQLite's schema 11."""
+"""The tables of events for listeners, and of notifications; as in SQLite's schema 11."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ _STATEMENTS = (
         attempts INTEGER NOT NULL DEFAULT 0,
         claim TEXT NOT NULL DEFAULT '',
         claimed_until BIGINT NOT NULL DEFAULT 0,
+        first_at BIGINT,
         answer TEXT NOT NULL DEFAULT '',
         settled_at BIGINT,
         PRIMARY KEY (listener, seq)
@@ -47,6 +48,32 @@ _STATEMENTS = (
     """,
     "CREATE INDEX deliveries_by_entry ON deliveries (seq)",
     "CREATE INDEX deliveries_due ON deliveries (kind, due_at) WHERE state = 'pending'",
+    """
+    CREATE INDEX deliveries_in_order ON deliveries (listener, subject, seq)
+        WHERE state = 'pending'
+    """,
+    """
+    CREATE TABLE notifications (
+        id TEXT COLLATE "C" PRIMARY KEY,
+        name TEXT COLLATE "C" NOT NULL,
+        project TEXT COLLATE "C" NOT NULL,
+        kind TEXT NOT NULL,
+        target TEXT NOT NULL,
+        types TEXT NOT NULL,
+        job TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        format TEXT NOT NULL,
+        oci_condition TEXT NOT NULL,
+        created_by TEXT NOT NULL,
+        created_at BIGINT NOT NULL,
+        updated_at BIGINT NOT NULL,
+        local INTEGER NOT NULL,
+        paused INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        sealed TEXT NOT NULL,
+        UNIQUE (project, name)
+    )
+    """,
 )
 
 

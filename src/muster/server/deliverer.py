@@ -1,0 +1,171 @@
+"""Sends the events of notifications.
+
+Each server claims what is due, so that one at a time attempts a delivery; if it is killed, another
+one attempts it when the claim has expired. A receiver gets each event at least once, with the same
+id each time.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from muster.errors import Forbidden, MusterError, NotFound, StoreError
+from muster.notify.conditions import wants
+from muster.notify.retries import Answer, next_attempt
+from muster.notify.sending import send
+from muster.server.oci.compartments import Compartments
+from muster.service.notifications import creator_of, oci_names, route_of
+from muster.store.notification_records import ClaimedDelivery, DeliveryState
+
+if TYPE_CHECKING:
+    from muster.server.state import ServerState
+    from muster.store.base import Notifications
+
+#: Seconds between looks: what reports events may be a process of another machine, which could tell
+#: this one through the database only.
+_INTERVAL = 1.0
+#: Seconds of a claim: longer than an attempt may take.
+_CLAIM = 60.0
+#: Deliveries that are attempted at once. A receiver that hangs holds one of them up.
+_THREADS = 16
+#: Seconds for which deliveries that were given up are kept.
+_KEPT = 30 * 24 * 3600.0
+#: Seconds between removals of what nobody listens to any more.
+_CLEANING_INTERVAL = 3600.0
+
+
+class Deliverer:
+    """Threads that send events."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._compartments = Compartments(
+            lambda: state.backend.store, state.settings.file.oci.compartments
+        )
+        self._rng = Random()
+        self._stopped = False
+        #: Set when there may be something to do before the interval is over.
+        self._again = Event()
+        #: Deliveries that are being attempted.
+        self._busy = 0
+        self._lock = Lock()
+        self._thread = Thread(target=self._run, name="deliverer", daemon=True)
+        self._workers = ThreadPoolExecutor(_THREADS, "delivery")
+        self._cleaned = time.monotonic()
+        #: The last error that was logged.
+        self._failed = ""
+
+    def start(self) -> None:
+        """Begin; the first look is at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the attempts that have begun."""
+        self._stopped = True
+        self._again.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._workers.shutdown(wait=True)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._again.clear()
+            try:
+                self._look()
+                self._failed = ""
+            except Exception as error:  # noqa: BLE001  the next look may work
+                self._report(error)
+            self._again.wait(_INTERVAL)
+
+    @property
+    def _notifications(self) -> Notifications:
+        return self._state.backend.store.notifications
+
+    def _look(self) -> None:
+        """Attempt what is due, as far as threads are idle. Raises StoreError, HomeGone."""
+        self._state.check_home()
+        if time.monotonic() > self._cleaned + _CLEANING_INTERVAL:
+            self._cleaned = time.monotonic()
+            self._state.backend.store.outbox.forget(time.time() - _KEPT)
+        with self._lock:
+            idle = _THREADS - self._busy
+        if not idle:
+            return
+        now = self._state.backend.store.leases.now()
+        for delivery in self._notifications.claim(now, now + _CLAIM, limit=idle):
+            with self._lock:
+                self._busy += 1
+            done = self._workers.submit(self._attempt, delivery)
+            done.add_done_callback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        """A thread is idle again, and the next event of its subject may be sent."""
+        with self._lock:
+            self._busy -= 1
+        self._again.set()
+
+    def _attempt(self, delivery: ClaimedDelivery) -> None:
+        try:
+            self._deliver(delivery)
+        except NotFound:  # it was deleted
+            return
+        except Exception as error:  # noqa: BLE001  it is attempted again when the claim has expired
+            self._report(error)
+
+    def _deliver(self, delivery: ClaimedDelivery) -> None:
+        """Attempt a delivery, and record what came of it. Raises StoreError."""
+        names = oci_names(delivery.notification.project, self._compartments.ocid)
+        if not wants(delivery.notification, delivery.entry, names):
+            self._notifications.drop(delivery)
+            return
+        began = time.monotonic()
+        answer = self._answer(delivery)
+        now = self._state.backend.store.leases.now()
+        state, due_at = DeliveryState.DELIVERED, None
+        if not answer.delivered:
+            given = (answer, delivery.attempts + 1, delivery.first_at, now)
+            due_at = next_attempt(*given, self._rng)
+            state = DeliveryState.FAILED if due_at is None else DeliveryState.PENDING
+        self._notifications.settle(delivery, state, answer.text, now, due_at)
+        self._state.metrics.delivery(delivery.notification.kind, state)
+        self._state.log.info(
+            "delivery",
+            notification=delivery.notification.name,
+            project=delivery.notification.project,
+            event=delivery.entry.id,
+            type=delivery.entry.type,
+            state=state,
+            answer=answer.text,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def _answer(self, delivery: ClaimedDelivery) -> Answer:
+        """What comes of an attempt, also if there can be none."""
+        state, notification = self._state, delivery.notification
+        allowed = notification.local or state.settings.file.allow_private_addresses
+        try:
+            creator_of(state.backend.store.accounts, notification)
+            route = route_of(
+                state.backend.home,
+                notification,
+                allow_private=allowed,
+                compartment=self._compartments.ocid,
+            )
+        except StoreError:
+            raise
+        except Forbidden as error:
+            return Answer(False, f"not sent: {error}", final=True)
+        except MusterError as error:
+            return Answer(False, f"not sent: {error}")
+        return send(route, delivery.entry)
+
+    def _report(self, error: Exception) -> None:
+        if not isinstance(error, MusterError):
+            self._state.log.defect("events cannot be sent", error)
+        elif str(error) != self._failed:  # once for each reason
+            self._failed = str(error)
+            self._state.log.write("warning", f"events cannot be sent: {error}")

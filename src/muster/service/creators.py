@@ -1,0 +1,37 @@
+"""Who has created what a server carries out later, with the rights of then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.caller import Caller
+from muster.errors import Forbidden, NotFound, Problem
+
+if TYPE_CHECKING:
+    from muster.store.base import Accounts
+
+
+def current_caller(
+    accounts: Accounts, user: str, project: str, *, local: bool, what: str
+) -> Caller:
+    """The user who has created something, with its present rights. local: a user of the server's
+    machine, who needs no account. what: names it in the error, `schedule nightly`. Raises Forbidden
+    if the user has no account any more, or is disabled."""
+    from muster.iam.roles import rights_in
+
+    if local:
+        return Caller(user, project)
+    try:
+        found = accounts.user(user)
+    except NotFound:
+        raise Forbidden(_not_allowed(user, what, "has no account")) from None
+    if found.disabled:
+        raise Forbidden(_not_allowed(user, what, "is disabled"))
+    members = accounts.members(project=project, user=found.name)
+    role = members[0].role if members else None
+    return Caller(found.name, project, rights_in(role, administrator=found.admin))
+
+
+def _not_allowed(user: str, what: str, why: str) -> str:
+    hint = f"have somebody else create the {what.partition(' ')[0]}"
+    return str(Problem("", f"{user}, who created {what}, {why}", hint))

@@ -1,0 +1,12 @@
+"""Session tokens of a MUSTER_HOME (`iam.session_tokens`)."""
+
+from __future__ import annotations
+
+from muster.iam.session_tokens import SessionTokens
+from muster.storage.home import Home
+from muster.storage.sealing import keyed_digest
+
+
+def session_tokens(home: Home) -> SessionTokens:
+    """Those that all servers of a MUSTER_HOME know. Raises InvalidInput as `sealing.seal`."""
+    return SessionTokens(bytes.fromhex(keyed_digest(home, "session tokens")))

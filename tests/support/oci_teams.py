@@ -1,0 +1,106 @@
+"""OCI's own SDK against a server of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from muster.caller import Role
+from muster.iam.public_keys import fingerprint_of
+from muster.server.settings import Settings
+from muster.spec.ocids import TENANCY, compartment_ocid, user_ocid
+from muster.store.account_records import UserKind, UserRecord
+from support.keys import private_key, private_pem, public_pem
+from support.server_thread import ONE_USER
+from support.teams import Teams, serving_teams
+
+T = TypeVar("T")
+VISION, SOUND = compartment_ocid("vision"), compartment_ocid("sound")
+
+
+#: Those who have keys, each the one with the number of its place.
+USERS = ("root", "anouk", "sam", "vera", "oscar", "nora")
+
+
+def config_of(user: str) -> Mapping[str, str]:
+    """The configuration of an SDK for a user of Muster, whose key is that of `USERS`."""
+    number = USERS.index(user)
+    return {
+        "user": user_ocid(user),
+        "tenancy": TENANCY,
+        "fingerprint": fingerprint_of(private_key(number).public_key()),
+        "key_content": private_pem(number),
+        "region": "us-ashburn-1",
+    }
+
+
+def write_config(path: Path, user: str) -> None:
+    """The configuration in a file of `oci`."""
+    given = dict(config_of(user))
+    key = path.with_suffix(".pem")
+    key.write_text(given.pop("key_content"))
+    key.chmod(0o600)
+    lines = [f"{name}={value}" for name, value in (*given.items(), ("key_file", key))]
+    path.write_text("\n".join(("[DEFAULT]", *lines)) + "\n")
+    path.chmod(0o600)
+
+
+class OciTeams:
+    """The server of `support.teams`, whose users have keys: anouk administers `vision`, sam submits
+    there, vera views it; oscar administers `sound`; nora is in no project; root administers the
+    server."""
+
+    def __init__(self, teams: Teams) -> None:
+        self.teams = teams
+        self.url = f"http://127.0.0.1:{teams.port}"
+        teams.accounts.create_user(UserRecord("vera", UserKind.PERSON, 0.0))
+        teams.accounts.set_member("vision", "vera", Role.VIEWER)
+        for number, user in enumerate(USERS):
+            teams.accounts.add_key(user, public_pem(number))
+
+    def client(self, make: Callable[..., T], user: str = "anouk", **options: Any) -> T:
+        """A client of the SDK that signs as a user."""
+        from oci.retry import NoneRetryStrategy
+
+        given = {"retry_strategy": NoneRetryStrategy(), **options}
+        return make(dict(config_of(user)), service_endpoint=self.url, **given)
+
+    def run_job(
+        self, program: str, user: str = "anouk", compartment: str = VISION, name: str = "p"
+    ) -> tuple[Any, str]:
+        """Start a job run of a program in Python. The client, and the OCID of the job run."""
+        from oci.data_science import DataScienceClient, models
+
+        client = self.client(DataScienceClient, user)
+        details = models.CreateProjectDetails(compartment_id=compartment, display_name=name)
+        project = client.create_project(details).data.id
+        infrastructure = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails(
+            shape_name="VM.Standard.E4.Flex",
+            block_storage_size_in_gbs=50,
+            job_shape_config_details=models.JobShapeConfigDetails(ocpus=1, memory_in_gbs=1),
+        )
+        job = client.create_job(
+            models.CreateJobDetails(
+                project_id=project,
+                compartment_id=compartment,
+                display_name=name,
+                job_configuration_details=models.DefaultJobConfigurationDetails(),
+                job_infrastructure_configuration_details=infrastructure,
+            )
+        ).data.id
+        client.create_job_artifact(
+            job, program.encode(), content_disposition="attachment; filename=main.py"
+        )
+        run = models.CreateJobRunDetails(
+            project_id=project, compartment_id=compartment, job_id=job, display_name=name
+        )
+        return client, client.create_job_run(run).data.id
+
+
+@contextmanager
+def oci_teams(settings: Settings = ONE_USER) -> Iterator[OciTeams]:
+    """A server with users that have keys."""
+    with serving_teams(settings) as teams:
+        yield OciTeams(teams)
