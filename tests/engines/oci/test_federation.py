@@ -17,7 +17,7 @@ from muster.spec.ocids import TENANCY
 from muster.storage.home import Home
 from support.command import muster as command
 from support.faults import until
-from support.oci_server import OciServer, oci_server
+from support.oci_engine_server import OciServer, oci_server
 from support.oci_service import needs_sdk
 
 pytestmark = needs_sdk
