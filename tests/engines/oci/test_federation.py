@@ -90,6 +90,16 @@ def test_what_is_canceled_there_fails_here(service: OciServer) -> None:
     assert "was canceled in the service" in str(run.details)
 
 
+def test_what_keeps_nodes_from_dialing_is_read_in_their_log(
+    service: OciServer, own_home: Path
+) -> None:
+    service.add_engine(own_home, folder="/proc/nowhere", log_group=service.log_group)
+    run = muster.run(command=["true"], engine="oci", name="demo").wait(60)
+    assert run.state == "FAILED"
+    assert "with exit code 1: muster-node: [Errno" in str(run.details)
+    assert "/proc/nowhere" in str(run.details)
+
+
 def test_a_supervisor_that_is_killed_is_replaced(service: OciServer, own_home: Path) -> None:
     run = muster.run(command=["sh", "-c", "echo up; sleep 4; echo down"], engine="oci", nodes=2)
     until_up(run, 2)
