@@ -107,7 +107,7 @@ needs_frameworks = pytest.mark.skipif(
 def test_every_guide_is_typed() -> None:
     guides = {path.stem for path in (ROOT / "docs/guides").glob("*.md")}
     # test_readme.py; test_guide.py of the engines and of the server
-    elsewhere = {"arrays", "pytorch", "recover", "hosts", "containers", "slurm", "users"}
+    elsewhere = {"arrays", "pytorch", "recover", "hosts", "containers", "slurm", "oci", "users"}
     # a registry and a container builder, which a test does not have
     assert guides - elsewhere - {"bootstrap", "images"} == {*GIVEN, "ci", "notebooks"}
 
