@@ -85,10 +85,16 @@ GIVEN = {
         {"https://HOST/OWNER/REPO.git": "file://$PWD/REPO", "/home/me/project": "$PWD/REPO"},
     ),
     "clusters": Given({}),
+    "schedules": Given(
+        {
+            "train.py": TRAIN,
+            "job.yaml": "name: train\nartifact: train.py\n",
+            **dict.fromkeys(("score.py", "report.py", "build.py", "ingest.py"), "print(1)\n"),
+        }
+    ),
     "notifications": Given(
         {}, words={"muster notify test failures": "! muster notify test failures"}
     ),
-    "schedules": Given({"train.py": TRAIN, "job.yaml": "name: train\nartifact: train.py\n"}),
     "simulate": Given({"train.py": TRAIN, "job.yaml": "artifact: train.py\nnodes: 4\n"}),
 }
 SLOW = ("move", "code", "clusters", "simulate")
@@ -101,7 +107,7 @@ needs_frameworks = pytest.mark.skipif(
 def test_every_guide_is_typed() -> None:
     guides = {path.stem for path in (ROOT / "docs/guides").glob("*.md")}
     # test_readme.py; test_guide.py of the engines and of the server
-    elsewhere = {"arrays", "pytorch", "recover", "hosts", "containers", "slurm", "users"}
+    elsewhere = {"arrays", "pytorch", "recover", "hosts", "containers", "slurm", "oci", "users"}
     # a registry and a container builder, which a test does not have
     assert guides - elsewhere - {"bootstrap", "images"} == {*GIVEN, "ci", "notebooks"}
 

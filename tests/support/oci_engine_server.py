@@ -68,6 +68,17 @@ class OciServer:
         details = {"compartmentId": TENANCY, "displayName": "jobs"}
         return str(self.client.create_project(details).data.id)
 
+    @cached_property
+    def log_group(self) -> str:
+        """The OCID of a log group."""
+        from oci.config import from_file
+        from oci.logging import LoggingManagementClient
+
+        client = LoggingManagementClient(from_file(str(self.config)), service_endpoint=self.url)
+        client.create_log_group({"compartmentId": TENANCY, "displayName": "jobs"})
+        [group] = client.list_log_groups(TENANCY).data
+        return str(group.id)
+
     def add_engine(self, home: Path, name: str = "oci", **settings: Any) -> None:
         """Write the profile of an engine that runs its nodes there."""
         values = {

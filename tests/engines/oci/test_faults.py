@@ -3,6 +3,7 @@ test chooses."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -112,7 +113,7 @@ def test_a_job_run_over_its_limit_has_reached_its_deadline(service: OciService) 
 
 
 def test_a_job_run_that_is_lost_is_replaced(service: OciService, tmp_path: Path) -> None:
-    script = f"echo up; mkdir {tmp_path}/first && exec sleep 300; exit 0"
+    script = f"mkdir {tmp_path}/first && echo up && exec sleep 300; exit 0"
     run = start(["sh", "-c", script], failure={"max_restarts": 1})
     until_up(run)
     service.end(service.only_run(), "FAILED", "Its machine failed.")
@@ -149,14 +150,18 @@ def test_a_program_that_fails_restarts_in_the_same_job_run(
     assert len(service.runs) == 1
 
 
-def test_groups_find_their_nodes_whatever_their_order_is(service: OciService) -> None:
+def test_groups_find_their_nodes_whatever_their_order_is(
+    service: OciService, tmp_path: Path
+) -> None:
     service.last_group_first = True
     say = ["sh", "-c", "echo I am $MUSTER_GROUP, $RANK"]
     groups = [
         {"name": "first", "nodes": 2, "command": say},
         {"name": "second", "nodes": 1, "command": say},
     ]
-    run = muster.run({"name": "groups", "engine": "oci", "node_groups": groups})
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"name": "groups", "engine": "oci", "node_groups": groups}))
+    run = muster.run(job)
     assert finished(run).state == "SUCCEEDED"
     found = {(line.rank, line.message) for line in run.logs() if "I am" in line.message}
     assert {rank for rank, _ in found} == {0, 1, 2} and len(service.runs) == 1

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +24,8 @@ _CONNECT, _READ, _RETRY_FOR = 10.0, 60.0, 30
 _ATTEMPTS = 4
 #: What is of interest of an error of a connection.
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|Connection aborted\.', \w+\('([^']+)'")
+#: Where the last line of a log is looked for: how long ago, and among how many lines.
+_SEARCHED, _LINES = timedelta(days=1), 10
 _INSTALL = "the `oci` SDK is not installed: pip install 'muster-jobs[oci]'"
 
 
@@ -107,8 +110,8 @@ class Service:
             if not error.is_unknown:
                 raise
         # the same answer has who may not see it: the list tells them apart
-        if self._list("list_job_runs", id=run):
-            raise CannotRun(f"job run {run} is listed, but may not be read", refused=False)
+        for one in self._list("list_job_runs", id=run):
+            return JobRun(run, one.lifecycle_state, one.lifecycle_details or "")
         return JobRun(run, "DELETED", "the service does not know it any more")
 
     def runs_of(self, job: str) -> list[JobRun]:
@@ -162,6 +165,20 @@ class Service:
     def log_group_name(self, group: str) -> str:
         """The name of a log group."""
         return str(self._call("get_log_group", group, client="logging").data.display_name)
+
+    def last_line(self, run: JobRun, group: str) -> str:
+        """The last line of a job run's log that has arrived, in a log of this group; "" if none
+        has."""
+        now = datetime.now(UTC)
+        log = f"{self._profile.compartment}/{group}/{run.log}"
+        details = {
+            "timeStart": (now - _SEARCHED).isoformat(timespec="milliseconds"),
+            "timeEnd": now.isoformat(timespec="milliseconds"),
+            "searchQuery": f"search \"{log}\" | where source = '*{run.id}' | sort by datetime desc",
+        }
+        found = self._call("search_logs", details, client="log_search", limit=_LINES).data.results
+        lines = (one.data["logContent"]["data"].get("message", "") for one in found or ())
+        return next((" ".join(str(line).split()) for line in lines if line), "")
 
     # --- calls
 
@@ -258,6 +275,10 @@ def _make_client(name: str, profile: OciProfile) -> Any:
         options["signer"] = signer
     if profile.endpoint is not None:
         options["service_endpoint"] = profile.endpoint
+    if name == "log_search":
+        from oci.loggingsearch import LogSearchClient
+
+        return LogSearchClient(config, **options)
     if name == "logging":
         from oci.logging import LoggingManagementClient
 

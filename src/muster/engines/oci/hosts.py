@@ -271,7 +271,12 @@ class OciHosts:
             nodes.end_unexplained(one)
         elif answer.over:
             self._told.pop(number, None)
-            nodes.end(one, *self._why(one, answer))
+            if answer.state == "FAILED" and nodes.waiting(one.slots):
+                # what keeps nodes from dialing is in their log
+                self._jobs.unwatch(number)
+                self._jobs.last_line(answer, partial(self._failed, number, answer))
+            else:
+                nodes.end(one, *self._why(one, answer))
         elif is_ending(answer):
             nodes.end_terminated(one, *self._why(one, answer))
         else:
@@ -281,6 +286,13 @@ class OciHosts:
                 self._give_up_silent(nodes, one, answer)
         if nodes.is_reached(one):
             self._jobs.unwatch(number)
+
+    def _failed(self, number: int, run: JobRun, line: str) -> None:
+        """A job run has failed before all of its nodes have dialed. line: the last of its log."""
+        one = self._jobs.get(number)
+        if one is not None and self._nodes is not None and not self._closed:
+            why, reason = self._why(one, run)
+            self._nodes.end(one, f"{why}: {line}" if line else why, reason)
 
     def _why(self, one: Allocation, run: JobRun) -> tuple[str, Reason]:
         """Why the nodes of an allocation end, and the reason of their failure."""

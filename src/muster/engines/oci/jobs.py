@@ -229,6 +229,22 @@ class Jobs:
 
         self._loop.in_thread(work, lambda _error: None)
 
+    def last_line(self, run: JobRun, done: Callable[[str], None]) -> None:
+        """Find out what the nodes of a job run have printed last. done: gets it; "" if that is not
+        known."""
+        group = self._profile.log_group
+        if group is None or not run.log:
+            done("")
+            return
+
+        def work() -> str:
+            try:
+                return self._service.last_line(run, group)
+            except CannotRun as error:
+                return f"its log cannot be read: {error}"
+
+        self._loop.in_thread(work, done)
+
     # --- what the service says
 
     def watch(self, one: Allocation) -> None:
