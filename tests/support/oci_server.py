@@ -126,15 +126,16 @@ class OciServer:
         CreateJobDetails."""
         return self.wait(self.start(self.create_job(program, **given)))
 
-    def wait(self, run: Any, *states: str) -> Any:
-        """The job run when it is in one of these states; by default, when it has ended."""
+    def wait(self, run: Any, *states: str, within: float = 60) -> Any:
+        """The job run when it is in one of these states; by default, when it has ended. within:
+        seconds."""
         found: list[Any] = []
 
         def reached() -> bool:
             found[:] = [self.science.get_job_run(run.id).data]
             return found[0].lifecycle_state in (states or ENDED)
 
-        until(reached, f"{run.id} is {states or ENDED}", 60)
+        until(reached, f"{run.id} is {states or ENDED}", within)
         return found[0]
 
     def output(self, run: Any) -> str:
@@ -214,6 +215,8 @@ def oci_server(
                 if not tls:
                     yield made
                     return
+                made.url = f"https://localhost:{server.port}"
+                patch.setenv("REQUESTS_CA_BUNDLE", str(files.authority))
                 with connect_proxy(server.port) as proxy:
                     made.environ |= {
                         "HTTPS_PROXY": proxy.url,
