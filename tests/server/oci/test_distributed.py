@@ -120,7 +120,7 @@ def test_dask(oci: OciServer) -> None:
     main = ended["main"]
     states = {name: (run.lifecycle_state, run.lifecycle_details) for name, run in ended.items()}
     assert {state for state, _ in states.values()} == {"SUCCEEDED"}, states
-    assert "workers ['1', '2'] total 285" in oci.output(main)
+    assert "workers [1, 2] total 285" in oci.output(main)
     objects = storage.list_objects(namespace, BUCKET, prefix="dask/").data.objects
     names = [one.name.rpartition("/")[2] for one in objects]
     assert {"MAIN_config.json", "stop"} <= {*names}
