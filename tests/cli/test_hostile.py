@@ -72,11 +72,12 @@ PRINTS = {
     "notify resume": "notify resume failures",
     "notify delete": "notify delete --help",
     "notify test": "notify test --help",
-    "notify failed": "notify failed",
+    "notify failed": "notify failed --json",
     "notify retry": "notify retry",
     "schedules create": "schedules create --help",
     "schedules list": "schedules list",
     "schedules show": "schedules show nightly",
+    "schedules webhook": "schedules webhook --help",
     "schedules edit": "schedules edit nightly --overlap skip",
     "schedules pause": "schedules pause --help",
     "schedules resume": "schedules resume nightly",
@@ -100,6 +101,7 @@ PRINTS = {
     "engines add hosts": "engines add hosts --help",
     "engines add container": "engines add container --help",
     "engines add slurm": "engines add slurm --help",
+    "engines add oci": "engines add oci --help",
     "engines check": "engines check local",
     "engines remove": "engines remove --help",
     "env list": "env list --json",
@@ -154,6 +156,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     client = Client(root)
     job, new = client.job(command=["seq", "1", "30000"], name="seq")
     client.start(client.prepare_run(job, new_job=new)).wait(60)
+    client.create_notification("failures", "https://hooks.example.com/x")
     client.create_schedule("nightly", client.prepare_run(client.api.job("seq")), cron="0 3 * * *")
     yield root
     embedded(client).close()

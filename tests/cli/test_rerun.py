@@ -46,7 +46,13 @@ def test_a_run_continues_with_changes(run: JobRun) -> None:
     assert "2 nodes" in planned.stdout
     assert Client().run("last").name == "count-1"
     done = command("rerun", "first", "--env", "CODE=0", "--nodes", "2", "--", "0.2", code=0)
-    assert said(done.stderr) == ["note: runs count-1 again (FAILED)"]
+    differs = "note: differs from count-1: node_groups[workers]"
+    assert said(done.stderr) == [
+        "note: runs count-1 again (FAILED)",
+        f"{differs}.nodes: 1 -> 2",
+        f"{differs}.args: 0.1 -> 0.2",
+        f"{differs}.env.CODE: 3 -> 0",
+    ]
     assert done.stdout == "workers/0 | 2 go on from 1 with 0.2\n"
     again = Client().run("last")
     assert (again.name, again.rerun_of, again.job_id) == ("count-2", "count-1", run.job_id)
@@ -70,7 +76,10 @@ def test_another_engine(
     assert "engine processes cannot mount directories" in refused
     command("run", "--", "true", code=0)
     done = command("rerun", "last", "--engine", "processes", code=0)
-    assert said(done.stderr) == ["note: runs true-1 again (SUCCEEDED on engine local)"]
+    assert said(done.stderr) == [
+        "note: runs true-1 again (SUCCEEDED on engine local)",
+        "note: differs from true-1: engine: local -> processes",
+    ]
     assert "SUCCEEDED on engine local" in output_of("status", "last")
 
 

@@ -137,7 +137,7 @@ def test_a_job_with_a_schedule_is_not_deleted(client: Client) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("train.py",), "a schedule needs either cron or every"),
+        (("train.py",), "a schedule needs a time, or an event"),
         (("train.py", "--cron", "0 3 * *"), "--cron: '0 3 * *' needs five fields, not 4"),
         (("train.py", "--every", "30"), "--every: 30 has no unit"),
         (("train.py", "--every", "1h", "--time-zone", "Rome"), "--time-zone: 'Rome' is not"),

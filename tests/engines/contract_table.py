@@ -35,6 +35,7 @@ KINDS = {
     "hosts": "hosts",
     "container": "container",
     "slurm": "slurm",
+    "oci": "oci",
     "simulated": "simulated",
     "simulated-agents": "simulated, detached",
 }
@@ -63,8 +64,9 @@ The contract tests (`tests/engines`) run for each engine; this page has their re
 `make contract` writes it. `processes` is a plug-in with few capabilities, as another package could
 have it. `servers` is what engines share whose nodes are elsewhere, without an infrastructure.
 `dialed` is the same with servers that dial the supervisor, over TCP with TLS. `hosts` reaches its
-machines with a real sshd, `container` its containers with a real Podman, and `slurm` a real Slurm
-cluster of virtual nodes. `simulated` has nodes of the [simulation](simulation.md), which are about
+machines with a real sshd, `container` its containers with a real Podman, `slurm` a real Slurm
+cluster of virtual nodes, and `oci` a stand-in for the service of OCI, or Muster's own server with
+CONTRACT_OCI=server. `simulated` has nodes of the [simulation](simulation.md), which are about
 events only: no files, processes or networks.
 
 """

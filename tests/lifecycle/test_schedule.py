@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,7 +18,10 @@ from muster.lifecycle.schedule import (
     Running,
     Timing,
     due,
+    happens,
+    on_event,
     problems_of,
+    settled,
     times,
 )
 
@@ -94,8 +97,11 @@ def test_times_increase_from_any_moment_of_a_repeated_hour(cron: str, zone: str)
 @pytest.mark.parametrize(
     ("timing", "expected"),
     [
-        (Timing(), "a schedule needs either cron or every"),
-        (Timing(cron="0 3 * * *", every=60.0), "a schedule has either cron or every, not both"),
+        (Timing(), "a schedule needs a time, or an event"),
+        (
+            Timing(cron="0 3 * * *", every=60.0),
+            "a schedule has cron and every (leave all but one of them out)",
+        ),
         (Timing(every=0.5), "every: must be from 1s to 3650d, not 0.5s"),
         (Timing(every=60.0, start_within=0.0), "start_within: must be from 1s to 3650d, not 0s"),
         (Timing(cron="0 3 * *"), "cron: '0 3 * *' needs five fields, not 4"),
@@ -110,6 +116,135 @@ def test_times_increase_from_any_moment_of_a_repeated_hour(cron: str, zone: str)
 )
 def test_problems(timing: Timing, expected: str) -> None:
     assert expected in "\n".join(map(str, problems_of(timing)))
+
+
+# --- from when to when, and how much later
+
+
+def test_times_have_a_start_an_end_and_an_offset() -> None:
+    daily = Timing(cron="0 12 * * *", start=NOON, end=NOON + 2 * 86400.0)
+    assert [*times(daily, 0.0)] == [NOON, NOON + 86400.0, NOON + 2 * 86400.0]
+    later = replace(daily, offset=60.0)
+    assert [*times(later, NOON)] == [NOON + 60.0, NOON + 86460.0]
+    every = Timing(every=3600.0, start=NOON, end=NOON + 4000.0, since=5.0)
+    assert [*times(every, 0.0)] == [NOON, NOON + 3600.0]
+    ical = Timing(ical="FREQ=DAILY", start=NOON + 90.0, end=NOON + 100_000.0)
+    assert [*times(ical, 0.0)] == [NOON + 90.0, NOON + 86490.0]
+
+
+def test_after_its_end_a_schedule_has_no_next_time() -> None:
+    timing = Timing(every=60.0, since=NOON, end=NOON + 150.0)
+    found = due(timing, NOON + 60.0, NOON + 100_000.0, ())
+    assert found is not None
+    assert (found.time, found.passed, found.next_at) == (NOON + 120.0, 1, None)
+
+
+def test_an_offset_is_drawn_when_times_are_set() -> None:
+    timing = Timing(cron="0 3 * * *", jitter=600.0)
+    assert [settled(timing, NOON, draw).offset for draw in (0.0, 0.5, 0.9999)] == [0, 300, 599]
+    assert settled(timing, NOON + 0.5, 0.5).since == NOON
+
+
+def test_a_recurrence_follows_the_zone_that_it_names() -> None:
+    timing = Timing(ical="DTSTART;TZID=Europe/Rome:20260101T090000 RRULE:FREQ=DAILY")
+    assert problems_of(timing) == []
+    assert settled(timing, NOON, 0.0).time_zone == "Europe/Rome"
+
+
+@pytest.mark.parametrize(
+    ("timing", "expected"),
+    [
+        (Timing(ical="FREQ=DAILY", every=60.0), "a schedule has every and ical"),
+        (
+            Timing(ical="FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30"),
+            "does not happen in the next years (change the rule)",
+        ),
+        (Timing(ical="FREQ=OFTEN"), "ical: FREQ must be one of"),
+        (
+            Timing(
+                ical="DTSTART;TZID=Europe/Rome:20260101T090000 RRULE:FREQ=DAILY",
+                time_zone="Asia/Tokyo",
+            ),
+            "ical: is of Europe/Rome, and the schedule's time zone is Asia/Tokyo",
+        ),
+        (Timing(every=60.0, start=NOON, end=NOON - 1), "end: is before start"),
+        (Timing(every=60.0, start=-1.0), "start: must be between the years 1970 and 9000"),
+        (Timing(every=60.0, jitter=61.0), "jitter: must be from 0s to 1m"),
+        (Timing(cron="0 3 * * *", jitter=-1.0), "jitter: must be from 0s"),
+        (Timing(cron="0 3 * * *", start=NOON, end=NOON + 60), "no time is between start and end"),
+    ],
+)
+def test_problems_of_other_kinds(timing: Timing, expected: str) -> None:
+    assert expected in "\n".join(map(str, problems_of(timing)))
+
+
+def test_events_need_no_times() -> None:
+    assert problems_of(Timing(), by_events=True) == []
+    (found,) = problems_of(Timing(every=60.0), by_events=True)
+    assert "a schedule has every and an event" in str(found)
+    assert [*times(Timing(), 0.0)] == []
+
+
+@pytest.mark.parametrize(
+    ("timing", "late", "running", "expected"),
+    [
+        (Timing(), 0.0, (), (Action.START, "")),
+        (Timing(), 601.0, (), (Action.MISS, "no server started it within 10m")),
+        (Timing(missed=Missed.RUN_ONCE), 601.0, (), (Action.START, "")),
+        (Timing(), 0.0, (RUN,), (Action.SKIP, "train-1 is still IN_PROGRESS")),
+        (Timing(overlap=Overlap.ALLOW), 0.0, (RUN,), (Action.START, "")),
+        (Timing(overlap=Overlap.REPLACE), 0.0, (RUN,), (Action.START, "")),
+    ],
+)
+def test_what_is_done_about_an_event(
+    timing: Timing, late: float, running: tuple[Running, ...], expected: tuple[Action, str]
+) -> None:
+    assert on_event(timing, NOON, NOON + late, running) == expected
+
+
+def test_events_happen_between_start_and_end() -> None:
+    timing = Timing(start=NOON, end=NOON + 60.0)
+    assert [happens(timing, NOON + at) for at in (-1.0, 0.0, 60.0, 61.0)] == [
+        *(False, True, True, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("timing", "expected"),
+    [
+        # at 2:30 in Rome; that does not exist on 29 March, and exists twice on 25 October
+        (Timing(cron="30 2 * * *", time_zone="Europe/Rome"), "01:00"),
+        (Timing(ical="FREQ=DAILY;BYHOUR=2;BYMINUTE=30", time_zone="Europe/Rome"), "01:30"),
+        (Timing(every=86400.0, start=datetime(2026, 1, 1, 1, 30, tzinfo=UTC).timestamp()), ""),
+    ],
+)
+@pytest.mark.parametrize("restarts", [1, 7])
+def test_a_year_of_days(timing: Timing, expected: str, restarts: int) -> None:
+    """Each day has one run, however servers come and go. expected: the time of 29 March in UTC."""
+    now = datetime(2025, 12, 31, 23, 30, tzinfo=UTC).timestamp()
+    end = now + 365 * 86400.0
+    timing = replace(timing, since=now, missed=Missed.RUN_ONCE)
+    next_at, done = next(times(timing, now)), list[str]()
+    while now < end:
+        # a server looks at the time itself, or is down until some hours later
+        now = next_at if len(done) % restarts else max(next_at, now + 3.3 * 3600.0)
+        found = due(timing, next_at, now, ())
+        assert found is not None and found.action == Action.START
+        assert (found.passed, found.next_at is not None) == (0, True)
+        done.append(f"{datetime.fromtimestamp(found.time, UTC):%m-%d %H:%M}")
+        assert found.next_at is not None
+        next_at = found.next_at
+        if next_at > end:
+            break
+    model = []
+    for number in range(365):
+        day = datetime(2026, 1, 1) + timedelta(days=number)
+        summer = datetime(2026, 3, 29) < day <= datetime(2026, 10, 25)
+        clock_of = "00:30" if expected and summer else "01:30"
+        if expected and day == datetime(2026, 3, 29):
+            clock_of = expected
+        model.append(f"{day:%m-%d} {clock_of}")
+    assert done == model
 
 
 # --- what is done
@@ -181,19 +316,44 @@ def test_a_yearly_time_after_years() -> None:
     assert found.passed == 3
 
 
-TIMINGS = st.builds(
-    Timing,
-    cron=st.sampled_from(
-        ["30 2 * * *", "*/10 * * * *", "0 2,3 * * *", "15 1-3 * * *", "0 3 * * sun"]
-    ),
-    time_zone=st.sampled_from(["UTC", "Europe/Rome", "America/New_York", "Australia/Lord_Howe"]),
-    missed=st.sampled_from(Missed),
-    overlap=st.sampled_from(Overlap),
-) | st.builds(
-    Timing,
-    every=st.floats(1.0, 100_000.0),
-    since=st.just(SPRING.timestamp()),
-    missed=st.sampled_from(Missed),
+TIMINGS = (
+    st.builds(
+        Timing,
+        cron=st.sampled_from(
+            ["30 2 * * *", "*/10 * * * *", "0 2,3 * * *", "15 1-3 * * *", "0 3 * * sun"]
+        ),
+        time_zone=st.sampled_from(
+            ["UTC", "Europe/Rome", "America/New_York", "Australia/Lord_Howe"]
+        ),
+        missed=st.sampled_from(Missed),
+        overlap=st.sampled_from(Overlap),
+    )
+    | st.builds(
+        Timing,
+        every=st.floats(1.0, 100_000.0),
+        missed=st.sampled_from(Missed),
+    )
+    | st.builds(
+        Timing,
+        ical=st.sampled_from(
+            [
+                *(
+                    "FREQ=DAILY;BYHOUR=2;BYMINUTE=30",
+                    "FREQ=HOURLY;INTERVAL=5",
+                    "FREQ=WEEKLY;BYDAY=SU",
+                ),
+                *("FREQ=MINUTELY;INTERVAL=7", "DTSTART:20260327T023000 RRULE:FREQ=DAILY;COUNT=400"),
+            ]
+        ),
+        time_zone=st.sampled_from(["UTC", "Europe/Rome", "Australia/Lord_Howe"]),
+        missed=st.sampled_from(Missed),
+    )
+)
+#: From when to when after the beginning, and the offset.
+RANGES = st.tuples(
+    st.none() | st.floats(0.0, 86400.0).map(round),
+    st.none() | st.floats(200_000.0, 20 * 86400.0).map(round),
+    st.sampled_from([0.0, 0.0, 1.0, 599.0]),
 )
 #: Where the clock is set to, or moves to: on, back, or far ahead.
 MOVES = st.lists(
@@ -211,12 +371,24 @@ def test_no_text_of_a_user_is_a_defect(cron: str, zone: str) -> None:
         next(times(timing, NOON), None)
 
 
-@given(TIMINGS, st.sampled_from([SPRING, AUTUMN]), MOVES, st.booleans())
+@given(TIMINGS, RANGES, st.sampled_from([SPRING, AUTUMN]), MOVES, st.booleans())
+@settings(deadline=None)
 def test_no_time_is_used_twice_or_too_early(
-    timing: Timing, begin: datetime, moves: list[float], running: bool
+    timing: Timing,
+    range_: tuple[float | None, float | None, float],
+    begin: datetime,
+    moves: list[float],
+    running: bool,
 ) -> None:
     now = begin.timestamp() - 3600.0
-    timing = replace(timing, since=now)
+    start, end, offset = range_
+    timing = replace(
+        timing,
+        since=now,
+        start=None if start is None else now + start,
+        end=None if end is None else now + end,
+        offset=offset,
+    )
     next_at = next(times(timing, now), None)
     done: list[float] = []
     counted = exact = 0
@@ -227,7 +399,11 @@ def test_no_time_is_used_twice_or_too_early(
             assert next_at is None or next_at > now
             continue
         assert found.time <= now
-        assert found.next_at is not None and found.next_at > now
+        assert happens(timing, found.time)
+        if found.next_at is None:
+            assert timing.end is not None or "COUNT" in (timing.ical or "")
+        else:
+            assert found.next_at > now
         if found.action == Action.START and timing.missed == Missed.SKIP:
             assert now - found.time <= timing.start_within
         done.append(found.time)
@@ -236,9 +412,8 @@ def test_no_time_is_used_twice_or_too_early(
         next_at = found.next_at
     assert all(before < after for before, after in pairwise(done))
     if done and exact == len(done):  # each time up to the last one is accounted for
-        since = timing.since if timing.every else begin.timestamp() - 3600.0
         expected = []
-        for each in times(timing, since):
+        for each in times(timing, timing.since):
             if each > done[-1]:
                 break
             expected.append(each)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.notify.conditions import condition_problem, matches, wants
+from muster.notify.conditions import condition_problem, matches, types_of, wants
 from muster.notify.oci_events import OciNames, oci_event
 from muster.store.notification_records import NotificationRecord
-from muster.store.outbox_records import OutboxEntry
+from muster.store.outbox_records import EVENT_TYPES, OutboxEntry
 from support.outbox_entries import job_entry, object_entry, run_entry
 
 NAMES = OciNames("ocid1.compartment.x", "vision")
@@ -73,6 +73,14 @@ def test_a_notification_wants_what_it_is_about(
 def test_a_condition_of_oci(condition: dict[str, Any], fits: bool) -> None:
     assert matches(condition, oci_event(run_entry(), NAMES)) is fits
     assert condition_problem(condition) is None
+
+
+def test_only_types_that_may_fit_are_listened_to() -> None:
+    assert types_of({}) == types_of({"data": {"x": "y"}}) == EVENT_TYPES
+    assert types_of({"eventType": FAILED}) == ("run.failed",)
+    wanted = ["com.oraclecloud.datascience.createjobrun.*", FAILED]
+    assert types_of({"EVENTTYPE": wanted}) == ("run.accepted", "run.in_progress", "run.failed")
+    assert types_of({"eventType": "com.oraclecloud.computeapi.*"}) == ()
 
 
 def test_what_is_no_condition_is_refused() -> None:

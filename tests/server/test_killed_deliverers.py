@@ -91,7 +91,7 @@ def test_each_event_arrives_in_order(home: Home, rng: random.Random) -> None:
                 for server in rng.choice([servers, servers[:1], servers[1:]]):
                     server.stop()
                     server.start()
-            _check(api, receiver)
+            _check(api, receiver, RUNS // STRIKES * STRIKES * len(STATES))
             for server in servers:
                 server.wait_until_ready()
                 assert server.stop(signal.SIGTERM) == 0, server.log.read_text()[-2000:]
@@ -103,8 +103,25 @@ def test_each_event_arrives_in_order(home: Home, rng: random.Random) -> None:
                     server.stop()
 
 
-def _check(api: EmbeddedAPI, receiver: Receiver) -> None:
-    count = RUNS // STRIKES * STRIKES * len(STATES)
+@pytest.mark.slow
+def test_two_servers_send_each_event_once(home: Home) -> None:
+    backend = Backend(home)
+    create_first_admin(backend.store)
+    api, store = EmbeddedAPI(backend=backend), backend.store
+    assert isinstance(store, SqlStore)
+    with receiving() as receiver, ServerProcess(home), ServerProcess(home):
+        api.create_notification(NotificationRequest("hook", receiver.url, ("run.*",)))
+        for number in range(RUNS):
+            happen(store, number)
+        count = RUNS * len(STATES)
+        until(lambda: len(receiver.received) >= count, "events arrive", 60)
+        _check(api, receiver, count)
+        assert len(receiver.received) == count
+    backend.close()
+
+
+def _check(api: EmbeddedAPI, receiver: Receiver, count: int) -> None:
+    """Each event was delivered, those of a run in their order."""
 
     def all_sent() -> bool:
         found = api.deliveries("hook", limit=1000)

@@ -84,6 +84,7 @@ CASES: dict[str, Case] = {
     "GET /schedules": Case(own=True),
     "GET /schedules/{text}": Case({"text": "schedule"}),
     "GET /schedules/{schedule_id}/firings": Case(SCHEDULE),
+    "GET /schedules/{schedule_id}/webhook": Case(SCHEDULE, statuses=(422,)),
     "GET /runs": Case(own=True),
     "GET /run-records": Case(own=True),
     "POST /runs/replica-table": Case(body={"run_ids": ["{run}"], "query": {}}),
@@ -148,7 +149,7 @@ CASES: dict[str, Case] = {
         body={"request": {"name": "other-hook", "target": "https://127.0.0.1:9/"}},
         statuses=(200, 422),
         own=True,
-        undo="DELETE /notifications/other-hook",
+        changing=True,
     ),
     "PATCH /notifications/{notification_id}": Case(
         NOTIFICATION, body={"change": {"on": ["run.failed"]}}
@@ -167,6 +168,7 @@ CASES: dict[str, Case] = {
         statuses=(201,),
     ),
     "PATCH /schedules/{schedule_id}": Case(SCHEDULE, body={"change": {"cron": "0 4 * * *"}}),
+    "POST /schedules/{schedule_id}/webhook": Case(SCHEDULE, statuses=(422,)),
     "POST /schedules/{schedule_id}/pause": Case(SCHEDULE),
     "POST /schedules/{schedule_id}/resume": Case(SCHEDULE),
     "POST /schedules/{schedule_id}/trigger": Case(SCHEDULE, statuses=(201,)),

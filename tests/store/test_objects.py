@@ -24,8 +24,10 @@ from muster.store.object_records import (
     PieceRecord,
     UploadRecord,
 )
+from muster.store.outbox_records import ListenerKind
 from muster.store.sql.database import Connection
 from muster.store.sql.objects import SqlObjects
+from muster.store.sql.outbox import set_listener
 from support.store_records import DATABASES, PROJECT
 
 pytestmark = pytest.mark.parametrize("store", DATABASES, indirect=True)
@@ -120,7 +122,7 @@ def test_only_an_empty_bucket_is_deleted(store: Store) -> None:
     store.buckets.insert_link(link)
     with pytest.raises(Conflict, match="has objects"):
         store.buckets.delete(of.id)
-    store.objects.delete(of.id, "a")
+    store.objects.delete(of.id, "a", 9.0)
     with pytest.raises(Conflict, match="has multipart uploads"):
         store.buckets.delete(of.id)
     store.objects.abort_upload(upload)
@@ -132,7 +134,7 @@ def test_only_an_empty_bucket_is_deleted(store: Store) -> None:
         lambda: put(store, record),
         lambda: store.objects.begin_upload(upload),
         lambda: store.buckets.insert_link(link),
-        lambda: store.objects.delete(of.id, "a"),
+        lambda: store.objects.delete(of.id, "a", 9.0),
     ):
         with pytest.raises(NotFound):
             change()
@@ -164,13 +166,13 @@ def test_an_object_is_kept_as_it_is(store: Store) -> None:
     assert store.objects.pieces(record.content) == [piece]
     assert store.objects.used_files([piece.file, "other"]) == {piece.file}
     assert store.buckets.use(of.id) == BucketUse(1, 3)
-    assert store.objects.delete(of.id, record.name) == [piece.file]
+    assert store.objects.delete(of.id, record.name, 9.0) == [piece.file]
     assert store.objects.used_files([piece.file]) == set()
     assert store.buckets.use(of.id) == BucketUse(0, 0)
     with pytest.raises(NotFound):
         store.objects.get(of.id, record.name)
     with pytest.raises(NotFound):
-        store.objects.delete(of.id, record.name)
+        store.objects.delete(of.id, record.name, 9.0)
 
 
 def test_an_object_replaces_the_one_before(store: Store) -> None:
@@ -217,7 +219,7 @@ def test_conditions(store: Store, condition: Condition, there: bool, holds: bool
         put(store, after, condition)
     if there:
         with pytest.raises(ConditionFailed):
-            store.objects.delete(of.id, "a", condition)
+            store.objects.delete(of.id, "a", 9.0, condition)
         assert store.objects.get(of.id, "a") == before
     assert store.objects.pieces(after.content) == []
     assert store.objects.uploads(of.id) == []
@@ -272,7 +274,7 @@ def test_a_bucket_is_not_deleted_while_objects_come(store: Store) -> None:
         if deleting.result():
             assert not any(made)
         for one in found:
-            store.objects.delete(of.id, one.name)
+            store.objects.delete(of.id, one.name, 9.0)
         store.buckets.delete(of.id)
 
 
@@ -368,17 +370,17 @@ def test_changes_are_noted_in_their_transaction(store: Store) -> None:
     objects.put(first, [piece_of(first)])
     objects.put(second, [piece_of(second)])
     renamed, _ = objects.rename(second, "b", 3.0)
-    objects.delete(of.id, "b")
+    objects.delete(of.id, "b", 9.0)
     objects.begin_upload(upload)
     objects.put_part(part := piece_of(upload))
     objects.complete(upload, whole := object_in(of, "u", content=upload.id), [part])
     assert noted == [
-        ObjectChange(ChangeKind.CREATED, of, first),
-        ObjectChange(ChangeKind.REPLACED, of, second),
-        ObjectChange(ChangeKind.DELETED, of, second),
-        ObjectChange(ChangeKind.CREATED, of, renamed),
-        ObjectChange(ChangeKind.DELETED, of, renamed),
-        ObjectChange(ChangeKind.CREATED, of, whole),
+        ObjectChange(ChangeKind.CREATED, of, first, 2.5),
+        ObjectChange(ChangeKind.REPLACED, of, second, 2.5),
+        ObjectChange(ChangeKind.DELETED, of, second, 3.0),
+        ObjectChange(ChangeKind.CREATED, of, renamed, 3.0),
+        ObjectChange(ChangeKind.DELETED, of, renamed, 9.0),
+        ObjectChange(ChangeKind.CREATED, of, whole, 2.5),
     ]
 
     def fail(_connection: Connection, _change: ObjectChange) -> None:
@@ -390,3 +392,22 @@ def test_changes_are_noted_in_their_transaction(store: Store) -> None:
     with pytest.raises(NotFound):
         store.objects.get(of.id, "lost")
     assert store.objects.pieces(lost.content) == []
+
+
+def test_changes_are_events_for_who_listens(store: Store) -> None:
+    of, quiet = add_bucket(store), add_bucket(store, "quiet", project="vision")
+    with store.database.transaction() as connection:  # type: ignore[attr-defined]
+        kinds = ("object.created", "object.deleted")
+        set_listener(connection, "l", ListenerKind.TRIGGER, PROJECT, kinds)
+    for bucket_of in (of, quiet):
+        for _ in range(2):
+            put(store, object_in(bucket_of, "a/b"))
+        store.objects.delete(bucket_of.id, "a/b", 9.0)
+    found = [one.entry for one in store.outbox.pending(ListenerKind.TRIGGER, limit=9)]
+    assert [(one.type, one.subject, one.project, one.time) for one in found] == [
+        ("object.created", "objects/models/a/b", PROJECT, 2.5),
+        ("object.deleted", "objects/models/a/b", PROJECT, 9.0),
+    ]
+    assert found[0].data["bucket"] == "models"
+    assert (found[0].data["name"], found[0].data["size"]) == ("a/b", 3)
+    assert found[0].data["content_type"] == "text/plain"

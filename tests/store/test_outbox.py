@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.identity import new_id
 from muster.store.base import Store
+from muster.store.object_records import BucketRecord, ObjectRecord, PieceRecord
 from muster.store.outbox_records import (
     ListenerKind,
     NewEvent,
@@ -231,3 +232,30 @@ def test_other_events_are_recorded_in_the_transaction_of_a_caller(store: Store) 
         report(connection, event)
         raise ZeroDivisionError(new_id())
     assert len(pending(store)) == 1
+
+
+def test_changes_of_objects_are_reported(store: Store) -> None:
+    bucket = BucketRecord(new_id(), "models", PROJECT, "ana", 1.0, 1.0, {})
+    assert store.buckets.insert(bucket)
+
+    def put(name: str) -> ObjectRecord:
+        content = new_id()
+        record = ObjectRecord(bucket.id, name, new_id(), content, 3, "md5", 1.5, 2.5, {}, {})
+        store.objects.put(record, [PieceRecord(content, 1, new_id(), 3, new_id(), "md5")])
+        return record
+
+    put("unheard")
+    listen(store, patterns=["object.*"])
+    put("a/b")
+    last = put("a/b")
+    store.objects.delete(bucket.id, "a/b", 9.0)
+    assert types(store) == ["object.created", "object.replaced", "object.deleted"]
+    entry = pending(store)[1].entry
+    assert (entry.subject, entry.time) == ("objects/models/a/b", 2.5)
+    assert entry.data == {
+        "bucket": "models",
+        "name": "a/b",
+        "size": 3,
+        "etag": last.etag,
+        "content_type": "",
+    }

@@ -11,10 +11,19 @@ from msgspec.structs import replace
 from muster.errors import Conflict, InvalidInput, NotFound
 from muster.identity import new_id
 from muster.lifecycle.schedule import Overlap, Running, Timing
+from muster.lifecycle.trigger import AfterRun, Event, Webhook
 from muster.store.base import Store
+from muster.store.outbox_records import ListenerKind
 from muster.store.records import JobRecord, RunStep
-from muster.store.schedule_records import KEPT_FIRINGS, FiringRecord, Outcome, ScheduleRecord
-from support.store_records import DATABASES, OWNER, PROJECT, accept, job
+from muster.store.schedule_records import (
+    KEPT_FIRINGS,
+    KNOWN_DELIVERIES,
+    FiringRecord,
+    Outcome,
+    ScheduleRecord,
+    WebhookRecord,
+)
+from support.store_records import DATABASES, OWNER, PROJECT, accept, accept_and_drive, job
 
 pytestmark = pytest.mark.parametrize("store", DATABASES, indirect=True)
 
@@ -92,9 +101,8 @@ def test_lists_have_pages(store: Store) -> None:
 def test_a_change_is_of_what_was_read(store: Store) -> None:
     before = add(store)
     other = store.jobs.insert(job("other"))
-    changed = store.schedules.update(
-        before, replace(before, job_id=other.id, timing=Timing(every=60.0), next_at=None)
-    )
+    after = replace(before, job_id=other.id, timing=Timing(every=60.0), next_at=None, paused=True)
+    changed = store.schedules.update(before, after)
     assert (changed.job, changed.timing.every, changed.next_at) == ("other@1", 60.0, None)
     assert (changed.version, changed.paused) == (before.version + 1, True)
     with pytest.raises(Conflict, match="was changed by another user"):
@@ -215,3 +223,123 @@ def test_the_last_times_are_kept_and_runs_in_progress(store: Store) -> None:
     assert found == [*(109.0 - n for n in range(KEPT_FIRINGS)), 3.0, 1.0]
     page = store.schedules.firings(made.id, limit=2, before=109.0)
     assert [one.time for one in page] == [108.0, 107.0]
+
+
+# --- events
+
+
+def event(id: str = "e1", **more: Any) -> Event:
+    return replace(Event(id, "webhook", "from 127.0.0.1", {"body": "eA=="}), **more)
+
+
+def add_webhook(store: Store, **more: Any) -> ScheduleRecord:
+    return add(store, timing=Timing(overlap=Overlap.ALLOW), next_at=None, trigger=Webhook(), **more)
+
+
+def again(store: Store, of: ScheduleRecord) -> ScheduleRecord:
+    return store.schedules.get(of.id)
+
+
+def test_a_request_is_decided_once(store: Store) -> None:
+    made = add_webhook(store)
+    firings = [firing(made, 100.0 + n, event=event()) for n in range(8)]
+    decide = store.schedules.decide_event
+    with ThreadPoolExecutor(8) as pool:
+        decided = list(pool.map(lambda one: decide(made, one), firings))
+    assert sorted(decided) == [False] * 7 + [True]
+    (kept,) = store.schedules.firings(made.id)
+    assert kept.event == event()
+    assert store.schedules.delivered(made.id, "e1") == (True, kept.run_id)
+    assert store.schedules.delivered(made.id, "e2") == (False, None)
+    # whoever has read the schedule meanwhile
+    assert not decide(again(store, made), firing(made, 200.0, event=event()))
+    assert not decide(made, firing(made, 200.0, event=event("e2")))
+    assert decide(again(store, made), firing(made, 200.0, event=event("e2")))
+
+
+def test_events_of_one_moment_have_different_times(store: Store) -> None:
+    made = add_webhook(store)
+    for number in range(3):
+        one = firing(made, 100.0, event=event(f"e{number}"))
+        assert store.schedules.decide_event(again(store, made), one)
+    found = store.schedules.firings(made.id)
+    assert [one.time for one in found] == [100.000002, 100.000001, 100.0]
+    assert [one.event and one.event.id for one in found] == ["e2", "e1", "e0"]
+    for one in found:  # as decided, wherever it was recorded
+        settled = replace(one, time=100.0, outcome=Outcome.STARTED)
+        assert store.schedules.settle(settled)
+    after = store.schedules.firings(made.id)
+    assert [one.outcome for one in after] == [Outcome.STARTED] * 3
+    assert [one.event for one in after] == [event(f"e{n}", data={}) for n in (2, 1, 0)]
+
+
+def test_requests_are_forgotten_after_a_month(store: Store) -> None:
+    made = add_webhook(store)
+    for at, name in ((100.0, "old"), (100.0 + KNOWN_DELIVERIES + 2, "new")):
+        one = firing(made, at, event=event(name))
+        assert store.schedules.decide_event(again(store, made), one)
+    assert store.schedules.delivered(made.id, "old") == (False, None)
+    assert store.schedules.delivered(made.id, "new")[0]
+
+
+def test_a_webhook_has_one_secret(store: Store) -> None:
+    made = add_webhook(store)
+    assert store.schedules.webhook(made.id) is None
+    for secret in ("sealed-1", "sealed-2"):
+        store.schedules.set_webhook(WebhookRecord(made.id, secret, 5.000001))
+        assert store.schedules.webhook(made.id) == WebhookRecord(made.id, secret, 5.000001)
+    store.schedules.delete(made.id)
+    assert store.schedules.webhook(made.id) is None
+    with pytest.raises(NotFound):
+        store.schedules.set_webhook(WebhookRecord(made.id, "x", 5.0))
+
+
+def end_run(store: Store, name: str = "before") -> None:
+    """A run of a Job with this name succeeds."""
+    _, lease = accept_and_drive(store, job(name))
+    store.runs.save(RunStep(lease, {"state": "SUCCEEDED"}, [], [], 2.0))
+
+
+def heard(store: Store) -> list[tuple[str, int]]:
+    found = store.outbox.pending(ListenerKind.TRIGGER, limit=10)
+    return [(one.listener, one.entry.seq) for one in found]
+
+
+def test_an_entry_of_the_outbox_is_decided_once(store: Store) -> None:
+    made = add(store, timing=Timing(), next_at=None, trigger=AfterRun("before"))
+    end_run(store)
+    ((listener, seq),) = heard(store)
+    assert listener == made.id
+    decide = store.schedules.decide_event
+    firings = [firing(made, 100.0 + n, event=event(), decided_at=n) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        decided = list(pool.map(lambda one: decide(made, one, seq=seq), firings))
+    assert sorted(decided) == [False] * 3 + [True]
+    assert heard(store) == []
+    assert not decide(again(store, made), firing(made, 200.0, event=event()), seq=seq)
+    end_run(store)
+    ((_, second),) = heard(store)
+    store.schedules.pass_over(made.id, second)
+    assert heard(store) == []
+    assert len(store.schedules.firings(made.id)) == 1
+
+
+def test_a_paused_or_deleted_schedule_hears_nothing(store: Store) -> None:
+    made = add(store, timing=Timing(), next_at=None, trigger=AfterRun("before"))
+    paused = store.schedules.update(made, replace(made, paused=True))
+    assert paused.paused
+    end_run(store)
+    assert heard(store) == []
+    store.schedules.update(paused, replace(paused, paused=False))
+    end_run(store)
+    assert [listener for listener, _ in heard(store)] == [made.id]
+    store.schedules.delete(made.id)
+    end_run(store)
+    assert heard(store) == []
+
+
+def test_other_schedules_hear_nothing(store: Store) -> None:
+    add(store)
+    add_webhook(store, name="hook")
+    end_run(store)
+    assert heard(store) == []

@@ -1,4 +1,5 @@
-"""Engines that tests use as a person has set them up: with a real sshd, Podman or Slurm."""
+"""Engines that tests use as a person has set them up: with a real sshd, Podman or Slurm, and a
+stand-in for the service of OCI."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import podman_service
+from support import oci_service, podman_service
 from support.plugins import install_processes, install_servers
 from support.slurm_cluster import require_slurm, shared_cluster, use_cluster
 from support.ssh_hosts import add_engine, can_use_ssh, shared_sshd
@@ -31,6 +32,14 @@ def install_engine(name: str, home: Path, tmp_path: Path, monkeypatch: pytest.Mo
         podman_service.skip_without_podman()
         mounts = [*podman_service.machine_mounts(), str(tmp_path)]
         podman_service.add_engine(home, podman_service.shared_podman(), mounts=mounts)
+    elif name == "oci":
+        oci_service.require_sdk()
+        if os.environ.get("CONTRACT_OCI") == "server":  # of Muster, which takes longer
+            from support.oci_engine_server import shared_server
+
+            shared_server().add_engine(home)
+        else:
+            oci_service.add_engine(home, oci_service.shared_service())
     elif name == "slurm":
         require_slurm()
         use_cluster(shared_cluster(), monkeypatch)

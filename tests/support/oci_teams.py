@@ -68,23 +68,33 @@ class OciTeams:
         return make(dict(config_of(user)), service_endpoint=self.url, **given)
 
     def run_job(
-        self, program: str, user: str = "anouk", compartment: str = VISION
+        self,
+        program: str,
+        user: str = "anouk",
+        compartment: str = VISION,
+        name: str = "p",
+        subnet: str | None = None,
     ) -> tuple[Any, str]:
         """Start a job run of a program in Python. The client, and the OCID of the job run."""
         from oci.data_science import DataScienceClient, models
 
         client = self.client(DataScienceClient, user)
-        details = models.CreateProjectDetails(compartment_id=compartment, display_name="p")
+        details = models.CreateProjectDetails(compartment_id=compartment, display_name=name)
         project = client.create_project(details).data.id
-        infrastructure = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails(
+        kind = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails
+        if subnet is not None:
+            kind = models.StandaloneJobInfrastructureConfigurationDetails
+        infrastructure = kind(
             shape_name="VM.Standard.E4.Flex",
             block_storage_size_in_gbs=50,
             job_shape_config_details=models.JobShapeConfigDetails(ocpus=1, memory_in_gbs=1),
+            **({} if subnet is None else {"subnet_id": subnet}),
         )
         job = client.create_job(
             models.CreateJobDetails(
                 project_id=project,
                 compartment_id=compartment,
+                display_name=name,
                 job_configuration_details=models.DefaultJobConfigurationDetails(),
                 job_infrastructure_configuration_details=infrastructure,
             )
@@ -92,7 +102,9 @@ class OciTeams:
         client.create_job_artifact(
             job, program.encode(), content_disposition="attachment; filename=main.py"
         )
-        run = models.CreateJobRunDetails(project_id=project, compartment_id=compartment, job_id=job)
+        run = models.CreateJobRunDetails(
+            project_id=project, compartment_id=compartment, job_id=job, display_name=name
+        )
         return client, client.create_job_run(run).data.id
 
 

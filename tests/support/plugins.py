@@ -64,5 +64,9 @@ def install_folders(site: Path) -> None:
 
 def install_servers(site: Path) -> None:
     """Install the engines of `support.remote_engine` and `support.dialed_engine`."""
-    servers, dialed = "support.remote_engine:Servers", "support.dialed_engine:Dialed"
-    install(site, "muster-servers", "1", {"muster.engines": {"servers": servers, "dialed": dialed}})
+    engines = {
+        "servers": "support.remote_engine:Servers",
+        "shaped": "support.remote_engine:ShapedServers",
+        "dialed": "support.dialed_engine:Dialed",
+    }
+    install(site, "muster-servers", "1", {"muster.engines": engines})

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from muster.engines.base import Capabilities, RunContext
 from muster.engines.loop import RunLoop
@@ -61,6 +62,13 @@ class Servers(RemoteEngine):
 
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
         return Folders(Machine.at(context.home.root / "host"), context, loop, owner)
+
+
+class ShapedServers(Servers):
+    """As a machine of a cloud: its nodes have a shape, which is the machine's."""
+
+    name = "shaped"
+    capabilities = replace(Servers.capabilities, limits=True)
 
 
 class Machine:

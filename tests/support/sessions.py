@@ -39,7 +39,9 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-_REMOTE = ("servers", "dialed", "hosts", "container", "slurm")
+_REMOTE = ("servers", "dialed", "hosts", "container", "slurm", "oci")
+#: Those whose nodes are in jobs, which may wait.
+_BATCH = ("slurm", "oci")
 DETACHED = (*_REMOTE, _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
@@ -206,8 +208,9 @@ class Session(DrivenSession):
             line = self._unread.pop(0) if self._unread else self.process.stdout.readline()
             assert line, "the session ended"
             event: Event = json.loads(line)
-            if self.engine != "slurm" or event.get("event") not in ("NodeQueued", "NodeScheduled"):
-                return event  # nodes of Slurm may wait or not
+            waits = event.get("event") in ("NodeQueued", "NodeScheduled")
+            if not waits or self.engine not in _BATCH:
+                return event  # nodes of others may wait or not
 
     def up(self, *ranks: int, incarnation: int = 0) -> None:
         """See `DrivenSession.up`."""
@@ -260,7 +263,7 @@ class Session(DrivenSession):
         """End everything of the session that a test has left. Fails if it has reported what it may
         not."""
         rest = self._kill()
-        if self.engine == "slurm":  # which would start servers again
+        if self.engine in _BATCH:  # which would start servers again
             engine_named(self.engine, Home(self.home)).clean_up(self.plan.run_id)
         for server in self.servers():
             os.kill(server, signal.SIGKILL)  # its agent ends the node
@@ -292,11 +295,12 @@ class Session(DrivenSession):
             return self.folder / "hosts" / str(rank)
         if self.engine == "container":
             return self.folder / "containers" / str(rank) / "node"
-        if self.engine == "slurm":
+        if self.engine in _BATCH:
             # each job has servers of its own; the newest has the highest number
-            folders = (self.home / "slurm").glob(f"{self.plan.run_id}-*-{rank}")
+            nodes = self.home / self.engine
+            folders = nodes.glob(f"{self.plan.run_id}-*-{rank}")
             newest = max(folders, key=lambda one: int(one.name.split("-")[-2]), default=None)
-            return newest or self.home / "slurm" / f"{self.plan.run_id}-0-{rank}"
+            return newest or nodes / f"{self.plan.run_id}-0-{rank}"
         name = _PLUG_IN_FOLDER.format(run_id=self.plan.run_id, rank=rank)
         return self.home / name  # for `hosts`, see `support.ssh_hosts`
 

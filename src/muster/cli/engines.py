@@ -220,6 +220,45 @@ def slurm(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> N
     _add(ctx, name, "slurm", settings, replace=replace)
 
 
+_OCI_HELP = {
+    "shape": "The shape of nodes whose job names none. Default: VM.Standard.E4.Flex.",
+    "subnet": "The OCID of the subnet of nodes. Default: the network of the service.",
+    "log-group": "The OCID of a log group, in which each job run has a log. Default: no log.",
+    "log": "The OCID of a log in it, in which all job runs write instead.",
+    "image": "The image of nodes whose job names none. Default: the service's own environment.",
+    "config": "The file with credentials. Default: ~/.oci/config.",
+    "config-profile": "The profile in it. Default: DEFAULT.",
+    "region": "The region, in place of the one in the file.",
+    "endpoint": "The URL of the service. Default: that of the region.",
+    "address": "The address of this machine that nodes reach.",
+    "ports": "The ports of this machine that nodes reach, as in 7000-7100. Default: any.",
+}
+
+
+@add.command()
+@click.option("--compartment", required=True, metavar="OCID", help="The compartment of the jobs.")
+@click.option("--project", required=True, metavar="OCID", help="The project of the jobs.")
+@_name_option("oci")
+@_options_of(_OCI_HELP)
+@click.option(
+    "--auth",
+    type=click.Choice(["api_key", "security_token", "resource_principal", "instance_principal"]),
+    help="How requests are signed. Default: api_key.",
+)
+@click.option("--replace", is_flag=True, help="Replace an engine of this name.")
+@click.pass_context
+def oci(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
+    """Add OCI Data Science, or a server that answers as it does.
+
+    It needs Oracle's SDK: pip install 'muster-jobs[oci]'.
+
+    \b
+    muster engines add oci --compartment ocid1.compartment.oc1..aaaa \\
+        --project ocid1.datascienceproject.oc1.iad.aaaa --address 10.0.0.5
+    """
+    _add(ctx, name, "oci", settings, replace=replace)
+
+
 @engines.command()
 @click.argument("name", shell_complete=engine_names)
 @click.pass_context

@@ -246,7 +246,7 @@ def show(name: str, limit: int, as_json: bool) -> None:
     echo(f"{found.name}{paused}  {when}, starts {found.job}{by}", wrap=True)
     if between := range_text(found.timing):
         echo(f"  {between}", wrap=True)
-    echo(f"  {settings_text(found.timing)}", wrap=True)
+    echo(f"  {settings_text(found.timing, found.started_by)}", wrap=True)
     for upcoming_time in found.next_times(3):
         echo(f"  next: {clock_text(found.timing, upcoming_time.timestamp())}")
     if not firings:

@@ -148,9 +148,9 @@ class Schedule:
         InvalidInput."""
         from muster.api.schedules import ScheduleChange
 
-        given = {"time_zone": self.timing.time_zone, **timing}
-        fields = timing_fields(given)
-        if timing.get("time_zone") is None:
+        time_zone = timing.get("time_zone")
+        fields = timing_fields({**timing, "time_zone": time_zone or self.timing.time_zone})
+        if time_zone is None:
             del fields["time_zone"]
         change = ScheduleChange(job=job, **fields)
         self._record = self._client.api.edit_schedule(self.id, change)
@@ -353,8 +353,8 @@ def _why(firing: Firing) -> str:
     return "; ".join(filter(None, (firing.why, passed))) or "-"
 
 
-def settings_text(timing: Timing) -> str:
-    """What a schedule does when times collide or pass, in words."""
+def settings_text(timing: Timing, trigger: Trigger | None = None) -> str:
+    """What a schedule does when times or events collide or pass, in words."""
     within = format_duration(timing.start_within)
     overlap = {
         Overlap.ALLOW: "starts a run beside one that has not ended",
@@ -365,4 +365,9 @@ def settings_text(timing: Timing) -> str:
         Missed.SKIP: f"a time is missed if no server starts its run within {within}",
         Missed.RUN_ONCE: "after missed times, one run starts when a server runs again",
     }[timing.missed]
+    if trigger is not None:
+        missed = {
+            Missed.SKIP: f"an event is missed if no server starts its run within {within}",
+            Missed.RUN_ONCE: "an event while no server ran starts its run later",
+        }[timing.missed]
     return f"{overlap}; {missed}"

@@ -12,6 +12,7 @@ zlib, as some systems have, or with a Python whose `zipfile` writes other header
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import muster
@@ -51,32 +52,36 @@ def node_program(package: Path | None = None) -> bytes:
 
     package: the folder of `muster.node`. Default: that of the running Muster.
     """
+    return packed(program_files(package), _INTERPRETER)
+
+
+def packed(files: Mapping[str, bytes], start: bytes = b"") -> bytes:
+    """A zip archive with these files, by name. start: what precedes it in its file."""
     import io
     import zipfile  # most runs do not upload it
 
-    files = _files(package)
-    packed = io.BytesIO()
-    packed.write(_INTERPRETER)
-    with zipfile.ZipFile(packed, "w") as archive:
+    content = io.BytesIO()
+    content.write(start)
+    with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.create_system, entry.external_attr = _UNIX, _FILE_MODE << 16
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, _LEVEL)
-    return packed.getvalue()
+    return content.getvalue()
 
 
 def program_key() -> str:
     """A name for the content of the file, of the running Muster: another one has another name.
     Raises OSError."""
     digest = hashlib.sha256()
-    for name, content in sorted(_files().items()):
+    for name, content in sorted(program_files().items()):
         digest.update(b"%s\0%d\0" % (name.encode(), len(content)))
         digest.update(content)
     return digest.hexdigest()[:_KEY]
 
 
-def _files(package: Path | None = None) -> dict[str, bytes]:
-    """What is in the file, by name."""
+def program_files(package: Path | None = None) -> dict[str, bytes]:
+    """What is in the program, by name. package: see `node_program`. Raises OSError."""
     folder = Path(node.__file__).parent if package is None else package
     return {
         "__main__.py": _MAIN.encode(),

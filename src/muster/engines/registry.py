@@ -39,6 +39,7 @@ BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 KINDS = {
     "container": "muster.engines.container.engine:ContainerEngine",
     "hosts": "muster.engines.hosts.engine:HostsEngine",
+    "oci": "muster.engines.oci.engine:OciEngine",
     "slurm": "muster.engines.slurm.engine:SlurmEngine",
 }
 #: Those that need not be told anything: without a profile, they work with their defaults.

@@ -17,11 +17,9 @@ from typing import Any
 from msgspec import Struct
 
 from muster.errors import Problem
+from muster.lifecycle.recurrence_rule import Rule, WeekDay
 from muster.spec.wording import short
 
-#: Years after which a rule that has found no time is taken to find none: the calendar repeats
-#: after 28, but for centuries.
-_HORIZON = 28
 #: A local time that the clock skips may be later than the next ones: no time zone's clock changes
 #: by more.
 _LONGEST_CHANGE = timedelta(hours=3)
@@ -29,29 +27,23 @@ _LONGEST_CHANGE = timedelta(hours=3)
 _MOST_COUNT = 10_000
 _MOST_INTERVAL = 10_000
 _LONGEST_TEXT = 2000
-#: What a period lasts; those of months and years are few.
-_PERIODS = {
-    "MINUTELY": timedelta(minutes=1),
-    "HOURLY": timedelta(hours=1),
-    "DAILY": timedelta(days=1),
-    "WEEKLY": timedelta(weeks=1),
-}
-_FREQUENCIES = (*_PERIODS, "MONTHLY", "YEARLY")
+_FREQUENCIES = ("MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 _DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
-#: Part of a rule -> the parameter of `dateutil`, the least and the greatest number, and whether
-#: negative ones count from the end.
+#: Part of a rule -> the field of `Rule`, the least and the greatest number, and whether negative
+#: ones count from the end.
 _NUMBERS: Mapping[str, tuple[str, int, int, bool]] = {
-    "BYMONTH": ("bymonth", 1, 12, False),
-    "BYMONTHDAY": ("bymonthday", 1, 31, True),
-    "BYYEARDAY": ("byyearday", 1, 366, True),
-    "BYWEEKNO": ("byweekno", 1, 53, True),
-    "BYHOUR": ("byhour", 0, 23, False),
-    "BYMINUTE": ("byminute", 0, 59, False),
-    "BYSECOND": ("bysecond", 0, 59, False),
-    "BYSETPOS": ("bysetpos", 1, 366, True),
+    "BYMONTH": ("months", 1, 12, False),
+    "BYMONTHDAY": ("month_days", 1, 31, True),
+    "BYYEARDAY": ("year_days", 1, 366, True),
+    "BYWEEKNO": ("weeks", 1, 53, True),
+    "BYHOUR": ("hours", 0, 23, False),
+    "BYMINUTE": ("minutes", 0, 59, False),
+    "BYSECOND": ("seconds", 0, 59, False),
+    "BYSETPOS": ("positions", 1, 366, True),
 }
-#: Parts that RFC 5545 allows with some frequencies only.
+#: Parts that RFC 5545 allows with some frequencies only; BYSETPOS chooses nothing within a minute.
 _ONLY_WITH = {
+    "BYSETPOS": ("DAILY", "WEEKLY", "MONTHLY", "YEARLY"),
     "BYWEEKNO": ("YEARLY",),
     "BYYEARDAY": ("MINUTELY", "HOURLY", "YEARLY"),
     "BYMONTHDAY": ("MINUTELY", "HOURLY", "DAILY", "MONTHLY", "YEARLY"),
@@ -85,12 +77,7 @@ class Moment(Struct, frozen=True):
 class Recurrence(Struct, frozen=True):
     """A recurrence. Its texts were checked."""
 
-    frequency: str
-    interval: int
-    count: int | None
-    """How many occurrences there are; None: no limit."""
-    parts: Mapping[str, Any]
-    """Parameters of `dateutil.rrule`."""
+    rule: Rule
     start: Moment | None = None
     """DTSTART."""
     until: Moment | None = None
@@ -120,7 +107,10 @@ class Recurrence(Struct, frozen=True):
                     last = time
                     yield time
 
-        for local in self._locals(first, _local(after, zone)):
+        near = _local(after, zone) - _LONGEST_CHANGE
+        for local in self.rule.occurrences(first, near):
+            if local < near:
+                continue
             yield from released(local - _LONGEST_CHANGE)
             time = _epoch(local, zone)
             if until is not None and time > until + _LONGEST_CHANGE.total_seconds():
@@ -128,26 +118,6 @@ class Recurrence(Struct, frozen=True):
             if until is None or time <= until:
                 heappush(waiting, (time, local))
         yield from released(None)
-
-    def _locals(self, first: datetime, near: datetime) -> Iterator[datetime]:
-        """Occurrences on the clock, some of them before `near`."""
-        from dateutil import rrule  # few schedules have a recurrence
-
-        period = _PERIODS.get(self.frequency)
-        if period is not None and self.count is None:  # else each look would begin years ago
-            step = period * self.interval
-            first += step * max(0, (near - _LONGEST_CHANGE - first) // step - 1)
-        latest = max(first, near)
-        last_year = min(latest.year + _HORIZON, datetime.max.year - 1)
-        given = {**self.parts, "interval": self.interval, "count": self.count}
-        if self.count is None:
-            given["until"] = datetime(last_year, 12, 31)
-        try:
-            rule = rrule.rrule(getattr(rrule, self.frequency), dtstart=first, **given)
-        except ValueError:  # its parts exclude each other
-            return iter(())
-        begin = near - _LONGEST_CHANGE
-        return (local for local in rule if local >= begin and local.year <= last_year)
 
 
 def _local(at: float, zone: tzinfo) -> datetime:
@@ -174,7 +144,7 @@ def read_recurrence(text: str, has_zone: Callable[[str], bool]) -> Recurrence | 
 
 
 def _read(text: str, has_zone: Callable[[str], bool]) -> Recurrence:
-    rule: Recurrence | None = None
+    rule: tuple[Rule, Moment | None] | None = None
     start: Moment | None = None
     without: list[Moment] = []
     zones: set[str] = set()
@@ -198,10 +168,8 @@ def _read(text: str, has_zone: Callable[[str], bool]) -> Recurrence:
         raise _Wrong(f"{short(text)} has no rule")
     if len(zones) > 1:
         raise _Wrong(f"names {len(zones)} time zones: {', '.join(sorted(zones))}")
-    from msgspec.structs import replace
-
     zone = next(iter(zones), None)
-    return replace(rule, start=start, without=tuple(without), time_zone=zone)
+    return Recurrence(rule[0], start, rule[1], tuple(without), zone)
 
 
 def _split(word: str) -> tuple[str, str, str]:
@@ -246,7 +214,8 @@ def _read_moment(text: str) -> Moment:
     return Moment(local, utc=clock[3] == "Z", whole_day=clock[0] is None)
 
 
-def _read_rule(text: str) -> Recurrence:
+def _read_rule(text: str) -> tuple[Rule, Moment | None]:
+    """The rule, and UNTIL."""
     given: dict[str, str] = {}
     for part in text.upper().rstrip(";").split(";"):
         name, equals, value = part.partition("=")
@@ -272,18 +241,14 @@ def _read_rule(text: str) -> Recurrence:
                 _number(name, each, least, most, signed=signed) for each in value.split(",")
             ]
         elif name == "BYDAY":
-            parts["byweekday"] = [_day(each, frequency) for each in value.split(",")]
+            parts["days"] = [_day(each, frequency) for each in value.split(",")]
         elif name == "WKST" and value in _DAYS:
-            parts["wkst"] = _DAYS.index(value)
+            parts["week_start"] = _DAYS.index(value)
         else:
             raise _Wrong(f"{short(f'{name}={value}')} is not a part of a rule")
-    return Recurrence(
-        frequency,
-        interval,
-        None if count is None else _number("COUNT", count, 1, _MOST_COUNT),
-        parts,
-        until=None if until is None else _read_moment(until),
-    )
+    number = None if count is None else _number("COUNT", count, 1, _MOST_COUNT)
+    rule = Rule(frequency, interval, number, **parts)
+    return rule, None if until is None else _read_moment(until)
 
 
 def _number(name: str, text: str, least: int, most: int, *, signed: bool = False) -> int:
@@ -293,17 +258,15 @@ def _number(name: str, text: str, least: int, most: int, *, signed: bool = False
     raise _Wrong(f"{name} must be from {least} to {most}, not {short(text)}")
 
 
-def _day(text: str, frequency: str) -> Any:
-    from dateutil.rrule import weekday
-
+def _day(text: str, frequency: str) -> WeekDay:
     found = re.fullmatch(rf"([+-]?\d{{1,2}})?({'|'.join(_DAYS)})", text, re.ASCII)
     if found is None:
         raise _Wrong(f"BYDAY must have days such as MO or -1FR, not {short(text)}")
     if found[1] is None:
-        return weekday(_DAYS.index(found[2]))
+        return WeekDay(_DAYS.index(found[2]))
     if frequency not in ("MONTHLY", "YEARLY"):
         raise _Wrong(f"{short(text)}: a day with a number needs FREQ=MONTHLY or YEARLY")
     number = int(found[1])
     if not 1 <= abs(number) <= 53:
         raise _Wrong(f"BYDAY must have numbers from 1 to 53, not {short(text)}")
-    return weekday(_DAYS.index(found[2]), number)
+    return WeekDay(_DAYS.index(found[2]), number)

@@ -300,7 +300,8 @@ def _ical_problem(timing: Timing) -> Problem | None:
         return Problem("ical", text, "name one of them")
     plain = replace(timing, start=timing.start, end=None, time_zone=named or given)
     if next(times(plain, -1.0), None) is None:
-        return Problem("ical", f"{short(timing.ical)} never happens", "change the rule")
+        text = f"{short(timing.ical)} does not happen in the next years"
+        return Problem("ical", text, "change the rule")
     return None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from muster.notify.oci_events import OciNames, oci_event
+from muster.notify.oci_events import OCI_TYPES, OciNames, oci_event
 from muster.store.notification_records import NotificationRecord
-from muster.store.outbox_records import OutboxEntry
+from muster.store.outbox_records import EVENT_TYPES, OutboxEntry
 
 #: Levels of a condition; deeper ones are refused.
 _DEEPEST = 10
@@ -42,6 +42,14 @@ def matches(condition: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
     return all(
         name.lower() in known and _fits(wanted, known[name.lower()])
         for name, wanted in condition.items()
+    )
+
+
+def types_of(condition: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of Muster's events that may fit a condition."""
+    wanted = [value for name, value in condition.items() if name.lower() == "eventtype"]
+    return tuple(
+        one for one in EVENT_TYPES if all(_fits(value, OCI_TYPES[one]) for value in wanted)
     )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 _AWS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials"
-_OCI = "`oci setup config` writes ~/.oci/config; on OCI, set OCIFS_IAM_TYPE=resource_principal"
+_OCI = (
+    "`oci setup config` writes ~/.oci/config, which OCIFS_IAM_TYPE=api_key uses; on OCI, set "
+    "OCIFS_IAM_TYPE=resource_principal"
+)
 _GOOGLE = "`gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
 
 _MEMORY = "lives in the memory of one process; no other node sees it"

@@ -579,6 +579,8 @@ class Objects(Protocol):
     (`storage.objects`): a file is there before its piece is recorded, and what a method returns as
     a list of texts are files that no record names any more.
 
+    Each change is recorded as an event (`Outbox`) in the same transaction.
+
     Of several changes of one name at once, each sees what the one before has made of it: of those
     on the condition that there is no object yet, one succeeds.
     """
@@ -617,8 +619,11 @@ class Objects(Protocol):
         """Objects by name."""
         ...
 
-    def delete(self, bucket_id: str, name: str, condition: Condition = ...) -> list[str]:
-        """Delete an object. Returns its files. Raises ConditionFailed, NotFound."""
+    def delete(
+        self, bucket_id: str, name: str, now: float, condition: Condition = ...
+    ) -> list[str]:
+        """Delete an object. Returns its files. now: epoch seconds. Raises ConditionFailed,
+        NotFound."""
         ...
 
     def rename(

@@ -153,6 +153,8 @@ class ObjectChange(Struct, frozen=True):
     bucket: BucketRecord
     object: ObjectRecord
     """As it is now, or was before it was deleted."""
+    time: float
+    """Epoch seconds."""
 
 
 class ObjectRange(Struct, frozen=True):

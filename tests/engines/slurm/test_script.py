@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engines.conftest import PlanOf
+from muster.engines.remote.hosts import first_parts
 from muster.engines.slurm import script
 from muster.engines.slurm.options import flags, merged, option_problems
 
@@ -157,7 +158,7 @@ def test_time_limits_of_slurm(time: str) -> None:
 
 def test_replicas_of_an_array_are_tasks_of_one_job(plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(nodes=2, replicas=9, parallelism=3)
-    jobs = script.first_jobs(plan)
+    jobs = first_parts(plan)
     assert script.batches(plan, jobs, {}) == [[[0, 1], [2, 3], [4, 5]]]
     assert script.batches(plan, [jobs[0], jobs[2]], {}) == [[jobs[0]], [jobs[2]]]
     parts = script.components(plan, jobs[0], {})

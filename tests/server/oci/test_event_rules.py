@@ -92,6 +92,7 @@ def refused(status: int, code: str, call: Any, *args: Any, **named: Any) -> str:
     return str(caught.value.message)
 
 
+@pytest.mark.shows("jobs/lifecycle-notifications")
 def test_a_function_is_called_for_the_events_of_a_condition(
     teams: Teams, client: Any, receiver: Receiver
 ) -> None:
@@ -189,6 +190,15 @@ def test_many_rules_have_pages(teams: Teams, client: Any, receiver: Receiver) ->
     assert {one.id for one in pages.data} == set(made)
     for one in made:
         client.delete_rule(one)
+
+
+def test_a_rule_about_other_services_never_fires(
+    teams: Teams, client: Any, receiver: Receiver
+) -> None:
+    condition = {"eventType": "com.oraclecloud.computeapi.launchinstance.end"}
+    made = client.create_rule(rule(condition, function())).data
+    assert made.lifecycle_state == "ACTIVE"
+    assert teams.api("anouk").notifications() == []
 
 
 @pytest.mark.parametrize(

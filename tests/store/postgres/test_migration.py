@@ -13,6 +13,7 @@ import pytest
 
 from muster.errors import StoreError
 from muster.lifecycle.schedule import Timing
+from muster.lifecycle.trigger import Webhook
 from muster.store.account_records import AuditFilter
 from muster.store.postgres import schema
 from muster.store.postgres.migration import known_revisions
@@ -90,6 +91,8 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_oci(store)
         if revision >= "0005":
             check_notifications(store)
+        if revision >= "0007":
+            check_objects(store)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -109,7 +112,15 @@ def check_accounts(store: PostgresStore) -> None:
 
 
 def check_schedules(store: PostgresStore) -> None:
-    (schedule,) = store.schedules.listing(PROJECT)
+    *hooks, schedule = store.schedules.listing(PROJECT)
+    for hook in hooks:  # since 0006
+        assert (hook.name, hook.trigger, hook.paused, hook.next_at) == (
+            *("hook", Webhook(), False),
+            None,
+        )
+        assert store.schedules.delivered(hook.id, "msg_1") == (True, None)
+        webhook = store.schedules.webhook(hook.id)
+        assert webhook is not None and webhook.set_at == 1.0
     assert (schedule.name, schedule.job, schedule.next_at) == ("nightly", "train@1", 90.0)
     assert schedule.timing == Timing(cron="0 3 * * *", time_zone="Europe/Rome", since=1.0)
     skipped, started = store.schedules.firings(schedule.id)
@@ -136,6 +147,16 @@ def check_notifications(store: PostgresStore) -> None:
     assert store.notifications.retry(PROJECT, 9.0) == 1
     claimed = store.notifications.claim(10.0, 70.0, limit=10)
     assert [one.entry.subject for one in claimed] == ["runs/run1run1ru", "runs/run2run2ru"]
+
+
+def check_objects(store: PostgresStore) -> None:
+    bucket = store.buckets.get("models")
+    record = store.objects.get(bucket.id, "a/b")
+    assert (record.headers, record.metadata) == ({"content-type": "text/plain"}, {"epoch": "7"})
+    assert [piece.file for piece in store.objects.pieces(record.content)] == ["f1f1f1f1f1"]
+    (upload,) = store.objects.uploads(bucket.id)
+    assert [piece.size for piece in store.objects.pieces(upload.id)] == [5]
+    assert store.buckets.link_by_digest("00").name == "for ben"
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

@@ -330,7 +330,11 @@ class Starter:
         context = self._context
         code = context.plan.artifact
         stored = [] if code is None else [open_to_accounts(context.home, code.sha256)]
-        return (self._run_dir.path, context.owner_home.root, *stored)
+        mounted = (one for group in context.plan.groups for one in group.mounts)
+        # only Muster itself mounts one of its folders: the outputs of a run before this one
+        inputs = {Path(one.source) for one in mounted if one.kind == "directory"}
+        inside = [path for path in inputs if path.is_relative_to(context.home.root)]
+        return (self._run_dir.path, context.owner_home.root, *stored, *inside)
 
 
 def _is_fixed(mount: MountPlan) -> bool:

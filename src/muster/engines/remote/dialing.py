@@ -17,21 +17,41 @@ from muster.node.files import replace_file
 
 
 class Dialing:
-    """A run's listener, whose address is in a file: each server reads it when it dials, as another
-    supervisor listens elsewhere.
+    """A run's listener. Its address is in a file, which each server reads when it dials, as another
+    supervisor listens elsewhere; or servers are told the address itself, where nodes share no files
+    with this machine: then every supervisor of the run has to listen on the same port.
 
-    listen: the address of this machine that nodes reach. address_file: a path that nodes see as
-    well. Raises OSError.
+    listen: where to listen on this machine. address_file: a path that nodes see as well; None:
+    there is none. port: 0 for any. reached_at: the address of this machine for nodes; None: that
+    where it listens. Raises OSError.
     """
 
-    def __init__(self, context: RunContext, loop: RunLoop, listen: str, address_file: Path) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        loop: RunLoop,
+        listen: str,
+        address_file: Path | None,
+        *,
+        port: int = 0,
+        reached_at: str | None = None,
+    ) -> None:
         self._plan = context.plan
         run_dir = context.home.run_dir(context.plan.run_id)
         self._secrets = contact_secrets(run_dir)
-        self._listener = RunListener(loop, context.plan.run_id, self._secrets, listen)
-        self._address_file = address_file
-        host = f"[{listen}]" if ":" in listen else listen
-        replace_file(address_file, f"{host}:{self._listener.port}\n".encode())
+        self._listener = RunListener(loop, context.plan.run_id, self._secrets, listen, port)
+        host = listen if reached_at is None else reached_at
+        host = f"[{host}]" if ":" in host else host
+        address = f"{host}:{self._listener.port}"
+        if address_file is not None:
+            replace_file(address_file, f"{address}\n".encode())
+        #: What servers are told: the path of the file, or the address.
+        self._address = address if address_file is None else str(address_file)
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        return self._listener.port
 
     @property
     def authority(self) -> str:
@@ -50,7 +70,7 @@ class Dialing:
         """The settings of a slot's server. shared: see `server_settings`. token_file: a path on
         its host of a file with its token; "": it is in its environment."""
         supervisor = {
-            "address": str(self._address_file),
+            "address": self._address,
             "authority": self.authority,
             "token_file": token_file,
         }

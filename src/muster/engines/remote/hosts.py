@@ -17,7 +17,7 @@ from muster.engines.remote.contact import Arrivals, Dial
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
 from muster.node.messages import ExitReport
-from muster.plan.model import GroupPlan
+from muster.plan.model import GroupPlan, RunPlan
 from muster.plan.template import Facts
 
 
@@ -130,6 +130,19 @@ def slots_in_use(context: RunContext) -> frozenset[int]:
         else:
             found.add(plan.slot_of(plan.node(ref.rank)))
     return frozenset(found)
+
+
+def first_parts(plan: RunPlan) -> list[list[int]]:
+    """The slots that get hosts together when a run starts: those of all groups that are no arrays,
+    and those of each replica of an array that runs at once."""
+    alone = [slot for group in plan.groups if not group.is_array for slot in plan.slots(group)]
+    parts = [alone] if alone else []
+    for group in plan.groups:
+        if group.is_array:
+            slots = plan.slots(group)
+            firsts = range(slots.start, slots.stop, group.nodes)
+            parts += [list(range(first, first + group.nodes)) for first in firsts]
+    return parts
 
 
 class HostsOwner(Protocol):

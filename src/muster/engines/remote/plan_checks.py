@@ -3,7 +3,7 @@ there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from muster.engines import open_files
 from muster.engines.least_memory import check_least_memory
@@ -76,10 +76,12 @@ def _mounts(plan: RunPlan) -> list[MountPlan]:
     return list({m.source: m for group in plan.groups for m in group.mounts}.values())
 
 
-def notes(plan: RunPlan) -> list[str]:
-    """What differs from a run on one machine, for people."""
+def notes(plan: RunPlan, mounted: Collection[str] = ()) -> list[str]:
+    """What differs from a run on one machine, for people. mounted: the sources of mounts that the
+    infrastructure makes."""
     several = len(plan.nodes) > 1
-    found = [note for mount in _mounts(plan) for note in _notes_of(mount, several=several)]
+    mounts = [mount for mount in _mounts(plan) if mount.source not in mounted]
+    found = [note for mount in mounts for note in _notes_of(mount, several=several)]
     lines = () if plan.environment is None else plan.environment.requirements
     paths = [path for line in lines if (path := path_in(line)) is not None]
     return [

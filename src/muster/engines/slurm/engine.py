@@ -103,12 +103,13 @@ class SlurmEngine(RemoteEngine):
 
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
+        from muster.engines.remote.hosts import first_parts
         from muster.engines.slurm import script
         from muster.engines.slurm.shared_folder import folder_of
 
         folder = str(folder_of(self._profile, self._home.root) / plan.run_id)
         options, texts, number = self._profile.options, [], 0
-        for jobs in script.batches(plan, script.first_jobs(plan), options):
+        for jobs in script.batches(plan, first_parts(plan), options):
             name = script.job_name(plan.run_id, number)
             parts = script.components(plan, jobs[0], options)
             texts.append(script.batch_script(name, plan.run_name, folder, parts, len(jobs)))

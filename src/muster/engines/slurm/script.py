@@ -45,19 +45,6 @@ def job_name(run_id: str, number: int) -> str:
     return f"muster-{run_id}.{number}"
 
 
-def first_jobs(plan: RunPlan) -> list[list[int]]:
-    """The slots of each job with which a run starts: one for all groups that are no arrays, and one
-    for each replica of an array that runs at once."""
-    alone = [s for group in plan.groups if not group.is_array for s in plan.slots(group)]
-    jobs = [alone] if alone else []
-    for group in plan.groups:
-        if group.is_array:
-            slots = plan.slots(group)
-            firsts = range(slots.start, slots.stop, group.nodes)
-            jobs += [list(range(first, first + group.nodes)) for first in firsts]
-    return jobs
-
-
 def components(plan: RunPlan, slots: Iterable[int], defaults: Mapping[str, Any]) -> list[Component]:
     """The components of a job for these slots. defaults: options of the profile."""
     needs: dict[tuple[tuple[str, ...], int | None, int], list[int]] = {}

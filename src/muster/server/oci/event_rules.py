@@ -16,7 +16,7 @@ from muster.api.notifications import NotificationRequest
 from muster.caller import Right
 from muster.errors import Conflict, InvalidInput, NotFound
 from muster.identity import new_id
-from muster.notify.conditions import condition_problem
+from muster.notify.conditions import condition_problem, types_of
 from muster.notify.settings import read_settings
 from muster.server.answers import Answer
 from muster.server.oci.errors import invalid, missing, not_found
@@ -213,11 +213,13 @@ def _set_actions(request: OciRequest, record: ResourceRecord, targets: list[str]
         return
     context = request.api(record.project).context
     condition = _condition(record.data["condition"])
+    if not (types := types_of(condition)):
+        return  # it is about other services
     for number, (action, target) in enumerate(zip(_actions_of(record.data), targets, strict=True)):
         if not action.is_enabled:
             continue
         name = f"oci-rule-{record.id}-{number}"
-        wanted = NotificationRequest(name, target, ("*",), format="oci")
+        wanted = NotificationRequest(name, target, types, format="oci")
         try:
             create_notification(context, wanted, condition=condition)
         except InvalidInput as error:

@@ -19,6 +19,7 @@ from muster.server.oci.actor import Actor
 from muster.server.oci.errors import conflict, invalid, not_yet
 from muster.server.oci.jobs import KIND as JOB_KIND
 from muster.server.oci.jobs import RUN_KIND as KIND
+from muster.server.oci.node_groups import node_groups
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
     change,
@@ -73,8 +74,6 @@ _ACCEPTED = "Infrastructure provisioning."
 _SUCCEEDED = "Job run artifact execution succeeded."
 #: Clients read the number from this text.
 _FAILED = "Job run artifact execution failed with exit code {}."
-#: A node group in each state of its run.
-_GROUP_STATES = {"ACCEPTED": "CREATING", "IN_PROGRESS": "ACTIVE", "FAILED": "FAILED"}
 
 
 def create_job_run(request: OciRequest) -> Answer:
@@ -394,20 +393,17 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
         "jobInfrastructureConfigurationDetails": infrastructure or plain(EmptyInfrastructure()),
         "jobStorageMountConfigurationDetailsList": mounts or [],
         "logDetails": data.get("logDetails"),
-        "nodeGroupDetailsList": _node_groups(record),
+        "nodeGroupDetailsList": _groups(request, record),
         **overrides,
     }
 
 
-def _node_groups(record: ResourceRecord) -> Sequence[Mapping[str, str]]:
-    details = decode(JobDetails, record.data["details"]).job_node_configuration_details
-    if details is None:
+def _groups(actor: Actor, record: ResourceRecord) -> Sequence[Mapping[str, str]]:
+    job = decode(JobDetails, record.data["details"])
+    if job.job_node_configuration_details is None:
         return []
-    state = _GROUP_STATES.get(record.state, "DELETED")
-    groups = details.job_node_group_configuration_details_list or ()
-    return [
-        {"name": group.name, "lifecycleState": state, "lifecycleDetails": ""} for group in groups
-    ]
+    nodes = [] if record.run is None else actor.store.runs.nodes(record.run_id or "")
+    return node_groups(job, nodes, ended=record.state in _ENDED)
 
 
 ROUTES = (

@@ -223,11 +223,11 @@ def _output(
                 continue
             stream = (chunk.stream.rank, chunk.stream.stream, chunk.attempt)
             at = max(chunk.time_ns, last.get(stream, 0))
-            lines = chunk.data.count(b"\n")
-            last[stream] = at + lines * _BETWEEN_LINES
+            last[stream] = at + chunk.data.count(b"\n") * _BETWEEN_LINES
             if last[stream] < start * 1e9:
                 continue
-            for line in chunk.data.decode(errors="replace").splitlines():
+            # not splitlines: what moves the cursor is part of a line
+            for line in chunk.data.decode(errors="replace").removesuffix("\n").split("\n"):
                 yield _line(common, chunk, at, line), at / 1e9
                 at += _BETWEEN_LINES
     except MusterError:

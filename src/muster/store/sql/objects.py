@@ -28,7 +28,7 @@ from muster.store.sql.buckets import lock_bucket, read_json
 from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, seconds
 
-#: Records a change of an object elsewhere, within its transaction.
+#: Called with a change of an object, within its transaction.
 Note = Callable[[Connection, ObjectChange], None]
 
 _COLUMNS = ObjectRecord.__struct_fields__
@@ -42,15 +42,11 @@ _HINT = "upload it again"
 _AT_ONCE = 500
 
 
-def note_nothing(_connection: Connection, _change: ObjectChange) -> None:
-    """A `Note` for a store whose objects nobody follows."""
-
-
 class SqlObjects:
     """See `store.base.Objects`."""
 
-    def __init__(self, db: Database, note: Note = note_nothing) -> None:
-        """note: called with each change, in its transaction."""
+    def __init__(self, db: Database, note: Note) -> None:
+        """note: records each change elsewhere, in its transaction."""
         self._db, self._note = db, note
 
     def put(
@@ -101,7 +97,7 @@ class SqlObjects:
         files = [] if before is None else _remove(connection, before)
         _insert(connection, "objects", _values(record))
         kind = ChangeKind.CREATED if before is None else ChangeKind.REPLACED
-        self._note(connection, ObjectChange(kind, bucket, record))
+        self._note(connection, ObjectChange(kind, bucket, record, record.modified_at))
         return files
 
     def get(self, bucket_id: str, name: str) -> ObjectRecord:
@@ -126,7 +122,9 @@ class SqlObjects:
         sql += f" ORDER BY name LIMIT {int(chosen.limit)}"
         return [_object(row) for row in self._db.read(sql, values)]
 
-    def delete(self, bucket_id: str, name: str, condition: Condition = NO_CONDITION) -> list[str]:
+    def delete(
+        self, bucket_id: str, name: str, now: float, condition: Condition = NO_CONDITION
+    ) -> list[str]:
         """See `Objects.delete`."""
 
         def step(connection: Connection) -> list[str]:
@@ -135,7 +133,7 @@ class SqlObjects:
             if before is None:
                 raise NotFound(f"no object named {name!r}")
             condition.check(before.etag)
-            self._note(connection, ObjectChange(ChangeKind.DELETED, bucket, before))
+            self._note(connection, ObjectChange(ChangeKind.DELETED, bucket, before, now))
             return _remove(connection, before)
 
         return self._db.write(step, durable=True)
@@ -162,7 +160,8 @@ class SqlObjects:
             source.check(before.etag)
             sql = "DELETE FROM objects WHERE bucket = ? AND name = ?"
             connection.execute(sql, (record.bucket, record.name))
-            self._note(connection, ObjectChange(ChangeKind.DELETED, bucket, before))
+            change = ObjectChange(ChangeKind.DELETED, bucket, before, modified_at)
+            self._note(connection, change)
             return self._place(connection, after, target)
 
         return after, self._db.write(step, durable=True, done=_placed(after))

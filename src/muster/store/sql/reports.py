@@ -20,6 +20,7 @@ from muster.store.sql.database import Connection
 from muster.store.times import micros, seconds
 
 if TYPE_CHECKING:
+    from muster.store.object_records import ObjectChange
     from muster.store.outbox_records import NewEvent
 
 #: What an event tells of a run: columns of `runs`.
@@ -30,6 +31,8 @@ _RUN = (
 _TIMES = ("created_at", "started_at", "finished_at")
 #: What it tells of the first failure: fields of `lifecycle.status.Failure`.
 _CAUSE = ("rank", "group", "reason", "exit_code", "signal", "message")
+#: What it tells of an object: fields of `ObjectRecord`.
+_OBJECT = ("name", "size", "etag", "md5", "created_at", "modified_at")
 _JOB = ("id", "name", "version", "display_name", "description", "created_by", "state", "tags")
 
 
@@ -53,6 +56,20 @@ def report(connection: Connection, event: NewEvent) -> None:
         "INSERT INTO deliveries (listener, seq, kind, subject, due_at) VALUES (?, ?, ?, ?, ?)",
         [(listener, seq, kind, event.subject, micros(event.time)) for listener, kind in listening],
     )
+
+
+def report_object(connection: Connection, change: ObjectChange) -> None:
+    """Within the transaction that has changed an object: record that as an event."""
+    from muster.store.outbox_records import NewEvent
+
+    bucket, found = change.bucket, change.object
+    data = {
+        "bucket": bucket.name,
+        **{name: getattr(found, name) for name in _OBJECT},
+        "content_type": found.headers.get("content-type", ""),
+    }
+    kind, subject = f"object.{change.kind}", f"objects/{bucket.name}/{found.name}"
+    report(connection, NewEvent(bucket.project, kind, subject, change.time, data))
 
 
 def _listening(connection: Connection, project: str, kind: str) -> list[Any]:

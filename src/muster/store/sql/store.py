@@ -68,8 +68,9 @@ class SqlStore(Generic[D]):
     def objects(self) -> SqlObjects:
         """See `Store.objects`."""
         from muster.store.sql.objects import SqlObjects
+        from muster.store.sql.reports import report_object
 
-        return SqlObjects(self.database)
+        return SqlObjects(self.database, report_object)
 
     @cached_property
     def secrets(self) -> SqlSecrets:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -174,6 +176,26 @@ def test_a_body_that_was_cut_off_is_no_object(
     until(lambda: len(storage.files() - before) == 1, "what was received is removed")
 
 
+def test_a_full_disk_is_said_and_leaves_nothing(
+    storage: Storage, bucket: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, before = storage.clients["sam"], storage.files()
+    client.put_object(NS, bucket, "a", b"old")
+    there = storage.files()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for broken in ("writev", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"muster.storage.objects.os.{broken}", full)
+            for body in (b"1", b"1" * (3 << 20)):
+                given = refused(client.put_object, NS, bucket, "a", body)
+                assert given == (503, "ServiceUnavailable")
+    assert client.get_object(NS, bucket, "a").data.content == b"old"
+    assert storage.files() == there > before
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "x" * 1025])
 def test_names_that_no_object_has(client: Any, bucket: str, name: str, refused: Refused) -> None:
     assert refused(client.put_object, NS, bucket, name, b"1") == (400, "InvalidObjectName")
@@ -199,6 +221,24 @@ def test_an_object_that_is_replaced_while_it_is_read(
     client.put_object(NS, bucket, "a", b"b")
     assert first + b"".join(chunks) == body
     assert client.get_object(NS, bucket, "a").data.content == b"b"
+
+
+def test_an_object_that_is_replaced_all_the_time_is_read_whole(
+    storage: Storage, client: Any, bucket: str
+) -> None:
+    def put(number: int) -> None:
+        client.put_object(NS, bucket, "a", bytes([number]) * (number * 10_007))
+
+    def read(_: int) -> None:
+        body = client.get_object(NS, bucket, "a").data.content
+        assert body == bytes([body[0]]) * (body[0] * 10_007)
+
+    put(1)
+    with ThreadPoolExecutor(4) as pool:
+        writing = pool.submit(lambda: [put(number % 50 + 1) for number in range(100)])
+        for reading in [pool.submit(read, number) for number in range(150)]:
+            reading.result()
+        writing.result()
 
 
 def listed(client: Any, bucket: str, **query: Any) -> tuple[list[str], list[str] | None, Any]:

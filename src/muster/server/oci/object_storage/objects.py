@@ -135,7 +135,7 @@ def _now() -> str:
 def delete_one(request: OciRequest, bucket: BucketRecord, name: str, condition: Condition) -> None:
     """Delete an object. Raises OciError."""
     try:
-        files = request.store.objects.delete(bucket.id, name, condition)
+        files = request.store.objects.delete(bucket.id, name, time.time(), condition)
     except NotFound:
         raise object_not_found(name, bucket.name) from None
     except ConditionFailed as error:

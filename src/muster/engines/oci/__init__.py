@@ -1,0 +1,1 @@
+"""The engine `oci`: nodes in job runs of OCI Data Science."""
