@@ -53,6 +53,7 @@ class OciServer:
         self.url = f"http://127.0.0.1:{server.port}"
         self.config = write_config(folder, "ana", region)
         self.config_file = folder / ".oci" / "config"
+        self._clients: list[Any] = []
         #: Variables for programs that use the clients.
         self.environ: dict[str, str] = {}
 
@@ -67,7 +68,14 @@ class OciServer:
 
         module, _, kind = name.rpartition(".")
         make = getattr(importlib.import_module(f"oci.{module}"), kind)
-        return make(self.config, service_endpoint=self.url, **options)
+        made = make(self.config, service_endpoint=self.url, **options)
+        self._clients.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close the connections of the clients: the server would wait for them."""
+        for client in self._clients:
+            client.base_client.session.close()
 
     @cached_property
     def project(self) -> str:
@@ -224,6 +232,7 @@ def oci_server(
                     }
                     yield made
             finally:
+                made.close()
                 end_all(EmbeddedAPI(caller=Caller("root", "default"), backend=backend))
 
 

@@ -1,5 +1,7 @@
-"""`ads opctl run` on YAML of kind `distributed`: several job runs of one job, which are containers,
-and find each other over a work directory in object storage.
+"""Containers of ADS, and `ads opctl run` on YAML of kind `distributed`.
+
+That makes several job runs of one job, which are containers, and find each other over a work
+directory in object storage.
 
 The image is what Oracle's images for Dask are: a provider on the classes of ADS, which start the
 scheduler on the main node and a worker on each other one.
@@ -13,9 +15,10 @@ import pytest
 import yaml
 from oci.object_storage.models import CreateBucketDetails
 
-from muster.spec.ocids import TENANCY
+from muster.server.settings import OciSettings
 from muster.storage.home import Home
 from support import podman_service
+from support.ads_jobs import COMPARTMENT, job_yaml, run_yaml
 from support.oci_server import CLIENTS, OciServer, needs_clients, oci_server
 from support.ssh_hosts import free_port
 
@@ -87,14 +90,27 @@ def oci(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OciServer]:
     podman.add_image(IMAGE, f"ENTRYPOINT {command}")
     mounts = [*podman_service.machine_mounts(), f"{folder}:ro"]
     podman_service.add_engine(home, podman, mounts=mounts)
-    with oci_server(Home(home), folder, tls=True) as server:
+    settings = OciSettings(compartments={COMPARTMENT: "default"})
+    with oci_server(Home(home), folder, tls=True, oci=settings) as server:
         yield server
+
+
+def test_container_runtime(oci: OciServer) -> None:
+    runtime = {
+        "cmd": "echo $GREETINGS && exit 3",
+        "entrypoint": ["/bin/sh", "-c"],
+        "env": [{"name": "GREETINGS", "value": "Welcome to OCI Data Science"}],
+        "image": podman_service.IMAGE,
+    }
+    result, printed = run_yaml(oci, job_yaml("container", runtime))
+    assert "Welcome to OCI Data Science" in printed, f"{printed}\n{result}"
+    assert (result["state"], result["code"]) == ("FAILED", 3)
 
 
 def test_dask(oci: OciServer) -> None:
     storage = oci.client("object_storage.ObjectStorageClient")
     namespace = storage.get_namespace().data
-    bucket = CreateBucketDetails(name=BUCKET, compartment_id=TENANCY)
+    bucket = CreateBucketDetails(name=BUCKET, compartment_id=COMPARTMENT)
     storage.create_bucket(namespace, bucket)
     (oci.folder / "train.py").write_text(TRAIN)
     path = oci.folder / "cluster.yaml"
@@ -130,7 +146,7 @@ def test_dask(oci: OciServer) -> None:
 def cluster_yaml(oci: OciServer, namespace: str, variables: dict[str, str]) -> dict[str, object]:
     infrastructure = {
         "projectId": oci.project,
-        "compartmentId": TENANCY,
+        "compartmentId": COMPARTMENT,
         "displayName": "Dask on a server",
         "subnetId": "ocid1.subnet.oc1.iad.aaaasubnet",
         "logGroupId": oci.log_group,
