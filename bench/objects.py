@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from support.oci_clients import add_key
 
-ROUNDS = 5
+ROUNDS = 3
 
 
 def transfers(size: int) -> None:

@@ -318,6 +318,7 @@ ACTIONS = {
     "node_access.forward": "runs.forward",
     "create_schedule": "schedules.create",
     "edit_schedule": "schedules.edit",
+    "rotate_webhook": "schedules.rotate_webhook",
     "pause_schedule": "schedules.pause",
     "resume_schedule": "schedules.resume",
     "delete_schedule": "schedules.delete",

@@ -77,6 +77,7 @@ PRINTS = {
     "schedules create": "schedules create --help",
     "schedules list": "schedules list",
     "schedules show": "schedules show nightly",
+    "schedules webhook": "schedules webhook --help",
     "schedules edit": "schedules edit nightly --overlap skip",
     "schedules pause": "schedules pause --help",
     "schedules resume": "schedules resume nightly",

@@ -44,7 +44,7 @@ def test_a_run_starts_when_the_one_before_has_succeeded(gate: Path) -> None:
     assert (run.state, run.details) == ("QUEUED", "waits until first-1 has succeeded")
     gate.touch()
     assert run.wait().state == "SUCCEEDED"
-    assert "data\nfirst-1\n" in "".join(f"{line.text}\n" for line in run.logs())
+    assert [line.message for line in run.logs() if line.rank is not None] == ["data", "first-1"]
     finished = before.refresh().finished_at
     assert finished is not None and run.started_at is not None
     assert run.started_at >= finished
@@ -58,7 +58,7 @@ def test_a_run_is_canceled_if_the_one_before_cannot_succeed(gate: Path, end: str
         before.cancel()
     else:
         gate.touch()
-    assert run.wait(check=False).state == "CANCELED"
+    assert run.wait().state == "CANCELED"
     word = "CANCELED" if end == "cancel" else "FAILED"
     assert f"first-1, which it waited for, is {word}" in run.details
 
@@ -72,7 +72,7 @@ def test_a_run_waits_for_several(gate: Path, tmp_path: Path) -> None:
     runs[0].wait()
     until(lambda: run.refresh().details == "waits until first-2 has succeeded", "one is left", 60)
     run.cancel()
-    assert run.wait(check=False).state == "CANCELED"
+    assert run.wait().state == "CANCELED"
     other.touch()
 
 
@@ -86,7 +86,7 @@ def test_a_run_after_one_that_has_succeeded_starts_at_once(gate: Path) -> None:
 def test_what_cannot_succeed_is_refused_at_once(gate: Path) -> None:
     gate.touch()
     before = first(gate, "exit 3")
-    before.wait(check=False)
+    before.wait()
     with pytest.raises(InvalidInput, match="first-1 is FAILED, so the run would never start"):
         second(before)
     with pytest.raises(InvalidInput, match="no run named 'nothing'"):

@@ -39,6 +39,8 @@ def test_a_target_is_read(text: str, kind: str, shown: str) -> None:
         ("https://[::1/x", "is not a URL"),
         ("https://example.com:99999/", "is not a URL"),
         ("https://example.com/#a", "has a fragment"),
+        ("https://example.com/ü", "has characters that a URL cannot have"),
+        ("https://example.com/a b", "has characters that a URL cannot have"),
         ("https://example.com/\r\nHost: x", "cannot be printed"),
         ("https://example.com/" + "a" * 3000, "is longer than"),
         ("mailto:", "is not an address of e-mail"),
@@ -49,7 +51,7 @@ def test_a_target_is_read(text: str, kind: str, shown: str) -> None:
         ("file:/a/", "is not the absolute path of a file"),
         ("command:../../bin/sh", "is not the name of a command"),
         ("nats://broker/", "names no subject"),
-        ("kafka://broker/a b", "names no topic"),
+        ("kafka://broker/a%20b", "names no topic"),
     ],
 )
 def test_what_is_no_target_is_refused(text: str, why: str) -> None:

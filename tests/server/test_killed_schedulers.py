@@ -1,6 +1,7 @@
 """Two servers of one MUSTER_HOME are killed while they start runs of schedules.
 
-Each time has one run or none, none is forgotten, and what was decided is done.
+Each time has one run or none, none is forgotten, and what was decided is done. Each run that has
+succeeded has one run after it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from itertools import pairwise
 
 import pytest
 
-from muster.lifecycle.schedule import Overlap, Timing
+from muster.lifecycle.schedule import Missed, Overlap, Timing
+from muster.lifecycle.trigger import AfterRun
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.service.logins import create_first_admin
 from muster.storage.home import Home
+from muster.store.outbox_records import ListenerKind
 from muster.store.records import RunFilter
 from muster.store.schedule_records import Outcome
 from support.api_runs import prepare
@@ -30,6 +33,9 @@ from support.server_process import ServerProcess
 #: They are due at the same moments, so that a server is busy with one of them when it is killed.
 SCHEDULES = [f"s{number}" for number in range(6)]
 TIMING = Timing(every=1.0, overlap=Overlap.ALLOW, start_within=300.0)
+#: The schedule and the job of runs that start after these.
+FOLLOWING = "following"
+EVENTS = Timing(overlap=Overlap.ALLOW, missed=Missed.RUN_ONCE)
 STRIKES = 8
 
 
@@ -65,6 +71,8 @@ def test_each_time_has_one_run(
         first = api.create_schedule(SCHEDULES[0], TIMING, prepared)
         for name in SCHEDULES[1:]:
             api.create_schedule(name, TIMING, prepare(api, "true"))
+        following = prepare(api, "true", name=FOLLOWING)
+        api.create_schedule(FOLLOWING, EVENTS, following, AfterRun(first.job.partition("@")[0]))
         for _ in range(STRIKES):
             _kill_when_due(rng, servers, first.timing.since)
         for server in servers:
@@ -73,6 +81,11 @@ def test_each_time_has_one_run(
             api.pause_schedule(name)
         store = backend.store.schedules
         until(lambda: store.unsettled(time.time()) == [], "what was decided is done", 60)
+        _wait_for_all(api)
+        outbox = backend.store.outbox
+        until(lambda: not outbox.pending(ListenerKind.TRIGGER, limit=1), "events are handled", 60)
+        until(lambda: store.unsettled(time.time()) == [], "what was decided is done", 60)
+        _wait_for_all(api)
         _check(api)
         for server in servers:
             assert server.stop(signal.SIGTERM) == 0, server.log.read_text()[-2000:]
@@ -100,11 +113,19 @@ def _kill_when_due(rng: random.Random, servers: list[ServerProcess], since: floa
         server.start()
 
 
-def _check(api: EmbeddedAPI) -> None:
-    runs = api.run_records(RunFilter())
-    for run in runs:
+def _wait_for_all(api: EmbeddedAPI) -> None:
+    for run in api.run_records(RunFilter()):
         for _ in api.watch(run.id, 120):
             pass
+
+
+def _check(api: EmbeddedAPI) -> None:
+    every = api.run_records(RunFilter())
+    runs = [run for run in every if run.job_name != FOLLOWING]
+    after = [run.tags["muster-after"] for run in every if run.job_name == FOLLOWING]
+    # those that had ended before the schedule was made have none
+    assert len(after) == len({*after}) >= len(runs) - 2 * len(SCHEDULES)
+    assert {*after} <= {run.name for run in runs}
     states = Counter(run.state for run in api.runs(RunFilter()))
     assert states.keys() == {"SUCCEEDED"}, states
     started: set[str | None] = set()

@@ -96,7 +96,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "tags": ENV,
 }
 #: Fields of overrides that a Job does not have.
-RUN_ONLY = ("max_restarts", "run_name", "node_groups")
+RUN_ONLY = ("max_restarts", "run_name", "after", "node_groups")
 
 
 def test_every_field_is_covered() -> None:
@@ -105,7 +105,7 @@ def test_every_field_is_covered() -> None:
 
 
 def test_a_run_may_override_everything_that_does_not_define_the_job() -> None:
-    only_here = {"max_restarts", "run_name", "node_groups"}
+    only_here = {*RUN_ONLY}
     assert set(names(JobSpec)) - set(names(RunOverrides)) == set(OF_THE_JOB)
     assert set(names(RunOverrides)) - set(names(JobSpec)) == only_here - {"node_groups"}
     kept = {"name", "extra_containers", "job_metadata", "pod_metadata"}

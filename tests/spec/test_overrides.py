@@ -430,3 +430,9 @@ def test_overrides_are_combined() -> None:
     )
     assert combined(both, RunOverrides()) == both
     assert combined(RunOverrides(), both) == both
+
+
+def test_flags_name_runs_to_wait_for() -> None:
+    changes = changes_from_flags(after_runs=["train-1", "prepare-2"])
+    assert changes.require_valid().after == ("train-1", "prepare-2")
+    assert changes.flags == {"after": "--after train-1 prepare-2"}

@@ -63,6 +63,15 @@ def test_a_file_has_all_blocks(home: Home) -> None:
     assert path_of(home, name).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_large_file_is_flushed_while_it_is_written(home: Home) -> None:
+    blocks = [bytes([number]) * (1 << 20) for number in range(20)]
+    file = NewFile(home)
+    for block in blocks:
+        file.write([block])
+    file.finish()
+    assert path_of(home, file.name).read_bytes() == b"".join(blocks)
+
+
 def test_a_write_that_is_cut_short_is_continued(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

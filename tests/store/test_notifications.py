@@ -149,6 +149,19 @@ def test_events_of_one_subject_wait_for_each_other(store: Store) -> None:
     assert (subjects([next_one]), next_one.entry.data) == (["chat a"], {"number": 2})
 
 
+@pytest.mark.parametrize("damage", ["notifications SET tags = 'x'", "outbox SET data = 'x'"])
+def test_a_corrupt_record_holds_up_nothing_else(store: Store, damage: str) -> None:
+    assert isinstance(store, SqlStore)
+    store.notifications.insert(notification())
+    happen(store, "a")
+    store.database.write(lambda c: c.execute(f"UPDATE {damage}"))
+    store.notifications.insert(notification("mail"))
+    happen(store, "b")
+    assert "mail b" in subjects(claim(store))
+    rows = store.database.read("SELECT answer FROM deliveries WHERE state = 'failed'")
+    assert rows and all("is corrupt" in row["answer"] for row in rows)
+
+
 def test_what_is_not_wanted_leaves_nothing(store: Store) -> None:
     store.notifications.insert(notification())
     happen(store, "a")

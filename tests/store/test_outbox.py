@@ -248,7 +248,7 @@ def test_changes_of_objects_are_reported(store: Store) -> None:
     listen(store, patterns=["object.*"])
     put("a/b")
     last = put("a/b")
-    store.objects.delete(bucket.id, "a/b")
+    store.objects.delete(bucket.id, "a/b", 9.0)
     assert types(store) == ["object.created", "object.replaced", "object.deleted"]
     entry = pending(store)[1].entry
     assert (entry.subject, entry.time) == ("objects/models/a/b", 2.5)

@@ -68,7 +68,12 @@ class OciTeams:
         return make(dict(config_of(user)), service_endpoint=self.url, **given)
 
     def run_job(
-        self, program: str, user: str = "anouk", compartment: str = VISION, name: str = "p"
+        self,
+        program: str,
+        user: str = "anouk",
+        compartment: str = VISION,
+        name: str = "p",
+        subnet: str | None = None,
     ) -> tuple[Any, str]:
         """Start a job run of a program in Python. The client, and the OCID of the job run."""
         from oci.data_science import DataScienceClient, models
@@ -76,10 +81,14 @@ class OciTeams:
         client = self.client(DataScienceClient, user)
         details = models.CreateProjectDetails(compartment_id=compartment, display_name=name)
         project = client.create_project(details).data.id
-        infrastructure = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails(
+        kind = models.ManagedEgressStandaloneJobInfrastructureConfigurationDetails
+        if subnet is not None:
+            kind = models.StandaloneJobInfrastructureConfigurationDetails
+        infrastructure = kind(
             shape_name="VM.Standard.E4.Flex",
             block_storage_size_in_gbs=50,
             job_shape_config_details=models.JobShapeConfigDetails(ocpus=1, memory_in_gbs=1),
+            **({} if subnet is None else {"subnet_id": subnet}),
         )
         job = client.create_job(
             models.CreateJobDetails(

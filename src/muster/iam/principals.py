@@ -23,7 +23,6 @@ from muster.iam.signatures import (
     check_date,
     check_signed,
     check_value,
-    parse_authorization,
     signed_text,
 )
 from muster.store.account_records import UserRecord
@@ -93,9 +92,14 @@ class Principals:
         self._lock = Lock()
         self._known: dict[str, _Known] = {}
 
-    def authenticate(self, request: SignedRequest, now: float) -> Principal:
-        """Who has signed a request. now: epoch seconds. Raises SignatureRefused, StoreError."""
-        signature = parse_authorization(request.header("authorization"))
+    def remembers(self, signature: Signature) -> bool:
+        """Whether a signature is checked without a look at the records."""
+        known = self._known.get(signature.key_id)
+        return known is not None and known.until > self._clock()
+
+    def authenticate(self, signature: Signature, request: SignedRequest, now: float) -> Principal:
+        """Who has signed a request. signature: what its header Authorization says. now: epoch
+        seconds. Raises SignatureRefused, StoreError."""
         with_body = request.body is not None and request.verb in ("POST", "PUT", "PATCH")
         check_signed(signature.headers, with_body=with_body)
         date = "x-date" if "x-date" in signature.headers else "date"

@@ -94,6 +94,8 @@ def parse_target(text: str) -> Target:
 
 
 def _of_url(kind: TargetKind, text: str) -> Target:
+    if not text.isascii() or " " in text:
+        raise _refused("has characters that a URL cannot have", "write them percent-encoded: %20")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port

@@ -4,7 +4,7 @@ python = "/opt/muster/bin/python"     # runs the programs of nodes on the server
 trusted_proxies = ["10.0.0.7"]        # whose X-Forwarded-For tells the address of the client
 
 separate_owners = true                # a server that runs as root: a Unix account for each user
-allow_private_addresses = false       # mounts of URLs may lead to the server's own network
+allow_private_addresses = false       # mounts of URLs and notifications may lead to its own network
 
 [accounts]                            # user of Muster = Unix user; others get a new account
 ana = "ana"
@@ -77,8 +77,8 @@ class FileSettings(Struct, frozen=True):
     #: Whether the runs of each user have a Unix account of their own, on a server that runs as
     #: root. Without, it is for one user, whose programs run as root.
     separate_owners: bool = True
-    #: Whether what the server fetches for its users, which are mounts of URLs, may be at addresses
-    #: that are not of the public internet.
+    #: Whether what the server fetches for its users, which are mounts of URLs, and where it sends
+    #: events, may be at addresses that are not of the public internet.
     allow_private_addresses: bool = False
     #: Muster user -> the Unix user that nodes of the user's runs belong to, on a server that runs
     #: as root. Others get an account of their own.

@@ -33,6 +33,9 @@ T = TypeVar("T")
 Authenticate = Callable[[str, str | None], Caller]
 #: Threads for requests: each reads or writes the store, or files.
 _THREADS = 32
+#: Threads for the bytes of objects. They are others, since a gigabyte that is flushed to the disk
+#: keeps one for seconds.
+_FILE_THREADS = 16
 
 
 class ServerState:
@@ -61,6 +64,7 @@ class ServerState:
         )
         self._accounts: dict[str, UnixAccount] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "request")
+        self._file_threads = ThreadPoolExecutor(_FILE_THREADS, "files")
         #: Set when the server stops: streams end then.
         self.stopping = asyncio.Event()
 
@@ -121,9 +125,15 @@ class ServerState:
         """Call a function that may block."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
+    async def in_file_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that reads or writes many bytes."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._file_threads, function, *args)
+
     def close(self) -> None:
         """Close what is open. Runs continue."""
         self.forwarded_ports.close()
         self.tracer.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._file_threads.shutdown(wait=True, cancel_futures=True)
         self.backend.close()

@@ -16,12 +16,10 @@ from muster.errors import Forbidden, InvalidInput, NotFound, Problem
 from muster.iam.grants import check_in_project, check_new_token, check_others_token, check_role
 from muster.iam.names import check_name, check_text
 from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
-from muster.iam.session_tokens import LONGEST_SESSION
 from muster.iam.tokens import new_token
 from muster.identity import DEFAULT_PROJECT, is_id
 from muster.service.audit import Origin, audited, entry_of
 from muster.service.backend import Backend
-from muster.service.sessions import session_tokens
 from muster.spec.ocids import OCI_SERVICES, TENANCY, compartment_ocid, user_ocid
 from muster.store.account_records import (
     AuditEntry,
@@ -349,6 +347,9 @@ class EmbeddedAccounts:
         return self._act("keys.add", name, check, do)
 
     def create_session(self, pem: str) -> NewSession:
+        from muster.iam.session_tokens import LONGEST_SESSION
+        from muster.service.sessions import session_tokens
+
         user, now, shown = self._caller.user, time.time(), self._shown()
 
         def check() -> None:

@@ -53,6 +53,9 @@ _RUN_ONLY = '''
     """Replaces failure.max_restarts."""
     run_name: DisplayName | None = None
     """Display name of the run: one line of any text. Need not be unique."""
+    after: Words | None = None
+    """Runs that have to succeed before it starts, by name or id. Nodes find the outputs of a single
+    one in MUSTER_AFTER_OUTPUTS. If one of them cannot succeed any more, the run is canceled."""
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)
     """Overrides of single groups, by name."""
 '''

@@ -320,9 +320,9 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     max_restarts: Natural | None = None
     """Replaces failure.max_restarts."""
     run_name: DisplayName | None = None
+    """Display name of the run: one line of any text. Need not be unique."""
     after: Words | None = None
     """Runs that have to succeed before it starts, by name or id. Nodes find the outputs of a single
     one in MUSTER_AFTER_OUTPUTS. If one of them cannot succeed any more, the run is canceled."""
-    """Display name of the run: one line of any text. Need not be unique."""
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)
     """Overrides of single groups, by name."""

@@ -26,6 +26,8 @@ from muster.storage.home import Home
 KEPT = 3600.0
 #: Buffers that one system call may take.
 _MOST_BUFFERS = 1000
+#: Bytes that the kernel is told to write to the disk at once.
+_FLUSHED_AT_ONCE = 8 << 20
 #: Files that are looked up at once.
 _AT_ONCE = 500
 
@@ -40,6 +42,8 @@ class NewFile:
         self.name = new_id()
         #: Bytes that were written.
         self.size = 0
+        #: How many of them the kernel was told to write to the disk.
+        self._flushing = 0
         self._path = path_of(home, self.name)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -57,6 +61,17 @@ class NewFile:
                     written = os.write(self._descriptor, rest)
                     self.size += written
                     rest = rest[written:]
+        if self.size - self._flushing >= _FLUSHED_AT_ONCE:
+            self._start_flushing()
+
+    def _start_flushing(self) -> None:
+        """Have the kernel write what is there to the disk while more arrives: `finish` waits for
+        less. It does so for pages that nobody will need soon; that they are soon forgotten does no
+        harm."""
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            span = (self._flushing, self.size - self._flushing)
+            os.posix_fadvise(self._descriptor, *span, os.POSIX_FADV_DONTNEED)
+        self._flushing = self.size
 
     def hash(self, blocks: Sequence[bytes]) -> None:
         """Add blocks to the digest."""

@@ -92,6 +92,7 @@ def refused(status: int, code: str, call: Any, *args: Any, **named: Any) -> str:
     return str(caught.value.message)
 
 
+@pytest.mark.shows("jobs/lifecycle-notifications")
 def test_a_function_is_called_for_the_events_of_a_condition(
     teams: Teams, client: Any, receiver: Receiver
 ) -> None:

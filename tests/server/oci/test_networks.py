@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 
 import pytest
 from oci.core import VirtualNetworkClient
@@ -10,7 +11,8 @@ from oci.exceptions import ServiceError
 
 from muster.server.settings import FileSettings, OciSettings, Settings
 from muster.spec.ocids import TENANCY
-from support.oci_teams import VISION, OciTeams, oci_teams
+from support.faults import until
+from support.oci_teams import VISION, OciTeams, oci_teams, write_config
 
 SUBNET = "ocid1.subnet.oc1.iad.aaaatheirs"
 
@@ -28,6 +30,36 @@ def test_any_subnet_has_the_addresses_of_nodes(oci: OciTeams) -> None:
     assert [rule.protocol for rule in rules.ingress_security_rules] == ["all"]
     assert rules.ingress_security_rules[0].tcp_options is None
     assert rules.vcn_id == subnet.vcn_id
+
+
+#: As distributed jobs of ADS do it: the address of this machine that is in the job's subnet.
+FIND_OWN_ADDRESS = """
+import ipaddress, os, socket, sys
+import oci, psutil
+
+config, url = oci.config.from_file(os.environ["CONFIG"]), os.environ["URL"]
+jobs = oci.data_science.DataScienceClient(config, service_endpoint=url)
+job = jobs.get_job(os.environ["JOB_OCID"]).data
+subnet = job.job_infrastructure_configuration_details.subnet_id
+client = oci.core.VirtualNetworkClient(config, service_endpoint=url)
+block = ipaddress.ip_network(client.get_subnet(subnet).data.cidr_block)
+found = (found[0].address for found in psutil.net_if_addrs().values())
+own = next(address for address in found if ipaddress.ip_address(address) in block)
+with socket.create_server((own, 0)):
+    print(own)
+"""
+
+
+def test_a_job_run_finds_its_own_address(oci: OciTeams, tmp_path: Path) -> None:
+    pytest.importorskip("psutil")
+    config = tmp_path / "config"
+    write_config(config, "sam")
+    environ = f"import os; os.environ.update(CONFIG={str(config)!r}, URL={oci.url!r})\n"
+    client, run = oci.run_job(environ + FIND_OWN_ADDRESS, subnet=SUBNET)
+    ended = ("SUCCEEDED", "FAILED")
+    until(lambda: client.get_job_run(run).data.lifecycle_state in ended, "it has ended", 60)
+    found = client.get_job_run(run).data
+    assert found.lifecycle_state == "SUCCEEDED", found.lifecycle_details
 
 
 def test_one_of_each_is_listed(oci: OciTeams) -> None:

@@ -19,6 +19,8 @@ import requests
 from msgspec import Struct
 from oci.data_science import DataScienceClient
 from oci.data_science import models as ds
+from oci.events import EventsClient
+from oci.events import models as events
 from oci.logging import LoggingManagementClient
 from oci.logging import models as logging
 from oci.object_storage import ObjectStorageClient
@@ -41,7 +43,7 @@ MARK = "word-of-vision"
 #: Who may do something, by the least that they need.
 EVERYBODY = ("vera", "sam", "anouk", "oscar", "nora")
 READ, SUBMIT, DELETE = EVERYBODY[:3], EVERYBODY[1:3], EVERYBODY[2:3]
-#: It is about the user anouk.
+#: It is about the user anouk, or something that only its creator may change.
 SELF = ("anouk",)
 MEMBERS = READ
 NOW = datetime.now(UTC).isoformat()
@@ -66,6 +68,7 @@ JOB, RUN, SCHEDULE = {"job_id": "job"}, {"job_run_id": "run"}, {"schedule_id": "
 WORK, GROUP = {"work_request_id": "work"}, {"log_group_id": "group"}
 LOG = {"log_group_id": "group", "log_id": "log"}
 USER, SECRET, TENANT = {"user_id": "user"}, {"secret_id": "secret"}, {"tenancy_id": "tenancy"}
+RULE = {"rule_id": "rule"}
 NAMESPACE = {"namespace": "namespace"}
 BUCKET = {"namespace": "namespace", "bucket": "bucket"}
 OBJECT = {**BUCKET, "object...": "object"}
@@ -97,6 +100,15 @@ SCHEDULE_DETAILS = {
         },
     },
     **MADE,
+}
+RULE_DETAILS = MADE | {
+    "condition": "{}",
+    "isEnabled": False,
+    "actions": {
+        "actions": [
+            {"actionType": "FAAS", "isEnabled": True, "functionId": "https://example.org/f"}
+        ]
+    },
 }
 POINT = {"namespace": "mine", "name": "loss", "dimensions": {"a": MARK}} | {
     "compartmentId": "{vision}",
@@ -177,6 +189,9 @@ CASES: dict[str, Case] = {
     "HEAD /n/{namespace}/b/{bucket}": Case(READ, BUCKET),
     "GET /n/{namespace}/b/{bucket}/o": Case(READ, BUCKET),
     "GET /n/{namespace}/b/{bucket}/o/{object...}": Case(READ, OBJECT),
+    "GET /n/{namespace}/b/{bucket}/replicationPolicies": Case(READ, BUCKET),
+    "GET /n/{namespace}/b/{bucket}/replicationSources": Case(READ, BUCKET),
+    "GET /n/{namespace}/b/{bucket}/retentionRules": Case(READ, BUCKET),
     "HEAD /n/{namespace}/b/{bucket}/o/{object...}": Case(READ, OBJECT),
     "GET /n/{namespace}/b/{bucket}/u": Case(SUBMIT, BUCKET),
     "GET /n/{namespace}/b/{bucket}/u/{object...}": Case(SUBMIT, OBJECT, "uploadId={upload}"),
@@ -186,7 +201,11 @@ CASES: dict[str, Case] = {
     "GET /workRequests/{work_request}": Case(READ, {"work_request": "copy"}),
     "GET /workRequests/{work_request}/errors": Case(READ, {"work_request": "copy"}),
     "GET /workRequests/{work_request}/logs": Case(READ, {"work_request": "copy"}),
+    "GET /20181201/rules": Case(READ, query=IN),
+    "GET /20181201/rules/{rule_id}": Case(READ, RULE),
     # changes
+    "POST /20181201/rules": Case(SUBMIT, body=RULE_DETAILS),
+    "PUT /20181201/rules/{rule_id}": Case(SELF, RULE, body=NAMED),
     "POST /20190101/projects": Case(SUBMIT, body=MADE),
     "PUT /20190101/projects/{project_id}": Case(SUBMIT, PROJECT, body=NAMED),
     "POST /20190101/jobs": Case(SUBMIT, body=JOB_DETAILS),
@@ -246,6 +265,8 @@ CASES: dict[str, Case] = {
         body={"name": MARK, "accessType": "AnyObjectRead", "timeExpires": "2036-01-01T00:00:00Z"},
     ),
     # moves and deletions
+    "POST /20181201/rules/{rule_id}/actions/changeCompartment": Case(SELF, RULE, "", MOVE, 204),
+    "DELETE /20181201/rules/{rule_id}": Case(SELF, RULE, status=204),
     "POST /20190101/projects/{project_id}/actions/changeCompartment": Case(
         *(DELETE, PROJECT, "", MOVE, 204)
     ),
@@ -364,6 +385,20 @@ class World:
             made: str = buckets.create_multipart_upload(namespace, name, details).data.upload_id
             return made
 
+        rule = events.CreateRuleDetails(
+            display_name=MARK,
+            compartment_id=VISION,
+            condition="{}",
+            is_enabled=False,
+            actions=events.ActionDetailsList(
+                actions=[
+                    events.CreateFaaSActionDetails(
+                        is_enabled=True, function_id="https://example.org/f"
+                    )
+                ]
+            ),
+        )
+
         #: What each name in the cases is; NAME-USER: for one user.
         self.names: dict[str, str] = {
             "vision": VISION,
@@ -398,6 +433,7 @@ class World:
             "second-sam": "second-of-sam",
             "third": "third-of-anouk",
             "third-sam": "third-of-sam",
+            "rule": oci.client(EventsClient).create_rule(rule).data.id,
             "bare-sam": client.create_job(job).data.id,
             "copy": buckets.copy_object(namespace, name, copy).headers["opc-work-request-id"],
         }

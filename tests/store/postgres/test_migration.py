@@ -13,6 +13,7 @@ import pytest
 
 from muster.errors import StoreError
 from muster.lifecycle.schedule import Timing
+from muster.lifecycle.trigger import Webhook
 from muster.store.account_records import AuditFilter
 from muster.store.postgres import schema
 from muster.store.postgres.migration import known_revisions
@@ -111,7 +112,15 @@ def check_accounts(store: PostgresStore) -> None:
 
 
 def check_schedules(store: PostgresStore) -> None:
-    (schedule,) = store.schedules.listing(PROJECT)
+    *hooks, schedule = store.schedules.listing(PROJECT)
+    for hook in hooks:  # since 0006
+        assert (hook.name, hook.trigger, hook.paused, hook.next_at) == (
+            *("hook", Webhook(), False),
+            None,
+        )
+        assert store.schedules.delivered(hook.id, "msg_1") == (True, None)
+        webhook = store.schedules.webhook(hook.id)
+        assert webhook is not None and webhook.set_at == 1.0
     assert (schedule.name, schedule.job, schedule.next_at) == ("nightly", "train@1", 90.0)
     assert schedule.timing == Timing(cron="0 3 * * *", time_zone="Europe/Rome", since=1.0)
     skipped, started = store.schedules.firings(schedule.id)

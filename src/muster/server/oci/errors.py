@@ -49,6 +49,13 @@ def invalid(message: str) -> OciError:
     return OciError(400, "InvalidParameter", message)
 
 
+def check_text(name: str, text: str) -> str:
+    """A text that a client sends. Raises OciError if it cannot be recorded, or looked for."""
+    if "\0" in text:
+        raise invalid(f"{name} has a NUL character")
+    return text
+
+
 def missing(name: str) -> OciError:
     """A parameter that has to be given is not."""
     return OciError(400, "MissingParameter", f"{name} is required")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
@@ -12,13 +13,15 @@ import msgspec
 from muster.identity import id_of, new_id
 from muster.server.call import Call
 from muster.server.oci.actor import Actor
-from muster.server.oci.errors import OciError, invalid, missing
+from muster.server.oci.errors import OciError, check_text, invalid, missing
 from muster.spec.formats.oci import model
 
 if TYPE_CHECKING:
     from muster.server.oci.compartments import Compartments
 
 T = TypeVar("T")
+#: A NUL in a text of JSON: no database records it.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class OciRequest(Actor):
@@ -44,8 +47,8 @@ class OciRequest(Actor):
         return self.call.header(name)
 
     def given(self, name: str) -> str | None:
-        """A parameter of the query; None if it is missing or empty."""
-        return self._query.get(name, [""])[0] or None
+        """A parameter of the query; None if it is missing or empty. Raises OciError."""
+        return check_text(name, self._query.get(name, [""])[0]) or None
 
     def has(self, name: str) -> bool:
         """Whether the query has a parameter, with or without a value."""
@@ -75,6 +78,8 @@ class OciRequest(Actor):
 
     def read(self, kind: type[T]) -> T:
         """The JSON body. Raises OciError."""
+        if _NUL.search(self.body):
+            raise invalid("a text in the body has a NUL character")
         try:
             data: Any = msgspec.json.decode(self.body or b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError):

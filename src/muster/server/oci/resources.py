@@ -15,7 +15,7 @@ from muster.caller import Right
 from muster.errors import NotFound
 from muster.server.answers import Answer, encoded, matches
 from muster.server.oci.actor import Actor
-from muster.server.oci.errors import OciError, invalid, not_found
+from muster.server.oci.errors import OciError, check_text, invalid, not_found
 from muster.server.oci.request import OciRequest
 from muster.spec.formats.oci.model import Labels, plain
 from muster.spec.ocids import ocid, split_ocid, user_ocid
@@ -207,7 +207,7 @@ def listing(
     headers = {}
     if len(found) > size:  # absent on the last page
         last = found[size - 1]
-        headers["opc-next-page"] = _page_token(getattr(last, chosen.sort), last.id)
+        headers["opc-next-page"] = page_token(getattr(last, chosen.sort), last.id)
     return Answer(encoded([show(record) for record in found[:size]]), headers=headers)
 
 
@@ -239,22 +239,26 @@ def _filter(
     order = (request.given("sortOrder") or ("ASC" if _SORTS[sort] == "name" else "DESC")).upper()
     if order not in ("ASC", "DESC"):
         raise invalid("sortOrder has to be ASC or DESC")
-    if (token := request.given("page")) is not None:
-        found["after"] = _read_page_token(token)
     sorted_by: Any = _SORTS[sort]
+    if (token := request.given("page")) is not None:
+        found["after"] = read_page_token(token, str if sorted_by == "name" else float)
     return ResourceFilter(kind, project, **found, sort=sorted_by, descending=order == "DESC")
 
 
-def _page_token(value: str | float, identifier: str) -> str:
+def page_token(value: str | float, identifier: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((value, identifier))).decode()
 
 
-def _read_page_token(token: str) -> tuple[str | float, str]:
+def read_page_token(token: str, kind: type[str] | type[float]) -> tuple[str | float, str]:
+    """The place in a list where a page begins. kind: of the values by which the list is sorted.
+    Raises OciError."""
     try:
         data = base64.urlsafe_b64decode(token.encode())
-        return msgspec.json.decode(data, type=tuple[str | float, str])
+        value, identifier = msgspec.json.decode(data, type=tuple[kind, str])  # type: ignore[valid-type]
     except (ValueError, msgspec.DecodeError):
         raise invalid("page is not an opc-next-page of this list") from None
+    check_text("page", f"{value}{identifier}")
+    return value, identifier
 
 
 def labels(given: Labels) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from muster.api.operations import PREFIX
 from muster.errors import MusterError, NotAuthenticated, shortage_from
 from muster.iam.principals import Principals, SignedRequest
+from muster.iam.signatures import parse_authorization
 from muster.server.answers import Answer, Header, Stream
 from muster.server.call import Call, ClientGone
 from muster.server.limits import RateLimits
@@ -21,6 +22,8 @@ from muster.service.sessions import session_tokens
 
 #: Bytes of a JSON body.
 _MOST_BODY = 4 << 20
+#: Bytes of a body that is verified in the event loop: handing it to a thread takes longer.
+_SMALL_BODY = 1 << 16
 #: Characters of a request id that is sent back (OCI: three parts of 32).
 _LONGEST_ID = 98
 
@@ -82,14 +85,17 @@ class OciService:
         call = request.call
         target = f"{path}?{call.query}" if call.query else path
         signed = SignedRequest(call.verb, target, call.raw_headers, body)
-        key = signed.header("authorization")[:200]
-        self._limits.check_guesses(call.address, key)
+        shown = signed.header("authorization")
+        self._limits.check_guesses(call.address, shown[:200])
         try:
             if self._principals is None:
                 self._principals = await self._state.in_thread(self._make_principals)
-            known = self._principals.authenticate
-            # a key that is remembered takes less time than to hand it to a thread
-            request.principal = await self._state.in_thread(known, signed, time.time())
+            signature, authenticate = parse_authorization(shown), self._principals.authenticate
+            if self._principals.remembers(signature) and len(body or b"") <= _SMALL_BODY:
+                request.principal = authenticate(signature, signed, time.time())
+            else:
+                known = await self._state.in_thread(authenticate, signature, signed, time.time())
+                request.principal = known
         except NotAuthenticated:
             self._limits.count_wrong_token(call.address)
             raise

@@ -51,6 +51,10 @@ _CLAIM = (
     "UPDATE deliveries SET claim = ?, claimed_until = ?, first_at = ? "
     "WHERE listener = ? AND seq = ?"
 )
+_END = (
+    "UPDATE deliveries SET state = 'failed', answer = ?, settled_at = ? "
+    "WHERE listener = ? AND seq = ? AND claim = ?"
+)
 #: Of a notification, what has arrived but the last ones.
 _FORGET = (
     "DELETE FROM deliveries WHERE listener = ? AND state = 'delivered' AND seq <= ("
@@ -166,22 +170,32 @@ class SqlNotifications:
             rows = connection.execute(f"{_DUE}{lock and f'{lock} SKIP LOCKED'}", due).fetchall()
             connection.executemany(
                 _CLAIM,
-                [
-                    (claim, micros(until), row["first_at"] or micros(now), row["listener"], row[1])
-                    for row in rows
-                ],
+                [(claim, micros(until), row["first_at"] or micros(now), *_of(row)) for row in rows],
             )
             return rows
 
-        return [self._claimed(row, claim, now) for row in self._db.write(step)]
+        claimed = []
+        for row in self._db.write(step):
+            try:
+                claimed.append(self._claimed(row, claim, now))
+            except NotFound:  # it was deleted meanwhile
+                continue
+            except CorruptRecord as error:  # it must not hold up the others
+                self._end((str(error), micros(now), *_of(row), claim))
+        return claimed
+
+    def _end(self, values: tuple[Any, ...]) -> None:
+        """Give up a claimed delivery. values: of `_END`."""
+        self._db.write(lambda connection: connection.execute(_END, values))
 
     def _claimed(self, row: Row, claim: str, now: float) -> ClaimedDelivery:
-        (found,) = self._db.read(
-            f"SELECT {', '.join(ENTRY_COLUMNS)} FROM outbox WHERE seq = ?", (row["seq"],)
-        )
-        first_at = now if row["first_at"] is None else float(seconds(row["first_at"]))
+        """Raises NotFound, CorruptRecord."""
         of = self.get(row["listener"])
-        return ClaimedDelivery(of, read_outbox_entry(found), row["attempts"], first_at, claim)
+        sql = f"SELECT {', '.join(ENTRY_COLUMNS)} FROM outbox WHERE seq = ?"
+        if not (found := self._db.read(sql, (row["seq"],))):
+            raise NotFound(f"no event with the number {row['seq']}")
+        first_at = now if row["first_at"] is None else float(seconds(row["first_at"]))
+        return ClaimedDelivery(of, read_outbox_entry(found[0]), row["attempts"], first_at, claim)
 
     def settle(
         self,
@@ -248,6 +262,11 @@ class SqlNotifications:
             return len(connection.execute(sql, values).fetchall())
 
         return self._db.write(step, durable=True)
+
+
+def _of(row: Row) -> tuple[str, int]:
+    """What identifies a delivery."""
+    return row["listener"], row["seq"]
 
 
 def _listen(connection: Connection, notification: NotificationRecord) -> None:

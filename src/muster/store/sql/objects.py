@@ -23,11 +23,9 @@ from muster.store.object_records import (
     PieceRecord,
     UploadRecord,
 )
-from muster.store.outbox_records import NewEvent
 from muster.store.records import read_record
 from muster.store.sql.buckets import lock_bucket, read_json
 from muster.store.sql.database import Connection, Database, Row
-from muster.store.sql.reports import report
 from muster.store.times import micros, seconds
 
 #: Called with a change of an object, within its transaction.
@@ -42,26 +40,12 @@ _UPLOAD_QUERY = f"SELECT {', '.join(_UPLOAD_COLUMNS)} FROM object_uploads"
 _HINT = "upload it again"
 #: Files that one query looks for.
 _AT_ONCE = 500
-#: What an event tells of an object, besides its bucket.
-_REPORTED = ("name", "etag", "size", "md5", "created_at", "modified_at")
-
-
-def report_object(connection: Connection, change: ObjectChange) -> None:
-    """Within the transaction that has changed an object: record that as an event."""
-    bucket, record = change.bucket, change.object
-    data = {
-        "bucket": bucket.name,
-        **{name: getattr(record, name) for name in _REPORTED},
-        "content_type": record.headers.get("content-type", ""),
-    }
-    kind, subject = f"object.{change.kind}", f"objects/{bucket.name}/{record.name}"
-    report(connection, NewEvent(bucket.project, kind, subject, change.time, data))
 
 
 class SqlObjects:
     """See `store.base.Objects`."""
 
-    def __init__(self, db: Database, note: Note = report_object) -> None:
+    def __init__(self, db: Database, note: Note) -> None:
         """note: records each change elsewhere, in its transaction."""
         self._db, self._note = db, note
 

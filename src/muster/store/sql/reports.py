@@ -31,6 +31,8 @@ _RUN = (
 _TIMES = ("created_at", "started_at", "finished_at")
 #: What it tells of the first failure: fields of `lifecycle.status.Failure`.
 _CAUSE = ("rank", "group", "reason", "exit_code", "signal", "message")
+#: What it tells of an object: fields of `ObjectRecord`.
+_OBJECT = ("name", "size", "etag", "md5", "created_at", "modified_at")
 _JOB = ("id", "name", "version", "display_name", "description", "created_by", "state", "tags")
 
 
@@ -63,14 +65,11 @@ def report_object(connection: Connection, change: ObjectChange) -> None:
     bucket, found = change.bucket, change.object
     data = {
         "bucket": bucket.name,
-        "name": found.name,
-        "size": found.size,
-        "etag": found.etag,
+        **{name: getattr(found, name) for name in _OBJECT},
         "content_type": found.headers.get("content-type", ""),
     }
-    subject = f"objects/{bucket.name}/{found.name}"
-    kind = f"object.{change.kind}"
-    report(connection, NewEvent(bucket.project, kind, subject, found.modified_at, data))
+    kind, subject = f"object.{change.kind}", f"objects/{bucket.name}/{found.name}"
+    report(connection, NewEvent(bucket.project, kind, subject, change.time, data))
 
 
 def _listening(connection: Connection, project: str, kind: str) -> list[Any]:

@@ -223,6 +223,24 @@ def test_an_object_that_is_replaced_while_it_is_read(
     assert client.get_object(NS, bucket, "a").data.content == b"b"
 
 
+def test_an_object_that_is_replaced_all_the_time_is_read_whole(
+    storage: Storage, client: Any, bucket: str
+) -> None:
+    def put(number: int) -> None:
+        client.put_object(NS, bucket, "a", bytes([number]) * (number * 10_007))
+
+    def read(_: int) -> None:
+        body = client.get_object(NS, bucket, "a").data.content
+        assert body == bytes([body[0]]) * (body[0] * 10_007)
+
+    put(1)
+    with ThreadPoolExecutor(4) as pool:
+        writing = pool.submit(lambda: [put(number % 50 + 1) for number in range(100)])
+        for reading in [pool.submit(read, number) for number in range(150)]:
+            reading.result()
+        writing.result()
+
+
 def listed(client: Any, bucket: str, **query: Any) -> tuple[list[str], list[str] | None, Any]:
     found = client.list_objects(NS, bucket, **query).data
     return [one.name for one in found.objects], found.prefixes, found.next_start_with

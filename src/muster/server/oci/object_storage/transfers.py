@@ -38,7 +38,7 @@ async def receive(request: OciRequest) -> NewFile:
     """The body of a request, in a file that is complete and on the disk. While a block is written
     and hashed, in a thread each, the next one arrives. Raises OciError, OSError, and as
     `Call.parts`."""
-    in_thread = request.state.in_thread
+    in_thread = request.state.in_file_thread
     file = await in_thread(NewFile, request.state.backend.home)
     working: list[asyncio.Future[None]] = []
     try:
@@ -55,7 +55,9 @@ async def receive(request: OciRequest) -> NewFile:
                 ]
                 blocks, size = [], 0
         await _all(working)
-        await in_thread(_finish, file, blocks, request.header("content-md5"))
+        finishing = in_thread(_finish, file, blocks, request.header("content-md5"))
+        working = [asyncio.ensure_future(finishing)]
+        await _all(working)
     except BaseException:
         if working:  # a thread may still write to the file
             await asyncio.wait(working)
@@ -121,10 +123,12 @@ def _open(
             return Answer(b"", status, headers.pop("content-type"), headers)
         pieces = request.store.objects.pieces(record.content)
         files = [(piece.file, piece.size) for piece in pieces]
+        if sum(piece.size for piece in pieces) != record.size:
+            continue  # it was replaced meanwhile
         try:
             return headers, ObjectReader(request.state.backend.home, files, start, stop), status
         except FileNotFoundError:
-            continue  # it was replaced meanwhile
+            continue  # as above
     raise FileNotFoundError(f"a file of object {name!r} in bucket {bucket.name} is missing")
 
 
@@ -156,7 +160,7 @@ def _replaced(request: OciRequest) -> dict[str, str]:
 
 async def _blocks(request: OciRequest, reader: ObjectReader) -> AsyncGenerator[bytes]:
     """What a reader reads. While a block is sent, the next one is read."""
-    in_thread = request.state.in_thread
+    in_thread = request.state.in_file_thread
     coming = asyncio.ensure_future(in_thread(reader.read, _BLOCK))
     try:
         while block := await asyncio.shield(coming):
