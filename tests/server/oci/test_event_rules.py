@@ -252,3 +252,22 @@ def test_rules_of_others_do_not_exist(teams: Teams, client: Any, receiver: Recei
     stale = {"if_match": "other"}
     refused(412, "NoEtagMatch", client.delete_rule, made.id, **stale)
     client.delete_rule(made.id, if_match=client.get_rule(made.id).headers["etag"])
+
+
+def test_a_change_that_is_refused_changes_nothing(
+    teams: Teams, client: Any, receiver: Receiver
+) -> None:
+    made = client.create_rule(rule({}, function())).data
+    before = [one.name for one in teams.api("anouk").notifications()]
+    assert before
+    many = models.UpdateRuleDetails(
+        actions=models.ActionDetailsList(actions=[function() for _ in range(11)])
+    )
+    text = refused(400, "InvalidParameter", client.update_rule, made.id, many)
+    assert text == "actions has to have 1 to 10 actions"
+    move = models.ChangeRuleCompartmentDetails(compartment_id=VISION)
+    refused(
+        *(412, "NoEtagMatch", client.change_rule_compartment, made.id, move), if_match="another"
+    )
+    assert client.get_rule(made.id).data == made
+    assert [one.name for one in teams.api("anouk").notifications()] == before
