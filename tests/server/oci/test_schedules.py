@@ -182,3 +182,15 @@ def test_no_runs_where_the_caller_may_start_none(server: OciServer) -> None:
         server.science.update_schedule(made.id, changed)
     assert (caught.value.status, caught.value.code) == (404, "NotAuthorizedOrNotFound")
     server.science.delete_schedule(made.id)
+
+
+def test_a_schedule_that_cannot_be_read_stops_no_others(server: OciServer) -> None:
+    broken = create(server, hourly(time_start=datetime(2040, 1, 1, tzinfo=UTC)))
+    resources = server.backend.store.resources
+    record = resources.get(KIND, broken.id.rpartition(".")[2])
+    resources.update(record, replace(record, data={**record.data, "timing": None}))
+    job = server.create_job("pass")
+    made = create(server, hourly(time_start=soon()), job)
+    until(lambda: runs_of(server, job), "the run is created")
+    for one in (broken, made):
+        server.science.delete_schedule(one.id)
