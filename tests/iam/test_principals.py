@@ -125,6 +125,14 @@ def test_a_key_is_remembered_for_a_few_seconds(world: World) -> None:
         world.authenticate(request)
 
 
+def test_a_key_is_remembered_once(world: World) -> None:
+    """Whatever the client writes before its fingerprint."""
+    for tenancy in ("one", "another"):
+        world.config["tenancy"] = tenancy
+        world.authenticate(world.request())
+    assert len(world.principals._known) == 1
+
+
 def test_a_remembered_key_checks_each_signature(world: World) -> None:
     request = world.request()
     world.authenticate(request)

@@ -90,11 +90,13 @@ class Principals:
         """store: where keys and users are. clock: seconds on a clock that is never set."""
         self._store, self._sessions, self._clock = store, sessions, clock
         self._lock = Lock()
+        #: By session tokens, and by the fingerprints of keys: what else is in the id of a key is
+        #: the client's choice.
         self._known: dict[str, _Known] = {}
 
     def remembers(self, signature: Signature) -> bool:
         """Whether a signature is checked without a look at the records."""
-        known = self._known.get(signature.key_id)
+        known = self._known.get(_name_of(signature.key_id))
         return known is not None and known.until > self._clock()
 
     def authenticate(self, signature: Signature, request: SignedRequest, now: float) -> Principal:
@@ -112,7 +114,7 @@ class Principals:
         return known.principal
 
     def _find(self, signature: Signature, now: float) -> _Known:
-        key_id = signature.key_id
+        key_id = _name_of(signature.key_id)
         known = self._known.get(key_id)
         if known is not None and known.until > self._clock():
             return known
@@ -123,8 +125,7 @@ class Principals:
             user, key, name = session.user, session.key, session.id
             until = min(until, self._clock() + session.expires_at - now)
         else:
-            found = self._key(key_id)
-            user, key, name = found
+            user, key, name = self._key(key_id)
         known = _Known(key, self._principal(user, name), until)
         with self._lock:
             self._known.pop(key_id, None)
@@ -144,8 +145,7 @@ class Principals:
         if revoked:
             raise SignatureRefused(f"the token {token_id} of the session was revoked")
 
-    def _key(self, key_id: str) -> tuple[str, RSAPublicKey, str]:
-        fingerprint = key_id.rpartition("/")[2].lower()
+    def _key(self, fingerprint: str) -> tuple[str, RSAPublicKey, str]:
         try:
             record = self._store().keys.get(fingerprint)
         except NotFound:
@@ -157,6 +157,11 @@ class Principals:
 
     def _principal(self, user: str, credential: str) -> Principal:
         return principal_of(self._store().accounts, user, credential)
+
+
+def _name_of(key_id: str) -> str:
+    """A session token as it is; of the id of a key, TENANCY/USER/FINGERPRINT, the fingerprint."""
+    return key_id if is_session_token(key_id) else key_id.rpartition("/")[2].lower()
 
 
 def principal_of(accounts: Accounts, user: str, credential: str) -> Principal:
