@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -12,6 +13,9 @@ from muster.cli.arguments import json_option
 from muster.cli.output import print_json
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.client.oci_config import Profile
 
 _FOLDER = Path("~/.oci")
 
@@ -125,10 +129,7 @@ def oci_config(
     _print(made, me)
 
 
-def _print(made: object, user: str) -> None:
-    from muster.client.oci_config import Profile
-
-    assert isinstance(made, Profile)
+def _print(made: Profile, user: str) -> None:
     echo(f"profile {made.profile} in {made.file} signs as {user}, with {made.key_file}", err=True)
     echo(f"compartment: {made.compartment}", err=True)
     if made.hosts:
