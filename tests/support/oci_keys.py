@@ -68,11 +68,12 @@ class TlsFiles(Struct, frozen=True):
 
 
 def write_certificate(folder: Path, domain: str) -> TlsFiles:
-    """A certificate for a domain and the services below it, by an authority of its own."""
+    """A certificate for a domain, the services below it and this machine, by an authority of its
+    own."""
     authority_key, key = private_key(), generate_private_key(public_exponent=65537, key_size=2048)
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain)])
-    names = [domain, *(f"*{inner}.{domain}" for inner in ("", ".logging", ".vaults"))]
+    names = ["localhost", domain, *(f"*{inner}.{domain}" for inner in ("", ".logging", ".vaults"))]
     authority = (
         _builder(issuer, issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

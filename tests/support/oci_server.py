@@ -53,6 +53,7 @@ class OciServer:
         self.url = f"http://127.0.0.1:{server.port}"
         self.config = write_config(folder, "ana", region)
         self.config_file = folder / ".oci" / "config"
+        self._clients: list[Any] = []
         #: Variables for programs that use the clients.
         self.environ: dict[str, str] = {}
 
@@ -67,7 +68,14 @@ class OciServer:
 
         module, _, kind = name.rpartition(".")
         make = getattr(importlib.import_module(f"oci.{module}"), kind)
-        return make(self.config, service_endpoint=self.url, **options)
+        made = make(self.config, service_endpoint=self.url, **options)
+        self._clients.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close the connections of the clients: the server would wait for them."""
+        for client in self._clients:
+            client.base_client.session.close()
 
     @cached_property
     def project(self) -> str:
@@ -126,15 +134,16 @@ class OciServer:
         CreateJobDetails."""
         return self.wait(self.start(self.create_job(program, **given)))
 
-    def wait(self, run: Any, *states: str) -> Any:
-        """The job run when it is in one of these states; by default, when it has ended."""
+    def wait(self, run: Any, *states: str, within: float = 60) -> Any:
+        """The job run when it is in one of these states; by default, when it has ended. within:
+        seconds."""
         found: list[Any] = []
 
         def reached() -> bool:
             found[:] = [self.science.get_job_run(run.id).data]
             return found[0].lifecycle_state in (states or ENDED)
 
-        until(reached, f"{run.id} is {states or ENDED}", 60)
+        until(reached, f"{run.id} is {states or ENDED}", within)
         return found[0]
 
     def output(self, run: Any) -> str:
@@ -214,6 +223,8 @@ def oci_server(
                 if not tls:
                     yield made
                     return
+                made.url = f"https://localhost:{server.port}"
+                patch.setenv("REQUESTS_CA_BUNDLE", str(files.authority))
                 with connect_proxy(server.port) as proxy:
                     made.environ |= {
                         "HTTPS_PROXY": proxy.url,
@@ -221,6 +232,7 @@ def oci_server(
                     }
                     yield made
             finally:
+                made.close()
                 end_all(EmbeddedAPI(caller=Caller("root", "default"), backend=backend))
 
 

@@ -139,9 +139,11 @@ def read_file(path: Path) -> FileSettings:
 
 def _problems(settings: FileSettings) -> list[Problem]:
     problems = []
-    if not os.access(settings.python, os.X_OK):
-        text = f"{settings.python} cannot be executed"
-        problems.append(Problem("python", text, "give the full path of a Python interpreter"))
+    pythons = {f"oci.conda.{name}": path for name, path in settings.oci.conda.items()}
+    for place, path in {"python": settings.python, **pythons}.items():
+        if not os.access(path, os.X_OK):
+            text = f"{path} cannot be executed"
+            problems.append(Problem(place, text, "give the full path of a Python interpreter"))
     for name in ("requests_per_second", "burst"):
         value = getattr(settings, name)
         if value <= 0:

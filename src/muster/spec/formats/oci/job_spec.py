@@ -18,6 +18,7 @@ from muster.spec.formats.oci.model import (
     ManagedCluster,
     NodeGroupConfiguration,
     Shaped,
+    Standalone,
     StorageMount,
 )
 from muster.spec.formats.oci.rules import split_arguments
@@ -59,6 +60,9 @@ def spec_of(job: JobDetails, around: Surroundings) -> dict[str, Any]:
             job.job_environment_configuration_details,
             job.job_infrastructure_configuration_details,
         )
+        if isinstance(job.job_infrastructure_configuration_details, Standalone):
+            # OCI: job runs in a subnet of the user's reach each other
+            spec["network"] = "shared"
         return _given(spec | {"nodes": 1})
     groups = nodes.job_node_group_configuration_details_list or []
     spec["node_groups"] = [_group(group) for group in groups]
