@@ -77,6 +77,13 @@ def test_a_job_run_in_progress_has_metrics(oci: OciTeams) -> None:
     assert recorder.followed == frozenset()
 
 
+def test_one_server_of_a_host_samples(oci: OciTeams) -> None:
+    # the server of this test does
+    other = JobRunMetrics(oci.teams.backend, ServerLog(io.StringIO()))
+    until(lambda: not other._is_only(), "the server samples")
+    other.stop()
+
+
 def test_other_runs_have_none(oci: OciTeams) -> None:
     from support.api_runs import start
 

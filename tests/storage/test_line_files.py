@@ -75,16 +75,16 @@ def test_a_file_that_was_replaced_while_waiting_is_not_written(
 ) -> None:
     path = tmp_path / "file"
     append(path, b"old\n", MOST)
-    lock, replaced = line_files.fcntl.flock, []
+    lock, replaced = line_files.flock, []
 
-    def locked_late(file: object, kind: int) -> None:
+    def locked_late(file: int, kind: int, where: Path) -> None:
         if not replaced:  # another process replaces the file before this one has the lock
             replaced.append(True)
             (tmp_path / "part").write_bytes(b"new\n")
             os.replace(tmp_path / "part", path)
-        lock(file, kind)
+        lock(file, kind, where)
 
-    monkeypatch.setattr(line_files.fcntl, "flock", locked_late)
+    monkeypatch.setattr(line_files, "flock", locked_late)
     append(path, b"more\n", MOST)
     assert list(lines(path)) == [b"new\n", b"more\n"]
 

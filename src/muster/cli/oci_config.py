@@ -28,10 +28,23 @@ _FOLDER = Path("~/.oci")
     type=click.Path(dir_okay=False, path_type=Path),
     help="The private key; made if it is missing. Default: muster_api_key.pem beside the file.",
 )
+@click.option(
+    "--auth",
+    type=click.Choice(["api_key", "security_token"]),
+    default="api_key",
+    show_default=True,
+    help="What signs: a key that is yours until it is deleted, or one of a session, which lasts an "
+    "hour and can be refreshed for a day.",
+)
 @click.option("--replace", is_flag=True, help="Replace a profile with this name.")
 @json_option()
 def oci_config(
-    profile: str, file: Path | None, key: Path | None, replace: bool, as_json: bool
+    profile: str,
+    file: Path | None,
+    key: Path | None,
+    auth: str,
+    replace: bool,
+    as_json: bool,
 ) -> None:
     """Set up clients of OCI: the SDKs, the oci CLI, ADS.
 
@@ -42,6 +55,7 @@ def oci_config(
     \b
     muster oci-config
     muster oci-config --profile DEFAULT --file ~/.oci/muster
+    muster oci-config --auth security_token
     """
     from msgspec.structs import asdict
 
@@ -65,9 +79,17 @@ def oci_config(
         raise InvalidInput(Problem("", text, hint))
     given = file or Path(os.environ.get("OCI_CONFIG_FILE") or _FOLDER / "config")
     place = given.expanduser().absolute()
-    key_file = (key or place.with_name("muster_api_key.pem")).expanduser().absolute()
+    in_session = auth == "security_token"
+    session = place.with_name("sessions") / profile
+    default = session / "oci_api_key.pem" if in_session else place.with_name("muster_api_key.pem")
+    key_file = (key or default).expanduser().absolute()
     pem, fingerprint = ensure_key(key_file)
-    if fingerprint not in {one.fingerprint for one in accounts.keys(me)}:
+    token_file = ""
+    if in_session:
+        token_file = str(session / "token")
+        session.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(Path(token_file), accounts.create_session(pem).token.encode(), 0o600)
+    elif fingerprint not in {one.fingerprint for one in accounts.keys(me)}:
         accounts.add_key(me, pem, f"{os.uname().nodename}:{key_file}"[:200])
     ca = ""
     if access.ca:
@@ -79,6 +101,7 @@ def oci_config(
         "tenancy": access.tenancy,
         "region": access.region or NO_REGION,
         "key_file": str(key_file),
+        **({"security_token_file": token_file} if in_session else {}),
     }
     write_profile(place, profile, values, replace=replace)
     lacking = missing_names(access)

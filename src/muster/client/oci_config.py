@@ -16,6 +16,8 @@ from muster.node.files import replace_file
 #: The region of a profile if the server has no domain. It never resolves, so that no request which
 #: does not name the server goes to OCI.
 NO_REGION = "muster.invalid"
+#: Without it at the end of a key's file, OCI's clients print a warning each time.
+_LABEL = b"OCI_API_KEY\n"
 _SECTION = r"^\[{}\][ \t]*\n(?:(?!\[).*\n?)*"
 
 
@@ -56,6 +58,7 @@ def ensure_key(path: Path) -> tuple[str, str]:
     except FileNotFoundError:
         key = rsa.generate_private_key(65537, 2048)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        pem += _LABEL
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(path, pem, 0o600)
     except (ValueError, TypeError):

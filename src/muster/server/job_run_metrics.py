@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from fcntl import LOCK_EX
 from threading import Event, Thread
+from typing import IO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from muster.caller import Caller
 from muster.control.persist import plan_of
 from muster.errors import MusterError, NotFound
+from muster.file_locks import try_flock
 from muster.lifecycle.states import RunState
 from muster.node.counters import Counters
 from muster.node.machine import count_cpus, count_memory
@@ -22,6 +25,7 @@ from muster.service.embedded import EmbeddedAPI
 from muster.spec.ocids import ocid
 from muster.storage import metric_points
 from muster.storage.metric_points import Point
+from muster.store.records import CorruptRecord
 
 NAMESPACE = "oci_datascience_jobrun"
 _KIND = "datasciencejobrun"
@@ -53,6 +57,7 @@ class JobRunMetrics:
         """clock: seconds on a clock that is never set."""
         self._backend, self._log, self._clock = backend, log, clock
         self._stopped = Event()
+        self._lock: IO[bytes] | None = None
         self._thread = Thread(target=self._run, name="metrics", daemon=True)
         #: The nodes of each job run in progress; empty for runs that are no job runs.
         self._nodes: dict[str, dict[int, Node]] = {}
@@ -66,6 +71,8 @@ class JobRunMetrics:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def followed(self) -> frozenset[str]:
@@ -76,7 +83,8 @@ class JobRunMetrics:
         failed = ""
         while True:
             try:
-                self.look()
+                if self._is_only():
+                    self.look()
                 failed = ""
             except (MusterError, OSError) as error:
                 if str(error) != failed:  # once for each reason
@@ -87,8 +95,18 @@ class JobRunMetrics:
             if self._stopped.wait(_INTERVAL):
                 return
 
+    def _is_only(self) -> bool:
+        """Whether no other server of this host samples: two would count what is transferred twice.
+        Raises OSError, NoLocks."""
+        path = self._backend.home.of_host("job-run-metrics.lock")
+        if self._lock is None:
+            self._lock = open(path, "ab")  # noqa: SIM115  open while this samples
+        return try_flock(self._lock.fileno(), LOCK_EX, path)
+
     def look(self) -> None:
         """Take one sample. Raises StoreError, OSError."""
+        if not self._backend.home.root.exists():  # nothing is written into another one
+            return
         live = {run.id: run for run in self._backend.store.runs.live() if run.state in _RUNS}
         for run_id in self._nodes.keys() - live.keys():
             del self._nodes[run_id]
@@ -103,7 +121,7 @@ class JobRunMetrics:
         try:
             store.resources.get(_KIND, run_id)
             plan = plan_of(store.runs.get(run_id))
-        except NotFound:
+        except (NotFound, CorruptRecord):
             return {}
         cpus, memory = count_cpus(), count_memory()
         groups = {

@@ -5,15 +5,18 @@ A file that is too large loses its older half. Readers that have it open still r
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
+from fcntl import LOCK_EX
 from pathlib import Path
 from typing import IO
 
+from muster.file_locks import flock
+
 
 def append(path: Path, data: bytes, most: int) -> None:
-    """Add lines to a file. data: ends with a line feed. most: bytes that the file may have."""
+    """Add lines to a file. data: ends with a line feed. most: bytes that the file may have. Raises
+    NoLocks, OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(path) as file:
         file.write(data)
@@ -28,7 +31,7 @@ def _locked(path: Path) -> IO[bytes]:
     while True:
         file = open(path, "ab")  # noqa: SIM115  the caller closes it
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            flock(file.fileno(), LOCK_EX, path)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
         except FileNotFoundError:  # it was deleted

@@ -129,3 +129,33 @@ def test_the_sdk_needs_only_its_profile(home: Path, port: int) -> None:
     again = json.loads(muster(home, "oci-config", "--json"))
     assert again == made  # nothing is added twice
     assert len(json.loads(muster(home, "users", "keys", "list", "--json"))) == 1
+
+
+#: As OCI's documentation has it.
+SESSION = """
+import oci
+config = oci.config.from_file(FILE, "MUSTER")
+key = oci.signer.load_private_key_from_file(config["key_file"])
+token = open(config["security_token_file"]).read()
+signer = oci.auth.signers.SecurityTokenSigner(token, key)
+client = oci.data_science.DataScienceClient({}, signer=signer, service_endpoint=URL)
+print(client.list_projects(config["tenancy"]).data)
+"""
+
+
+@pytest.mark.usefixtures("server")
+def test_a_session(home: Path, port: int) -> None:
+    pytest.importorskip("oci")
+    made = json.loads(muster(home, "oci-config", "--auth", "security_token", "--json"))
+    assert json.loads(muster(home, "users", "keys", "list", "--json")) == []
+    url = f"https://127.0.0.1:{port}"
+    program = SESSION.replace("FILE", repr(made["file"])).replace("URL", repr(url))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "REQUESTS_CA_BUNDLE": made["ca"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"

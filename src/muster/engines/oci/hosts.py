@@ -136,7 +136,7 @@ class OciHosts:
         try:
             return make(listen=self._address)
         except OSError as error:
-            if error.errno not in (errno.EADDRNOTAVAIL, None):
+            if error.errno != errno.EADDRNOTAVAIL:
                 raise
             return make(listen="")  # the address is that of a gateway, or a name
 
