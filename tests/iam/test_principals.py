@@ -17,10 +17,12 @@ from muster.iam.authenticate import REMEMBERED
 from muster.iam.principals import Principal, Principals, SignedRequest
 from muster.iam.session_tokens import SessionTokens
 from muster.iam.signatures import SignatureRefused, parse_authorization
+from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
 from muster.storage.home import Home
 from muster.store.account_records import MemberRecord, ProjectRecord, UserKind, UserRecord
-from support.oci_clients import add_key
+from support.keys import public_pem
+from support.oci_config import config_of
 
 oci = pytest.importorskip("oci")
 
@@ -33,7 +35,7 @@ class World(Struct):
 
     backend: Backend
     principals: Principals
-    config: dict[str, Any]
+    config: dict[str, str]
     clock: list[float]
 
     def request(self, verb: str = "GET", body: bytes | None = None) -> SignedRequest:
@@ -43,8 +45,10 @@ class World(Struct):
         headers = {"date": formatdate(NOW, usegmt=True), "content-type": "application/json"}
         url = "http://127.0.0.1/20190101/jobs?limit=1"
         prepared = requests.Request(verb, url, headers, data=body).prepare()
-        names = ("tenancy", "user", "fingerprint", "key_file")
-        oci.signer.Signer(*(self.config[name] for name in names)).do_request_sign(prepared)
+        names = ("tenancy", "user", "fingerprint")
+        key = {"private_key_content": self.config["key_content"]}
+        signer = oci.signer.Signer(*(self.config[name] for name in names), None, **key)
+        signer.do_request_sign(prepared)
         sent = [
             (name.lower().encode(), value if isinstance(value, bytes) else value.encode())
             for name, value in prepared.headers.items()
@@ -63,7 +67,8 @@ def world(tmp_path: Path) -> Iterator[World]:
         accounts.create_user(UserRecord("ana", UserKind.PERSON, 0.0))
         accounts.create_project(ProjectRecord("vision", 0.0))
         accounts.set_member(MemberRecord("vision", "ana", Role.SUBMITTER))
-        config, clock = add_key(backend.store, "ana", tmp_path), [0.0]
+        EmbeddedAccounts(backend).add_key("ana", public_pem())
+        config, clock = config_of("ana"), [0.0]
         sessions = SessionTokens(b"s" * 32)
         principals = Principals(lambda: backend.store, sessions, lambda: clock[0])
         yield World(backend, principals, config, clock)

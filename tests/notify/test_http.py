@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from threading import Thread
+from contextlib import suppress
+from threading import Thread, Timer
 from urllib.parse import urlsplit
 
 import pytest
@@ -153,28 +154,50 @@ def test_only_the_start_of_an_answer_is_read(receiver: Receiver) -> None:
     assert send(receiver.url).text == f"HTTP 500: {'x' * 200}"
 
 
-def test_a_receiver_that_is_slow_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "start"),
+    [
+        ("http", b"HTTP/"),  # a status line that never ends
+        ("https", b"\x16\x03\x03\x01\x00\x02\x00\x00\xfc"),  # a handshake that never does
+    ],
+)
+def test_a_receiver_that_is_slow_at_everything(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, start: bytes
+) -> None:
     monkeypatch.setattr(http, "TIMEOUT", 0.2)
     listener = socket.create_server(("127.0.0.1", 0))
-    connected: list[socket.socket] = []
 
     def drip() -> None:
         connection, _ = listener.accept()
-        connected.append(connection)
-        try:
-            while True:  # a header that never ends
-                connection.sendall(b"HTTP/1.1 200 OK\r\nx: y\r\n" if not connected[1:] else b"a")
-                connected.append(connection)
-        except OSError:
-            connection.close()
+        with connection, suppress(OSError):
+            connection.sendall(start)
+            connection.settimeout(0.05)  # from one byte to the next one
+            ended = False
+            while not ended:
+                try:
+                    ended = not connection.recv(1 << 16)
+                except TimeoutError:
+                    connection.sendall(b"a")
 
     thread = Thread(target=drip, daemon=True)
     thread.start()
-    answer = send(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    answer = send(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/")
     thread.join(20)
     listener.close()
-    assert not answer.delivered
+    assert answer == Answer(False, "no answer within 0s")
     assert not thread.is_alive()
+
+
+def test_the_time_is_over_before_there_is_a_connection(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Over(Timer):
+        def start(self) -> None:
+            self.function()
+
+    monkeypatch.setattr(http, "Timer", Over)
+    assert send(receiver.url) == Answer(False, "no answer within 10s")
+    assert receiver.received == []
 
 
 def test_nobody_listens() -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.profiles import file_of, write_profile
-from muster.spec.ocids import TENANCY, user_ocid
+from muster.spec.ocids import TENANCY
 from muster.storage.home import Home
 from support.command import muster
-from support.keys import private_pem, public_pem
+from support.keys import public_pem
+from support.oci_config import config_of, write_config
 from support.plugins import install_servers
 from support.server_process import ServerProcess, admin_token
 
@@ -30,7 +31,7 @@ class OciServer:
     """A server that runs jobs with its engine `local`, and a user of its API."""
 
     def __init__(self, folder: Path, home: Home, process: ServerProcess) -> None:
-        self.home, self._folder = home, folder
+        self.home = home
         self.url = f"http://127.0.0.1:{process.port}"
         token = admin_token(home)
         public = folder / "public.pem"
@@ -42,17 +43,7 @@ class OciServer:
         words = ("users", "keys", "add", str(public), "--json")
         added = json.loads(muster(*words, code=0, env=environ).stdout)
         self.config = folder / "config"
-        self._write_config(added["user"], added["fingerprint"])
-
-    def _write_config(self, user: str, fingerprint: str) -> None:
-        key = self._folder / "key.pem"
-        key.write_text(private_pem())
-        self.config.write_text(
-            f"[DEFAULT]\nuser={user_ocid(user)}\ntenancy={TENANCY}\nfingerprint={fingerprint}\n"
-            f"key_file={key}\nregion=us-ashburn-1\n"
-        )
-        for path in (key, self.config):
-            path.chmod(0o600)
+        write_config(self.config, config_of(added["user"]))
 
     @cached_property
     def client(self) -> Any:

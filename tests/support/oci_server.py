@@ -26,10 +26,12 @@ from muster.spec.ocids import TENANCY
 from muster.storage.home import Home
 from muster.store.account_records import UserKind, UserRecord
 from support.api_runs import end_all
+from support.certificates import write_certificate
 from support.connect_proxy import connect_proxy
 from support.faults import until
+from support.keys import public_pem
 from support.launchers import spawn
-from support.oci_keys import private_key, public_pem, write_certificate, write_config
+from support.oci_config import config_of, write_config
 from support.server_thread import ONE_USER, ServerThread, running_server, users_of
 
 #: The environment with oracle-ads and oci-cli, which `make test-all` creates.
@@ -51,8 +53,9 @@ class OciServer:
         self.server, self.backend, self.folder = server, backend, folder
         self.port = server.port
         self.url = f"http://127.0.0.1:{server.port}"
-        self.config = write_config(folder, "ana", region)
+        #: Where clients look for it if `folder` is the user's home.
         self.config_file = folder / ".oci" / "config"
+        self.config = write_config(self.config_file, config_of("ana", region=region))
         self._clients: list[Any] = []
         #: Variables for programs that use the clients.
         self.environ: dict[str, str] = {}
@@ -247,4 +250,4 @@ def module_server(factory: pytest.TempPathFactory, **options: Any) -> Iterator[O
 def _create_ana(backend: Backend) -> None:
     accounts = EmbeddedAccounts(backend)
     accounts.create_user(UserRecord("ana", UserKind.PERSON, 0.0, admin=True))
-    accounts.add_key("ana", public_pem(private_key()))
+    accounts.add_key("ana", public_pem())

@@ -28,11 +28,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from muster.engines.profiles import file_of, write_profile
 from muster.storage.home import Home
+from support.oci_config import config_of, write_config
 from support.servers import POLL_INTERVAL
 
 needs_sdk = pytest.mark.skipif(
@@ -108,20 +107,9 @@ class OciService:
 
     def write_config(self) -> Path:
         """Write a file with credentials for it."""
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        key_file, path = self.folder / "key.pem", self.folder / "config"
-        key_file.write_bytes(pem)
-        path.write_text(
-            "[DEFAULT]\nuser=ocid1.user.oc1..ana\ntenancy=ocid1.tenancy.oc1..us\n"
-            f"fingerprint={':'.join(['aa'] * 16)}\nkey_file={key_file}\nregion=us-ashburn-1\n"
-        )
-        key_file.chmod(0o600)
-        path.chmod(0o600)
+        path = self.folder / "config"
+        names = {"user": "ocid1.user.oc1..ana", "tenancy": "ocid1.tenancy.oc1..us"}
+        write_config(path, config_of("ana") | names)
         return path
 
     def profile(self, **settings: Any) -> str:

@@ -13,7 +13,8 @@ from msgspec import Struct
 from muster.caller import Role
 from muster.spec.ocids import compartment_ocid
 from muster.store.account_records import UserKind, UserRecord
-from support.oci_clients import add_key
+from support.keys import public_pem
+from support.oci_config import config_of
 from support.server_thread import ONE_USER
 from support.teams import Teams, serving_teams
 
@@ -31,8 +32,8 @@ class Storage(Struct, frozen=True):
 
     teams: Teams
     clients: dict[str, Any]
-    configs: dict[str, dict[str, Any]]
-    """Settings of clients, by user."""
+    configs: dict[str, dict[str, str]]
+    """Configurations of clients, by user."""
 
     @property
     def url(self) -> str:
@@ -54,20 +55,22 @@ class Storage(Struct, frozen=True):
 
 
 @contextmanager
-def serving_storage(folder: Path) -> Iterator[Storage]:
-    """The server. folder: for the keys of its users."""
+def serving_storage() -> Iterator[Storage]:
+    """The server, whose users have keys."""
     with serving_teams(ONE_USER) as teams:
         for name, role in (("mara", Role.MAINTAINER), ("vera", Role.VIEWER)):
             teams.accounts.create_user(UserRecord(name, UserKind.PERSON, 0.0))
             teams.accounts.set_member("vision", name, role)
-        store = teams.backend.store
-        configs = {name: add_key(store, name, folder) for name in USERS}
+        configs = {}
+        for number, name in enumerate(USERS):
+            teams.accounts.add_key(name, public_pem(number))
+            configs[name] = config_of(name, number)
         url = f"http://127.0.0.1:{teams.port}"
         clients = {name: client_of(config, url) for name, config in configs.items()}
         yield Storage(teams, clients, configs)
 
 
-def client_of(config: dict[str, Any], url: str) -> Any:
+def client_of(config: dict[str, str], url: str) -> Any:
     """A client of object storage that repeats nothing."""
     import oci
 

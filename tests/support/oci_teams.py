@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from muster.caller import Role
-from muster.iam.public_keys import fingerprint_of
 from muster.server.settings import Settings
-from muster.spec.ocids import TENANCY, compartment_ocid, user_ocid
+from muster.spec.ocids import compartment_ocid
 from muster.store.account_records import UserKind, UserRecord
-from support.keys import private_key, private_pem, public_pem
+from support import oci_config
+from support.keys import public_pem
 from support.server_thread import ONE_USER
 from support.teams import Teams, serving_teams
 
 T = TypeVar("T")
 VISION, SOUND = compartment_ocid("vision"), compartment_ocid("sound")
-
-
 #: Those who have keys, each the one with the number of its place.
 USERS = ("root", "anouk", "sam", "vera", "oscar", "nora")
 
 
-def config_of(user: str) -> Mapping[str, str]:
-    """The configuration of an SDK for a user of Muster, whose key is that of `USERS`."""
-    number = USERS.index(user)
-    return {
-        "user": user_ocid(user),
-        "tenancy": TENANCY,
-        "fingerprint": fingerprint_of(private_key(number).public_key()),
-        "key_content": private_pem(number),
-        "region": "us-ashburn-1",
-    }
-
-
-def write_config(path: Path, user: str) -> None:
-    """The configuration in a file of `oci`."""
-    given = dict(config_of(user))
-    key = path.with_suffix(".pem")
-    key.write_text(given.pop("key_content"))
-    key.chmod(0o600)
-    lines = [f"{name}={value}" for name, value in (*given.items(), ("key_file", key))]
-    path.write_text("\n".join(("[DEFAULT]", *lines)) + "\n")
-    path.chmod(0o600)
+def config_of(user: str) -> dict[str, str]:
+    """The configuration of an SDK for a user, whose key is that of `USERS`."""
+    return oci_config.config_of(user, USERS.index(user))
 
 
 class OciTeams:
@@ -65,7 +44,7 @@ class OciTeams:
         from oci.retry import NoneRetryStrategy
 
         given = {"retry_strategy": NoneRetryStrategy(), **options}
-        return make(dict(config_of(user)), service_endpoint=self.url, **given)
+        return make(config_of(user), service_endpoint=self.url, **given)
 
     def run_job(
         self,

@@ -237,9 +237,8 @@ def _read_rule(text: str) -> tuple[Rule, Moment | None]:
             raise _Wrong(f"{name} is not possible with FREQ={frequency}")
         if name in _NUMBERS:
             keyword, least, most, signed = _NUMBERS[name]
-            parts[keyword] = [
-                _number(name, each, least, most, signed=signed) for each in value.split(",")
-            ]
+            numbers = {_number(name, each, least, most, signed=signed) for each in value.split(",")}
+            parts[keyword] = sorted(numbers)
         elif name == "BYDAY":
             parts["days"] = [_day(each, frequency) for each in value.split(",")]
         elif name == "WKST" and value in _DAYS:

@@ -68,17 +68,30 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = connect(self.host, self.port, allow_private=self._allow_private)
+        self._check()
         if self._tls:
             context = ssl.create_default_context()
-            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+            # the handshake follows when `abort` can end it: the receiver may be slow at it, too
+            secured = context.wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            self.sock = secured
+            self._check()
+            secured.do_handshake()
+
+    def _check(self) -> None:
+        """Raises TimeoutError if `abort` was called before it found the socket of now."""
+        if self.aborted:
+            raise TimeoutError
 
     def abort(self) -> None:
         """End the exchange, from another thread."""
         self.aborted = True
         if (found := self.sock) is not None:
             try:
-                found.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it has just ended
+                # that of TLS would also forget its state, which the other thread uses
+                socket.socket.shutdown(found, socket.SHUT_RDWR)
+            except OSError:  # it has just ended, or been replaced by the one of TLS
                 return
 
 

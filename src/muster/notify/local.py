@@ -72,8 +72,8 @@ def run_command(argv: Sequence[str], entry: OutboxEntry, message: Message) -> An
             return Answer(False, f"{argv[0]} has not ended within {_TIMEOUT:.0f}s")
         if code == 0:
             return Answer(True, "exit code 0")
-        errors.seek(0)
-        tail = errors.read()[-_MOST_SHOWN:].decode(errors="replace").strip()
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _MOST_SHOWN))
+        tail = errors.read(_MOST_SHOWN).decode(errors="replace").strip()
         return Answer(
             False, f"exit code {code}: {visible_line(tail)}" if tail else f"exit code {code}"
         )

@@ -213,7 +213,7 @@ class App:
             "request",
             request=call.request_id,
             verb=call.verb,
-            path=path[:500],
+            path=oci.shown_path(path)[:500],
             status=status,
             seconds=round(seconds, 6),
             user=call.user,

@@ -100,22 +100,31 @@ class Scheduler:
             decide = partial(self._decide_event, entry=pending.entry)
             forget = partial(self._schedules.pass_over, pending.listener, pending.entry.seq)
             worked &= self._attempt(pending.listener, decide, forget)
-        self._oci.look()
+        for record in self._oci.active():
+            worked &= self._isolated(partial(self._oci.act, record))
         if worked:
             self._failed = ""
 
     def _attempt(
         self, schedule_id: str, decide: Decide, if_deleted: Callable[[], None] = _nothing
     ) -> bool:
-        """Act on one schedule, so that an error stops no others. decide: what is done, None for
-        nothing. Whether it worked."""
+        """Act on one schedule. decide: what is done, None for nothing. Whether it worked."""
+
+        def act() -> None:
+            try:
+                schedule = self._schedules.get(schedule_id)
+                firing = decide(schedule)
+                if firing is not None:
+                    self._firings.carry_out(schedule, firing)
+            except NotFound:
+                if_deleted()
+
+        return self._isolated(act)
+
+    def _isolated(self, act: Callable[[], None]) -> bool:
+        """Act on one schedule, so that an error stops no others. Whether it worked."""
         try:
-            schedule = self._schedules.get(schedule_id)
-            firing = decide(schedule)
-            if firing is not None:
-                self._firings.carry_out(schedule, firing)
-        except NotFound:
-            if_deleted()
+            act()
         except Exception as error:  # noqa: BLE001  it is tried again in the next look
             self._report(error)
             return False

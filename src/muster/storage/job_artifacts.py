@@ -68,15 +68,11 @@ class Receiver:
         os.fsync(self._file.fileno())
         return ReceivedFile(self._name, self._size, self._md5.hexdigest())
 
-    def keep(self) -> bool:
-        """Make it the job's artifact. False if it has one."""
-        try:
-            self._folder.rename(self._home.job_artifacts / self._job_id)
-        except OSError:
-            if (self._home.job_artifacts / self._job_id).exists():
-                return False
-            raise
-        return True
+    def keep(self) -> None:
+        """Make it the job's artifact. It replaces one that a killed server has left unrecorded. One
+        caller at a time may do so for a job."""
+        remove(self._home, self._job_id)
+        self._folder.rename(self._home.job_artifacts / self._job_id)
 
     def close(self) -> None:
         """Remove what was not kept."""

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from muster.caller import Role
-from muster.spec.ocids import TENANCY, compartment_ocid, user_ocid
+from muster.spec.ocids import compartment_ocid
 from muster.store.account_records import UserKind, UserRecord
 from support.api_runs import start, wait
 from support.faults import until
-from support.keys import private_pem, public_pem
+from support.keys import public_pem
+from support.oci_config import config_of
 from support.receivers import Receiver, receiving
 from support.server_thread import ONE_USER
 from support.teams import Teams, serving_teams
@@ -49,13 +50,8 @@ def client_of(teams: Teams, user: str, number: int = 0) -> Any:
     """The client of a user, who has the key with this number."""
     for key in teams.accounts.keys(user):
         teams.accounts.delete_key(key.fingerprint)
-    config = {
-        "user": user_ocid(user),
-        "fingerprint": teams.accounts.add_key(user, public_pem(number)).fingerprint,
-        "tenancy": TENANCY,
-        "region": "us-ashburn-1",
-        "key_content": private_pem(number),
-    }
+    teams.accounts.add_key(user, public_pem(number))
+    config = config_of(user, number)
     return oci.events.EventsClient(config, service_endpoint=f"http://127.0.0.1:{teams.port}")
 
 
@@ -252,3 +248,22 @@ def test_rules_of_others_do_not_exist(teams: Teams, client: Any, receiver: Recei
     stale = {"if_match": "other"}
     refused(412, "NoEtagMatch", client.delete_rule, made.id, **stale)
     client.delete_rule(made.id, if_match=client.get_rule(made.id).headers["etag"])
+
+
+def test_a_change_that_is_refused_changes_nothing(
+    teams: Teams, client: Any, receiver: Receiver
+) -> None:
+    made = client.create_rule(rule({}, function())).data
+    before = [one.name for one in teams.api("anouk").notifications()]
+    assert before
+    many = models.UpdateRuleDetails(
+        actions=models.ActionDetailsList(actions=[function() for _ in range(11)])
+    )
+    text = refused(400, "InvalidParameter", client.update_rule, made.id, many)
+    assert text == "actions has to have 1 to 10 actions"
+    move = models.ChangeRuleCompartmentDetails(compartment_id=VISION)
+    refused(
+        *(412, "NoEtagMatch", client.change_rule_compartment, made.id, move), if_match="another"
+    )
+    assert client.get_rule(made.id).data == made
+    assert [one.name for one in teams.api("anouk").notifications()] == before

@@ -40,17 +40,8 @@ def test_users_see_themselves_and_the_members_of_their_projects(oci: OciTeams) -
 
 
 def test_a_user_is_found_by_its_ocid_in_oci(oci: OciTeams) -> None:
-    from muster.iam.public_keys import fingerprint_of
-    from support.keys import private_key, private_pem
-
     theirs = "ocid1.user.oc1..aaaatheirs"
-    config = {
-        "user": theirs,
-        "tenancy": "ocid1.tenancy.oc1..aaaatheirs",
-        "fingerprint": fingerprint_of(private_key(2).public_key()),
-        "key_content": private_pem(2),
-        "region": "us-ashburn-1",
-    }
+    config = config_of("sam") | {"user": theirs, "tenancy": "ocid1.tenancy.oc1..aaaatheirs"}
     client = IdentityClient(config, service_endpoint=oci.url)
     assert client.get_user(theirs).data.name == "sam"
     assert refused(client.get_user, "ocid1.user.oc1..aaaaothers") == NOT_FOUND

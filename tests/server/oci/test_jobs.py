@@ -166,6 +166,18 @@ def test_texts_are_taken_as_numbers(oci: OciServer) -> None:
 # Artifacts
 
 
+def test_an_artifact_that_a_killed_server_has_not_recorded_is_replaced(oci: OciServer) -> None:
+    job = oci.create_job()
+    left = oci.backend.home.job_artifacts / job.id.rpartition(".")[2] / "left.py"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    oci.science.create_job_artifact(
+        job.id, b"print(1)", content_disposition="attachment; filename=train.py"
+    )
+    assert oci.science.get_job_artifact_content(job.id).data.content == b"print(1)"
+    assert not left.exists()
+
+
 def test_an_artifact_is_uploaded_once(oci: OciServer) -> None:
     job = oci.create_job("print(1)", name="train.py")
     head = oci.science.head_job_artifact(job.id).headers

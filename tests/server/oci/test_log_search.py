@@ -177,6 +177,7 @@ def test_entries_of_programs(server: OciServer) -> None:
         ("search x", "cannot be read at character 8"),
         (f'search "{TENANCY}" | where', "cannot be read"),
         (f'search "{TENANCY}" | drop table', "cannot be read at character"),
+        (f'search "{TENANCY}" | limit {"9" * 5000}', "cannot be read at character"),
     ],
 )
 def test_queries_that_cannot_be(server: OciServer, query: str, problem: str) -> None:
@@ -191,4 +192,40 @@ def test_times_that_cannot_be(server: OciServer, days: Sequence[int]) -> None:
     start, end = (now, now - DAY) if before == 1 else (now - before * DAY, now)
     with pytest.raises(oci.exceptions.ServiceError) as caught:
         search(server, f'search "{TENANCY}"', start, end)
+    assert caught.value.status == 400
+
+
+def test_the_first_entries_of_several_fields(server: OciServer) -> None:
+    """A page of them is what it would be of all."""
+    models, log = oci.loggingingestion.models, new_log(server, "sorted")
+    client, at = server.client("loggingingestion.LoggingClient"), datetime.now(UTC)
+    for subject, data in (("b", "1"), ("a", "1"), ("b", "2"), ("a", "3"), ("a", "2"), ("b", "1")):
+        batch = models.LogEntryBatch(
+            entries=[models.LogEntry(data=data)],
+            source="s",
+            type="t",
+            subject=subject,
+            defaultlogentrytime=at,
+        )
+        client.put_logs(log, models.PutLogsDetails(specversion="1.0", log_entry_batches=[batch]))
+    query = f"{scope(server, log)} | sort by subject asc, data.message desc"
+    pages = [messages(search(server, query, limit=4, page=page)) for page in ("0", "4")]
+    assert pages == [["3", "2", "1", "2"], ["1", "1"]]
+    assert messages(search(server, f"{query} | limit 0")) == []
+
+
+def test_entries_of_the_first_year(server: OciServer) -> None:
+    """One of a strange time does not keep others from being found."""
+    log, client = new_log(server, "old"), server.client("loggingingestion.LoggingClient")
+
+    def put(time: str) -> None:
+        entry = {"data": "x", "time": time}
+        batch = {"source": "s", "type": "t", "entries": [entry]}
+        client.put_logs(log, {"specversion": "1.0", "logEntryBatches": [batch]})
+
+    put("0001-01-01T00:00:00Z")
+    put(datetime.now(UTC).isoformat())
+    assert messages(search(server, scope(server, log))) == ["x"]
+    with pytest.raises(oci.exceptions.ServiceError, match="years 1 to 9999") as caught:
+        put("0001-01-01T00:00:00+14:00")
     assert caught.value.status == 400

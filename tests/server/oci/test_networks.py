@@ -12,7 +12,8 @@ from oci.exceptions import ServiceError
 from muster.server.settings import FileSettings, OciSettings, Settings
 from muster.spec.ocids import TENANCY
 from support.faults import until
-from support.oci_teams import VISION, OciTeams, oci_teams, write_config
+from support.oci_config import write_config
+from support.oci_teams import VISION, OciTeams, config_of, oci_teams
 
 SUBNET = "ocid1.subnet.oc1.iad.aaaatheirs"
 
@@ -53,7 +54,7 @@ with socket.create_server((own, 0)):
 def test_a_job_run_finds_its_own_address(oci: OciTeams, tmp_path: Path) -> None:
     pytest.importorskip("psutil")
     config = tmp_path / "config"
-    write_config(config, "sam")
+    write_config(config, config_of("sam"))
     environ = f"import os; os.environ.update(CONFIG={str(config)!r}, URL={oci.url!r})\n"
     client, run = oci.run_job(environ + FIND_OWN_ADDRESS, subnet=SUBNET)
     ended = ("SUCCEEDED", "FAILED")

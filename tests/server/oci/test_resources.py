@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from oci.data_science import DataScienceClient
@@ -62,3 +64,19 @@ def test_a_text_about_a_nul_character_is_kept(oci: OciTeams) -> None:
     details = CreateProjectDetails(compartment_id=VISION, display_name=r"a \u0000 b")
     made = oci.client(DataScienceClient).create_project(details).data
     assert made.display_name == r"a \u0000 b"
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (f"limit={'9' * 5000}", "limit has to be a whole number from 1 to 1000"),
+        ("limit=\u0663", "limit has to be a whole number"),
+        ("&".join(f"a{number}=" for number in range(1001)), "has more than 1000 parameters"),
+    ],
+)
+def test_queries_that_no_client_sends(oci: OciTeams, query: str, problem: str) -> None:
+    client = oci.client(DataScienceClient).base_client
+    given = f"compartmentId={VISION}&{quote(query, safe='=&')}"
+    answer = requests.get(f"{oci.url}/20190101/projects?{given}", auth=client.signer, timeout=20)
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidParameter")
+    assert problem in answer.json()["message"]

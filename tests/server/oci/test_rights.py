@@ -219,9 +219,9 @@ CASES: dict[str, Case] = {
         SELF, {"job_run_id": "live"}, status=202
     ),
     "POST /20190101/schedules": Case(SUBMIT, body=SCHEDULE_DETAILS),
-    "PUT /20190101/schedules/{schedule_id}": Case(SUBMIT, SCHEDULE, body=NAMED, status=202),
-    "POST /20190101/schedules/{schedule_id}/actions/deactivate": Case(SUBMIT, SCHEDULE, status=202),
-    "POST /20190101/schedules/{schedule_id}/actions/activate": Case(SUBMIT, SCHEDULE, status=202),
+    "PUT /20190101/schedules/{schedule_id}": Case(SELF, SCHEDULE, body=NAMED, status=202),
+    "POST /20190101/schedules/{schedule_id}/actions/deactivate": Case(SELF, SCHEDULE, status=202),
+    "POST /20190101/schedules/{schedule_id}/actions/activate": Case(SELF, SCHEDULE, status=202),
     "POST /20200531/logGroups": Case(SUBMIT, body=MADE | OWN_NAME, status=202),
     "PUT /20200531/logGroups/{log_group_id}": Case(SUBMIT, GROUP, body=NAMED),
     "POST /20200531/logGroups/{log_group_id}/logs": Case(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from muster.server.oci.compartments import Compartments
 from muster.server.oci.schedule_runs import ScheduleRuns
 from muster.server.oci.schedules import KIND
-from muster.spec.ocids import TENANCY
+from muster.spec.ocids import TENANCY, compartment_ocid
 from support.faults import until
 from support.oci_server import OciServer, module_server
 
@@ -170,3 +170,27 @@ def test_a_job_that_was_deleted_is_why_there_is_no_run(server: OciServer) -> Non
     until(lambda: got(made.id).data.lifecycle_details, "it is noted")
     assert "No job run was created: The job is DELETED." in got(made.id).data.lifecycle_details
     server.science.delete_schedule(made.id)
+
+
+def test_no_runs_where_the_caller_may_start_none(server: OciServer) -> None:
+    """Whatever its creator may do there."""
+    models, made = oci.data_science.models, create(server, hourly())
+    details = made.action.action_details.create_job_run_details
+    details.compartment_id = compartment_ocid("elsewhere")
+    changed = models.UpdateScheduleDetails(action=made.action)
+    with pytest.raises(oci.exceptions.ServiceError) as caught:
+        server.science.update_schedule(made.id, changed)
+    assert (caught.value.status, caught.value.code) == (404, "NotAuthorizedOrNotFound")
+    server.science.delete_schedule(made.id)
+
+
+def test_a_schedule_that_cannot_be_read_stops_no_others(server: OciServer) -> None:
+    broken = create(server, hourly(time_start=datetime(2040, 1, 1, tzinfo=UTC)))
+    resources = server.backend.store.resources
+    record = resources.get(KIND, broken.id.rpartition(".")[2])
+    resources.update(record, replace(record, data={**record.data, "timing": None}))
+    job = server.create_job("pass")
+    made = create(server, hourly(time_start=soon()), job)
+    until(lambda: runs_of(server, job), "the run is created")
+    for one in (broken, made):
+        server.science.delete_schedule(one.id)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from muster.caller import Role
-from support.oci_teams import VISION, OciTeams, write_config
+from support.oci_config import write_config
+from support.oci_teams import VISION, OciTeams, config_of
 
 PROGRAM = Path(__file__).parent / "typescript" / "jobs.mjs"
 
@@ -37,7 +38,7 @@ def test_a_job_is_created_run_watched_and_deleted(
     oci: OciTeams, modules: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "config"
-    write_config(config, "sam")
+    write_config(config, config_of("sam"))
     oci.teams.accounts.set_member("vision", "sam", Role.MAINTAINER)  # who deletes
     command = ["node", PROGRAM, modules, oci.url, config, VISION]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -27,6 +27,7 @@ from muster.server.oci.resources import (
     common,
     create,
     find,
+    find_own,
     labels,
     listing,
     shown,
@@ -61,7 +62,7 @@ def create_rule(request: OciRequest) -> Answer:
         raise missing("displayName")
     name, actions, now = given.display_name, given.actions.actions, time.time()
     _condition(given.condition)
-    targets = [_target(request, project, action) for action in actions]
+    targets = _targets(request, project, actions)
     data = {
         **labels(given),
         "condition": given.condition,
@@ -120,7 +121,7 @@ def update_rule(request: OciRequest) -> Answer:
     _condition(data["condition"])
     if given.actions is not None:
         data["actions"] = _shown_actions(given.actions.actions)
-    targets = [_target(request, record.project, one) for one in _actions_of(data)]
+    targets = _targets(request, record.project, _actions_of(data))
     after = change(
         request,
         record,
@@ -152,19 +153,16 @@ def change_rule_compartment(request: OciRequest) -> Answer:
     record, given = _own(request), request.read(ChangeCompartment)
     target = request.project_of(given.compartment_id)
     request.require(target, Right.SUBMIT)
-    targets = [_target(request, target, one) for one in _actions_of(record.data)]
-    _remove_actions(request, record)
+    targets = _targets(request, target, _actions_of(record.data))
     after = change(request, record, Right.SUBMIT, "oci.rules.move", project=target)
+    _remove_actions(request, record)
     _set_actions(request, after, targets)
     return Answer(status=204)
 
 
 def _own(request: OciRequest) -> ResourceRecord:
     """The rule, if the caller may change it. Raises OciError."""
-    record = find(request, KIND, request.path["rule_id"], Right.SUBMIT)
-    caller = request.caller(record.project)
-    caller.require_for_run(record.created_by, Right.SUBMIT, "change rules")
-    return record
+    return find_own(request, KIND, request.path["rule_id"], Right.SUBMIT)
 
 
 # Conditions and actions
@@ -179,6 +177,13 @@ def _condition(text: str) -> Mapping[str, Any]:
     if problem := condition_problem(found):
         raise invalid(f"condition: {problem}")
     return dict(found)
+
+
+def _targets(request: OciRequest, project: str, actions: list[Action]) -> list[str]:
+    """The targets of the notifications for actions, before anything is changed. Raises OciError."""
+    if not 1 <= len(actions) <= _MOST_ACTIONS:
+        raise invalid(f"actions has to have 1 to {_MOST_ACTIONS} actions")
+    return [_target(request, project, action) for action in actions]
 
 
 def _target(request: OciRequest, project: str, action: Action) -> str:
@@ -206,8 +211,6 @@ def _target(request: OciRequest, project: str, action: Action) -> str:
 
 def _set_actions(request: OciRequest, record: ResourceRecord, targets: list[str]) -> None:
     """Have the notifications of a rule be what its actions are now. Raises OciError."""
-    if not 1 <= len(targets) <= _MOST_ACTIONS:
-        raise invalid(f"actions has to have 1 to {_MOST_ACTIONS} actions")
     _remove_actions(request, record)
     if not record.data["isEnabled"]:
         return

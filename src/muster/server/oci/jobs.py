@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from muster.caller import Right
-from muster.errors import InvalidInput, MusterError
+from muster.errors import InvalidInput
 from muster.server.answers import BYTES, Answer, Stream
 from muster.server.oci import projects, work_requests
-from muster.server.oci.errors import OciError, conflict, invalid, not_found
+from muster.server.oci.errors import OciError, conflict, invalid, not_found, not_yet
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
     adopt,
@@ -45,7 +45,7 @@ from muster.spec.formats.oci.model import (
 )
 from muster.spec.formats.oci.rules import label_problems, problems
 from muster.spec.shapes import catalogue
-from muster.storage import job_artifacts
+from muster.storage import job_artifacts, request_keys
 from muster.storage.artifacts import store_artifact
 from muster.store.resource_records import ResourceFilter, ResourceRecord
 
@@ -194,8 +194,6 @@ def _keep(request: OciRequest, record: ResourceRecord, receiver: job_artifacts.R
         stored = store_artifact(home, receiver.path, "")
     except InvalidInput as error:
         raise invalid(f"the artifact cannot run: {error}") from None
-    if not receiver.keep():
-        raise _has_artifact()
     artifact = {
         "name": received.name,
         "size": received.size,
@@ -204,16 +202,16 @@ def _keep(request: OciRequest, record: ResourceRecord, receiver: job_artifacts.R
         "time": time.time(),
     }
     try:
-        change(
-            request,
-            record,
-            Right.SUBMIT,
-            "oci.jobs.upload",
-            data={**record.data, "artifact": artifact},
-        )
-    except MusterError:
-        job_artifacts.remove(home, record.id)
-        raise
+        with request_keys.held(home, f"artifact-{record.id}", record.id):
+            record = request.store.resources.get(KIND, record.id)
+            _check_active(record)
+            if record.data.get("artifact"):
+                raise _has_artifact()
+            receiver.keep()
+            data = {**record.data, "artifact": artifact}
+            change(request, record, Right.SUBMIT, "oci.jobs.upload", data=data)
+    except request_keys.InProgress:
+        raise not_yet("Another request uploads the artifact.") from None
 
 
 def _has_artifact() -> OciError:

@@ -27,7 +27,7 @@ _GRAMMAR = r"""
     scope: STRING
     ?stage: "where"i condition          -> where
           | "sort"i "by"i key ("," key)* -> sort
-          | ("limit"i | "head"i) INT     -> limit
+          | ("limit"i | "head"i) COUNT   -> limit
           | "select"i field ("," field)* -> select
           | "count"i                     -> count
     key: field ORDER?
@@ -47,8 +47,8 @@ _GRAMMAR = r"""
     NAME: /[A-Za-z_@][A-Za-z0-9_\-]*(\.[A-Za-z0-9_@\-]+)*/
     QUOTED_NAME: /`[^`\n]+`/
     STRING: /'(\\.|[^'\\])*'/ | /"(\\.|[^"\\])*"/
+    COUNT: /[0-9]{1,9}/
     NUMBER: /-?[0-9]+(\.[0-9]+)?/
-    %import common.INT
     %import common.WS
     %ignore WS
 """

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cmp_to_key
+from heapq import nsmallest
 from typing import Any
 
 from msgspec import Struct
@@ -85,7 +87,7 @@ class _Scope(Struct, frozen=True):
 def search_logs(request: OciRequest) -> Answer:
     """POST /search"""
     given = request.read(Search)
-    start, end = given.time_start.timestamp(), given.time_end.timestamp()
+    start, end = _utc(given.time_start).timestamp(), _utc(given.time_end).timestamp()
     if end < start:
         raise invalid("timeEnd is before timeStart")
     if end - start > _LONGEST_SPAN:
@@ -97,23 +99,36 @@ def search_logs(request: OciRequest) -> Answer:
     limit = request.number("limit", _LIMIT, 1, _MOST) or _LIMIT
     offset = request.number("page", 0, 0, _MOST_SEARCHED) or 0
     results: list[Mapping[str, Any]]
-    found = _sorted(query, list(_found(request, query, start, end)))
+    entries, headers = _found(request, query, start, end), {}
     if query.count:
-        found, results = [], [{"data": {"count": len(found)}}]
+        results = [{"data": {"count": sum(1 for _ in entries)}}]
     else:
-        if query.limit is not None:
-            found = found[: query.limit]
+        # one more than the page: whether another page follows
+        wanted = offset + limit + 1
+        most = wanted if query.limit is None else min(wanted, query.limit)
+        found = _first(query, entries, most)
         results = [_result(entry, query) for entry in found[offset : offset + limit]]
-    headers = {"opc-next-page": str(offset + limit)} if len(found) > offset + limit else {}
+        if len(found) == wanted:
+            headers["opc-next-page"] = str(offset + limit)
     summary = {"resultCount": len(results), "fieldCount": 0}
     return Answer(encoded({"results": results, "fields": [], "summary": summary}), headers=headers)
 
 
-def _sorted(query: LogQuery, found: list[Mapping[str, Any]]) -> list[Any]:
-    for field, descending in reversed(query.sort or (("datetime", True),)):
-        name = "time" if field == "datetime" else field
-        found.sort(key=lambda entry: str(field_of(entry, name) or ""), reverse=descending)
-    return found
+def _first(query: LogQuery, entries: Iterable[Mapping[str, Any]], most: int) -> list[Any]:
+    """The first entries in the order of a query. No more of them are kept in memory."""
+    fields = [
+        ("time" if field == "datetime" else field, -1 if descending else 1)
+        for field, descending in query.sort or (("datetime", True),)
+    ]
+
+    def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+        for name, sign in fields:
+            left, right = (str(field_of(entry, name) or "") for entry in (one, other))
+            if left != right:
+                return sign if left > right else -sign
+        return 0
+
+    return nsmallest(most, entries, key=cmp_to_key(compare))
 
 
 def _result(entry: Mapping[str, Any], query: LogQuery) -> Mapping[str, Any]:
@@ -279,8 +294,16 @@ def put_logs(request: OciRequest) -> Answer:
 
 
 def _text(moment: datetime) -> str:
-    moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}000Z"
+    text = _utc(moment).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return f"{text}000Z"
+
+
+def _utc(moment: datetime) -> datetime:
+    """A time of a request in UTC, as it is without a zone. Raises OciError."""
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise invalid(f"{moment.isoformat()} is not a time of the years 1 to 9999 in UTC") from None
 
 
 ROUTES = (

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.caller import Right
 from muster.identity import new_id
@@ -111,7 +112,9 @@ def place_of(actor: Actor, project: str, given: LogConfiguration | None) -> LogP
         raise invalid("jobLogConfigurationDetails needs logGroupId or logId with enableLogging")
     if not given.enable_auto_log_creation:
         raise invalid("jobLogConfigurationDetails needs logId, or enableAutoLogCreation")
-    return LogPlace(adopt(actor, GROUP, given.log_group_id, project, "ACTIVE"), None)
+    group = adopt(actor, GROUP, given.log_group_id, project, "ACTIVE")
+    actor.require(group.project, Right.SUBMIT)  # a log is created there
+    return LogPlace(group, None)
 
 
 def _group_of(actor: Actor, log: ResourceRecord) -> ResourceRecord:
@@ -190,9 +193,11 @@ def change_log_group_compartment(request: OciRequest) -> Answer:
     record, given = _find_group(request, Right.DELETE), request.read(ChangeCompartment)
     target = request.project_of(given.compartment_id)
     request.require(target, Right.SUBMIT)
-    for log in request.store.resources.listing(_logs_in(record)):
-        change(request, log, Right.DELETE, "oci.logs.move", project=target)
+    logs = request.store.resources.listing(_logs_in(record))
     change(request, record, Right.DELETE, "oci.log-groups.move", project=target)
+    now = time.time()
+    for log in logs:  # if-match is about the group
+        request.store.resources.update(log, replace(log, project=target, updated_at=now))
     return work_requests.done(request, record, "MOVE_LOG_GROUP", "UPDATED")
 
 

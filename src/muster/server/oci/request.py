@@ -20,8 +20,16 @@ if TYPE_CHECKING:
     from muster.server.oci.compartments import Compartments
 
 T = TypeVar("T")
+#: Parameters of a query.
+_MOST_FIELDS = 1000
 #: A NUL in a text of JSON: no database records it.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text is; None if it is none, or has more digits than any that clients
+    send: Python reads no more than some thousands."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 class OciRequest(Actor):
@@ -34,7 +42,10 @@ class OciRequest(Actor):
         self.path: Mapping[str, str] = {}
         #: The body; b"" if the handler reads it itself.
         self.body = b""
-        self._query = parse_qs(call.query, keep_blank_values=True, max_num_fields=1000)
+        try:
+            self._query = parse_qs(call.query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        except ValueError:
+            raise invalid(f"the query has more than {_MOST_FIELDS} parameters") from None
 
     def creation(self, kind: str) -> tuple[str, str]:
         """See `Actor.creation`: clients repeat a request with the same retry token."""
@@ -65,9 +76,10 @@ class OciRequest(Actor):
         text = self.given(name)
         if text is None:
             return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        found = whole_number(text)
+        if found is None or not least <= found <= most:
             raise invalid(f"{name} has to be a whole number from {least} to {most}")
-        return int(text)
+        return found
 
     def flag(self, name: str) -> bool | None:
         """A parameter that is `true` or `false`; None if it is missing. Raises OciError."""

@@ -63,6 +63,15 @@ def find(actor: Actor, kind: str, text: str, right: Right) -> ResourceRecord:
     return record
 
 
+def find_own(request: OciRequest, kind: str, text: str, right: Right) -> ResourceRecord:
+    """As `find`, for what acts in the name of who has created it: others need the right to operate,
+    too. Raises OciError, Forbidden."""
+    record = find(request, kind, text, right)
+    what = f"change a {kind}"
+    request.caller(record.project).require_for_run(record.created_by, right, what)
+    return record
+
+
 def lookup(actor: Actor, kind: str, text: str) -> ResourceRecord | None:
     """The resource with this OCID, whoever's it is; None if there is none."""
     parts = split_ocid(text)
@@ -82,9 +91,7 @@ def adopt(
     code which names it runs as it is. Raises OciError if there is none."""
     record = lookup(actor, kind, text)
     if record is not None:
-        if not actor.principal.sees(record.project):
-            raise not_found()
-        return record
+        return _seen(actor, record)
     parts = split_ocid(text)
     if parts is None or parts[0] != kind or text.split(".")[2] == "muster":
         raise not_found()
@@ -101,7 +108,15 @@ def adopt(
         text,
         lambda: actor.store.resources.insert(made),
     )
-    return actor.store.resources.get(kind, parts[1])
+    if (record := lookup(actor, kind, text)) is None:  # another resource has this id
+        raise not_found()
+    return _seen(actor, record)
+
+
+def _seen(actor: Actor, record: ResourceRecord) -> ResourceRecord:
+    if not actor.principal.sees(record.project):
+        raise not_found()
+    return record
 
 
 def create(

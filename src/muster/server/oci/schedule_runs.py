@@ -17,7 +17,7 @@ from muster.iam.principals import principal_of
 from muster.identity import id_of
 from muster.lifecycle.schedule import Action, Timing, due
 from muster.server.oci.actor import Actor
-from muster.server.oci.job_runs import start_job_run
+from muster.server.oci.job_run_start import start_job_run
 from muster.server.oci.resources import ocid_of
 from muster.server.oci.schedules import KIND
 from muster.service.audit import Origin
@@ -46,20 +46,24 @@ class _Schedule(Actor):
 
 
 class ScheduleRuns:
-    """Looks for what is due; see the module. `server.scheduler` calls it."""
+    """Does what is due; see the module. `server.scheduler` calls it."""
 
     def __init__(self, state: ServerState, compartments: Compartments) -> None:
         self._state, self._compartments = state, compartments
 
-    def look(self) -> None:
-        """Do what is due. Raises StoreError."""
-        for record in self._state.backend.store.resources.in_state(KIND, "ACTIVE"):
-            try:
-                decided = record if record.data.get("pending") else self._decide(record)
-                if decided is not None:
-                    self._carry_out(decided)
-            except (Conflict, NotFound):
-                continue  # another server does it, or the schedule was changed
+    def active(self) -> list[ResourceRecord]:
+        """The schedules that may be due. Raises StoreError."""
+        return self._state.backend.store.resources.in_state(KIND, "ACTIVE")
+
+    def act(self, record: ResourceRecord) -> None:
+        """Do what is due of one schedule. Raises StoreError, and what keeps a job run from being
+        created for now: the next call tries it again."""
+        try:
+            decided = record if record.data.get("pending") else self._decide(record)
+            if decided is not None:
+                self._carry_out(decided)
+        except (Conflict, NotFound):
+            return  # another server does it, or the schedule was changed
 
     def _decide(self, record: ResourceRecord) -> ResourceRecord | None:
         """The schedule with what is to be done now; None if nothing is."""

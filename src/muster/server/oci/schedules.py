@@ -1,4 +1,6 @@
-"""Schedules that create job runs (OCI: Schedule). `schedule_runs` acts at their times."""
+"""Schedules that create job runs (OCI: Schedule). `schedule_runs` acts at their times, in the name
+of who has created them: nobody else changes one without the right to operate, and nobody has one
+start runs where they could not start them."""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ from muster.server.oci.resources import (
     create,
     default_name,
     find,
+    find_own,
     labels,
     listing,
     shown,
@@ -61,7 +64,7 @@ def create_schedule(request: OciRequest) -> Answer:
     request.require(project, Right.SUBMIT)
     if found := list(label_problems(given)):
         raise invalid("; ".join(found))
-    _check_job(request, given.action.action_details.create_job_run_details)
+    _check_run(request, given.action.action_details.create_job_run_details)
     parent = adopt(request, projects.KIND, given.project_id, project, "ACTIVE")
     now = time.time()
     timed = _timed(given.trigger, now)
@@ -123,8 +126,9 @@ def _seconds(moment: datetime | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _check_job(request: OciRequest, given: CreateJobRun) -> None:
-    """Raises OciError unless there is such a job."""
+def _check_run(request: OciRequest, given: CreateJobRun) -> None:
+    """Raises OciError unless the caller could start such a job run."""
+    request.require(request.project_of(given.compartment_id), Right.SUBMIT)
     find(request, JOB_KIND, given.job_id, Right.READ)
 
 
@@ -145,11 +149,11 @@ def get_schedule(request: OciRequest) -> Answer:
 
 def update_schedule(request: OciRequest) -> Answer:
     """PUT /schedules/{schedule_id}"""
-    record, given = _find(request, Right.SUBMIT), request.read(UpdateSchedule)
+    record, given = _own(request, Right.SUBMIT), request.read(UpdateSchedule)
     _check_exists(record)
     data = {**record.data, **labels(given)}
     if given.action is not None:
-        _check_job(request, given.action.action_details.create_job_run_details)
+        _check_run(request, given.action.action_details.create_job_run_details)
     for name in ("description", "action", "logDetails"):
         if (value := plain(given)[name]) is not None:
             data[name] = value
@@ -171,7 +175,7 @@ def delete_schedule(request: OciRequest) -> Answer:
 
 def activate_schedule(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/activate"""
-    record = _find(request, Right.SUBMIT)
+    record = _own(request, Right.SUBMIT)
     _check_exists(record)
     if record.state == "ACTIVE":
         raise conflict("The schedule is ACTIVE.")
@@ -185,7 +189,7 @@ def activate_schedule(request: OciRequest) -> Answer:
 
 def deactivate_schedule(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/deactivate"""
-    record = _find(request, Right.SUBMIT)
+    record = _own(request, Right.SUBMIT)
     _check_exists(record)
     if record.state == "INACTIVE":
         raise conflict("The schedule is INACTIVE.")
@@ -195,7 +199,7 @@ def deactivate_schedule(request: OciRequest) -> Answer:
 
 def change_schedule_compartment(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/changeCompartment"""
-    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
+    record, given = _own(request, Right.DELETE), request.read(ChangeCompartment)
     target = request.project_of(given.compartment_id)
     request.require(target, Right.SUBMIT)
     change(request, record, Right.DELETE, "oci.schedules.move", project=target)
@@ -204,6 +208,10 @@ def change_schedule_compartment(request: OciRequest) -> Answer:
 
 def _find(request: OciRequest, right: Right) -> ResourceRecord:
     return find(request, KIND, request.path["schedule_id"], right)
+
+
+def _own(request: OciRequest, right: Right) -> ResourceRecord:
+    return find_own(request, KIND, request.path["schedule_id"], right)
 
 
 def _check_exists(record: ResourceRecord) -> None:

@@ -3,6 +3,7 @@ errors as OCI does."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -26,6 +27,8 @@ _MOST_BODY = 4 << 20
 _SMALL_BODY = 1 << 16
 #: Characters of a request id that is sent back (OCI: three parts of 32).
 _LONGEST_ID = 98
+#: How paths of pre-authenticated requests begin.
+_LINK = re.compile(r"\A/+p/[^/]+")
 
 
 class OciService:
@@ -117,6 +120,11 @@ class OciService:
                 "warning", f"refused: {error}", request=call.request_id, address=call.address
             )
         return told
+
+
+def shown_path(path: str) -> str:
+    """A path as the log has it: without the secret of a pre-authenticated request."""
+    return _LINK.sub("/p/...", path)
 
 
 def headers(call: Call) -> Sequence[Header]:

@@ -12,7 +12,7 @@ from muster.server.oci.errors import OciError
 from muster.server.oci.request import OciRequest
 
 _BLOCK = 1 << 20
-_RANGE = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.IGNORECASE)
+_RANGE = re.compile(r"\s*bytes\s*=\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})\s*", re.IGNORECASE)
 
 
 async def file_range(

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import invalid
-from muster.server.oci.request import OciRequest
+from muster.server.oci.request import OciRequest, whole_number
 
 #: Values of a page: by default, and at most (OCI).
 _LIMIT, _LARGEST = 100, 1000
@@ -25,9 +25,9 @@ def page_of(
     """The values of the page that the request is for, and the headers of the answer. Raises
     OciError."""
     limit = request.number("limit", _LIMIT, 1, _LARGEST) or _LIMIT
-    page = request.given("page") or "0"
-    if not page.isascii() or not page.isdigit() or len(page) > 9:
+    start = whole_number(request.given("page") or "0")
+    if start is None:
         raise invalid("page is not an opc-next-page of this list")
-    end = int(page) + limit
+    end = start + limit
     headers = {"opc-next-page": str(end)} if end < len(values) else {}
-    return values[int(page) : end], headers
+    return values[start:end], headers

@@ -13,8 +13,8 @@ oci = pytest.importorskip("oci")
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    with serving_storage(tmp_path_factory.mktemp("keys")) as storage:
+def storage() -> Iterator[Storage]:
+    with serving_storage() as storage:
         yield storage
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.oci_config import write_config
 from support.oci_storage import NS, VISION, Storage
 
 #: The command line of OCI, which has an environment of its own.
@@ -21,9 +22,7 @@ OCI = os.environ.get("OCI_COMMAND") or shutil.which("oci")
 def config(storage: Storage, tmp_path: Path) -> Path:
     """The file of settings of an admin."""
     file = tmp_path / "config"
-    lines = [f"{name}={value}\n" for name, value in storage.configs["anouk"].items()]
-    file.write_text("[DEFAULT]\n" + "".join(lines))
-    file.chmod(0o600)
+    write_config(file, storage.configs["anouk"])
     return file
 
 

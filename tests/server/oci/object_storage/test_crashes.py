@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from muster.service.accounts import EmbeddedAccounts
 from muster.service.backend import Backend
 from muster.spec.ocids import TENANCY
 from muster.storage.home import Home
 from muster.storage.objects import KEPT
 from muster.store.object_records import ObjectRange
 from support.faults import until
-from support.oci_clients import add_key
+from support.keys import public_pem
+from support.oci_config import config_of
 from support.oci_storage import NS, client_of
 from support.server_process import ServerProcess, admin_token
 
@@ -83,7 +85,8 @@ def test_a_server_that_is_killed_while_objects_are_put(
     admin_token(home)
     with closing(Backend(home)) as backend:
         (user,) = [one.name for one in backend.store.accounts.users() if one.admin]
-        config = add_key(backend.store, user, tmp_path)
+        EmbeddedAccounts(backend).add_key(user, public_pem())
+        config = config_of(user)
     seed = rng.randrange(1 << 30)
     with ServerProcess(home) as server:
         client = client_of(config, f"http://127.0.0.1:{server.port}")

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.caller import Role
+from support.faults import until
 from support.oci_storage import NS, Storage
 from support.teams import ask
 
@@ -100,6 +101,8 @@ def test_links_are_listed_without_their_secret(
     assert secret not in str(rows)
     client.put_object(NS, bucket, "a", b"1")
     assert ask(storage.teams.port, "GET", made.access_uri).status == 200
+    until(lambda: "/p/..." in storage.teams.log.getvalue(), "the request is logged")
+    assert secret not in storage.teams.log.getvalue()
     client.delete_preauthenticated_request(NS, bucket, made.id)
     assert ask(storage.teams.port, "GET", made.access_uri).status == 404
     missing = (404, "PreauthenticatedRequestNotFound")

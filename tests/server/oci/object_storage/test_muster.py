@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.command import MUSTER
+from support.oci_config import write_config
 from support.oci_storage import NS, Storage
 
 pytest.importorskip("ocifs")
@@ -20,9 +21,7 @@ pytest.importorskip("ocifs")
 def environ(storage: Storage, tmp_path: Path) -> dict[str, str]:
     """The environment of commands for which oci:// is the server."""
     config = tmp_path / "config"
-    lines = [f"{name}={value}\n" for name, value in storage.configs["anouk"].items()]
-    config.write_text("[DEFAULT]\n" + "".join(lines))
-    config.chmod(0o600)
+    write_config(config, storage.configs["anouk"])
     options = {
         "config": str(config),
         "profile": "DEFAULT",

@@ -27,7 +27,7 @@ from muster.server.oci.object_storage.headers import (
 )
 from muster.server.oci.object_storage.places import check_name, find_bucket, namespace_of
 from muster.server.oci.object_storage.transfers import receive, record_files
-from muster.server.oci.request import OciRequest
+from muster.server.oci.request import OciRequest, whole_number
 from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.object_model import CommitUpload, CreateUpload
 from muster.storage.objects import NewFile, discard, remove
@@ -171,8 +171,9 @@ def list_uploads(request: OciRequest) -> Answer:
 def list_parts(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/u/{object...}"""
     (_, upload), limit = _find(request), _limit(request)
-    page = request.given("page") or "0"
-    after = int(page) if page.isascii() and page.isdigit() else 0
+    after = whole_number(request.given("page") or "0")
+    if after is None:
+        raise invalid("page is not an opc-next-page of this list")
     parts = [part for part in request.store.objects.pieces(upload.id) if part.number > after]
     shown = [
         {"partNumber": part.number, "size": part.size, "etag": part.etag, "md5": part.md5}

@@ -1,62 +1,21 @@
-"""Keys, certificates and config files of OCI's clients, for tests."""
+"""Certificates for servers of tests."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from muster.iam.public_keys import fingerprint_of
-from muster.spec.ocids import TENANCY, user_ocid
+from support.keys import private_key, private_pem
 
-
-@cache
-def private_key() -> RSAPrivateKey:
-    """The key of the tests of this process."""
-    return generate_private_key(public_exponent=65537, key_size=2048)
-
-
-def private_pem(key: RSAPrivateKey) -> bytes:
-    """A key as clients read it."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def public_pem(key: RSAPrivateKey) -> str:
-    """The public part of a key, as `muster users keys add` reads it."""
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-
-
-def write_config(folder: Path, user: str, region: str) -> dict[str, Any]:
-    """A config file for OCI's clients, where they look for it if `folder` is the user's home, and
-    what it says."""
-    path = folder / ".oci" / "config"
-    path.parent.mkdir()
-    key_file = path.parent / "key.pem"
-    key_file.write_bytes(private_pem(private_key()))
-    key_file.chmod(0o600)
-    config = {
-        "user": user_ocid(user),
-        "tenancy": TENANCY,
-        "fingerprint": fingerprint_of(private_key().public_key()),
-        "key_file": str(key_file),
-        "region": region,
-    }
-    path.write_text("[DEFAULT]\n" + "".join(f"{name}={text}\n" for name, text in config.items()))
-    path.chmod(0o600)
-    return config
+#: The numbers of keys that no user has.
+_AUTHORITY_KEY, _SERVER_KEY = 1001, 1002
 
 
 class TlsFiles(Struct, frozen=True):
@@ -70,7 +29,7 @@ class TlsFiles(Struct, frozen=True):
 def write_certificate(folder: Path, domain: str) -> TlsFiles:
     """A certificate for a domain, the services below it and this machine, by an authority of its
     own."""
-    authority_key, key = private_key(), generate_private_key(public_exponent=65537, key_size=2048)
+    authority_key, key = private_key(_AUTHORITY_KEY), private_key(_SERVER_KEY)
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain)])
     names = ["localhost", domain, *(f"*{inner}.{domain}" for inner in ("", ".logging", ".vaults"))]
@@ -93,7 +52,7 @@ def write_certificate(folder: Path, domain: str) -> TlsFiles:
     )
     made = TlsFiles(folder / "cert.pem", folder / "tls.pem", folder / "authority.pem")
     made.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
-    made.key.write_bytes(private_pem(key))
+    made.key.write_text(private_pem(_SERVER_KEY))
     made.authority.write_bytes(authority.public_bytes(Encoding.PEM))
     return made
 
