@@ -6,9 +6,11 @@ import json
 import re
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.server import http_protocol
+from muster.server.settings import FileSettings, Settings
 from muster.service.backend import Backend
+from muster.storage.certificates import server_certificate
 from muster.storage.home import Home
 from support.faults import until
 from support.server_thread import TOKEN, ServerThread, running_server
@@ -320,3 +324,20 @@ def test_a_thousand_slow_connections_keep_nobody_out(server: ServerThread) -> No
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert works(server)
+
+
+def test_idle_connections_with_tls_do_not_keep_the_server_from_stopping(tmp_path: Path) -> None:
+    """The server waits for no answer of theirs, which takes OpenSSL half a minute."""
+    files = server_certificate(tmp_path / "tls", ["127.0.0.1"], datetime.now(UTC))
+    settings = Settings(
+        tls_cert=str(files / "cert.pem"),
+        tls_key=str(files / "key.pem"),
+        file=FileSettings(separate_owners=False),
+    )
+    context = ssl.create_default_context(cafile=files / "ca.pem")
+    with running_server(Backend(Home(tmp_path / "home")), settings=settings) as server:
+        raw = socket.create_connection(("127.0.0.1", server.port))
+        client = context.wrap_socket(raw, server_hostname="127.0.0.1")
+        client.sendall(GET + b"\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+    client.close()  # after the server has stopped, which `stop` checks

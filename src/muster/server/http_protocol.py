@@ -92,6 +92,13 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._body_complete:
             self._expect(DRAIN_TIMEOUT)
 
+    def shutdown(self) -> None:
+        """The server stops: close the connection when its request is answered."""
+        super().shutdown()
+        # with TLS, to close is to wait for the client's answer, for half a minute
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.transport.abort()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._to_read = self.loop.call_later(WRITE_TIMEOUT, self.transport.abort)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from msgspec import Struct
+from oci.object_storage.models import CreateBucketDetails
 
 from muster.server.settings import OciSettings
 from support.ads_jobs import COMPARTMENT, CONDA, ENV, job_yaml, run_yaml, write
@@ -166,6 +167,34 @@ def test_git(oci: OciServer) -> None:
     result, printed = run_yaml(oci, job_yaml("gitPython", runtime))
     assert "from git ['--epochs', '5']" in printed, f"{printed}\n{result}"
     assert result["state"] == "SUCCEEDED"
+
+
+def test_outputs_in_object_storage(oci: OciServer) -> None:
+    storage = oci.client("object_storage.ObjectStorageClient")
+    namespace = storage.get_namespace().data
+    bucket = CreateBucketDetails(name="models", compartment_id=COMPARTMENT)
+    storage.create_bucket(namespace, bucket)
+    program = "import os\nos.makedirs('out')\nopen('out/model', 'w').write('weights')\n"
+    write(oci.folder, {"trainer/train.py": program})
+    # what programs in a job need to reach the server, as any client
+    client = {
+        "HOME": str(oci.folder),
+        "OCI_IAM_TYPE": "api_key",
+        **{name: oci.environ[name] for name in ("HTTPS_PROXY", "REQUESTS_CA_BUNDLE")},
+    }
+    runtime = {
+        "conda": CONDA,
+        "entrypoint": "train.py",
+        "env": [{"name": name, "value": text} for name, text in client.items()],
+        "outputDir": "out",
+        "outputUri": f"oci://models@{namespace}/digits",
+        "scriptPathURI": "trainer",
+        "workingDir": "trainer",
+    }
+    result, printed = run_yaml(oci, job_yaml("python", runtime))
+    assert result["state"] == "SUCCEEDED", f"{printed}\n{result}"
+    found = storage.get_object(namespace, "models", "digits/model").data
+    assert found.content == b"weights"
 
 
 _DDP = """
