@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,9 @@ _ATTEMPTS = 4
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|Connection aborted\.', \w+\('([^']+)'")
 #: Where the last line of a log is looked for: how long ago, and among how many lines.
 _SEARCHED, _LINES = timedelta(days=1), 10
+#: A variable that the SDK reads when it is imported.
+_NO_SERVICES = "OCI_PYTHON_SDK_NO_SERVICE_IMPORTS"
+_importing = threading.Lock()
 _INSTALL = "the `oci` SDK is not installed: pip install 'muster-jobs[oci]'"
 
 
@@ -242,14 +246,29 @@ def why_not_installed() -> str:
 
 
 def _sdk() -> Any:
-    # else all services are imported, which takes seconds
-    os.environ.setdefault("OCI_PYTHON_SDK_NO_SERVICE_IMPORTS", "1")
-    try:
-        import oci
-        import oci.exceptions
-    except ImportError:
-        raise CannotRun(_INSTALL, refused=True) from None
+    with _importing, _without_services():
+        try:
+            import oci
+            import oci.exceptions
+        except ImportError:
+            raise CannotRun(_INSTALL, refused=True) from None
     return oci
+
+
+@contextlib.contextmanager
+def _without_services() -> Iterator[None]:
+    """The SDK, if it is imported now, imports no services, which takes seconds. Programs that this
+    process starts later get it as they know it."""
+    if "oci" in sys.modules:
+        yield
+        return
+    before = os.environ.get(_NO_SERVICES)
+    os.environ[_NO_SERVICES] = before or "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_SERVICES]
 
 
 def _make_client(name: str, profile: OciProfile) -> Any:
