@@ -159,3 +159,5 @@ def test_a_session(home: Path, port: int) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
+    printed = muster(home, "oci-config", "--auth", "security_token").splitlines()
+    assert "export OCI_CLI_AUTH=security_token" in printed
