@@ -115,6 +115,7 @@ def oci_config(
         profile=profile,
         key_file=str(key_file),
         fingerprint=fingerprint,
+        auth=auth,
         region=values["region"],
         user=access.user,
         tenancy=access.tenancy,
@@ -141,6 +142,8 @@ def _print(made: Profile, user: str) -> None:
     echo("in this shell:", err=True)
     echo(f"export OCI_CONFIG_FILE={made.file} OCI_CLI_CONFIG_FILE={made.file}")
     echo(f"export OCI_CONFIG_PROFILE={made.profile} OCI_CLI_PROFILE={made.profile}")
+    if made.auth != "api_key":
+        echo(f"export OCI_CLI_AUTH={made.auth}")
     if made.ca:
         echo(f"export REQUESTS_CA_BUNDLE={made.ca} OCI_CLI_CERT_BUNDLE={made.ca}")
     if made.endpoint:

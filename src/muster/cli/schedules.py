@@ -183,7 +183,8 @@ def _print_webhook(address: WebhookAddress) -> None:
     echo(f"webhook: POST {_url(address.path)}")
     if address.secret:
         echo(f"secret:  {address.secret}", secrets=True)
-        echo("the secret is not shown again: `muster schedules webhook` makes another", err=True)
+        again = "`muster schedules webhook NAME --rotate` makes another"
+        echo(f"the secret is not shown again: {again}", err=True)
 
 
 def _note_server() -> None:

@@ -28,6 +28,8 @@ class Profile(Struct, frozen=True):
     profile: str
     key_file: str
     fingerprint: str
+    #: How clients sign: "api_key" or "security_token".
+    auth: str
     region: str
     user: str
     tenancy: str

@@ -45,6 +45,10 @@ class SignatureRefused(NotAuthenticated):
     told what is wrong."""
 
 
+class SkewedClock(SignatureRefused):
+    """The client's clock is wrong. Clients are told, as in OCI: it says nothing of keys."""
+
+
 class Signature(Struct, frozen=True):
     """What the header `Authorization` says."""
 
@@ -125,7 +129,8 @@ def check_signed(names: Collection[str], *, with_body: bool) -> None:
 
 
 def check_date(text: str, now: float) -> None:
-    """Raises SignatureRefused unless a date of a request is near. now: epoch seconds."""
+    """Raises SignatureRefused unless a date of a request is near; SkewedClock if it can be read.
+    now: epoch seconds."""
     try:
         date = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -135,7 +140,7 @@ def check_date(text: str, now: float) -> None:
     skew = now - date.timestamp()
     if abs(skew) > MOST_SKEW:
         direction = "behind" if skew > 0 else "ahead of"
-        raise SignatureRefused(
+        raise SkewedClock(
             f"the client's clock is {abs(skew):.0f} s {direction} this server's; "
             f"{MOST_SKEW:.0f} s are allowed"
         )

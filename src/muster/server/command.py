@@ -40,8 +40,10 @@ def serve(
     check_open_files()
     home = default_home()
     settings = replace(settings, file=read_file(home.server))
+    trust = ""
     if settings.oci_domain is not None and settings.tls_cert is None:
         settings = with_own_certificate(settings, home)
+        trust = f" --ca {home.oci_certificate / 'ca.pem'}"
     check_certificate(settings)
     listener = listen(settings.host, settings.port)
     if database_url is not None:
@@ -62,7 +64,7 @@ def serve(
     if first is not None:
         say(f"{first.record.user} administers the server, with this token, shown only now:")
         show_secret(first.text)
-        say(f"log in with it: muster login {_url_for_others(settings)}")
+        say(f"log in with it: muster login {_url_for_others(settings)}{trust}")
     server.run(listener)
     say("the server has stopped; runs continue")
 

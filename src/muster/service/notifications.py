@@ -253,7 +253,7 @@ def _missing(home: Home, target: Target, settings: NotificationSettings) -> list
         folders = _folders(home, settings)
         real = Path(target.address).parent.resolve()
         if not any(real.is_relative_to(folder.resolve()) for folder in folders):
-            text = f"is not below {' or '.join(map(str, folders))}"
+            text = f"{target.address!r} is not below {' or '.join(map(str, folders))}"
             hint = f"add its folder to folders of [notifications] in {home.server}"
             return [Problem("target", text, hint)]
     return []

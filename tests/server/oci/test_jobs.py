@@ -125,7 +125,8 @@ def test_answers_and_errors_have_the_id_of_the_request(oci: OciServer) -> None:
 INVALID = {
     "shape": (
         {"shape_name": "VM.Big"},
-        "jobInfrastructureConfigurationDetails: there is no shape 'VM.Big'",
+        "jobInfrastructureConfigurationDetails: there is no shape 'VM.Big' (`oci data-science "
+        "job-shape list` lists those there are)",
     ),
     "size of a shape that has one": (
         {"shape_name": "VM.Standard2.1"},

@@ -131,6 +131,25 @@ def test_the_sdk_needs_only_its_profile(home: Path, port: int) -> None:
     assert len(json.loads(muster(home, "users", "keys", "list", "--json"))) == 1
 
 
+def test_the_first_login_trusts_the_servers_authority(
+    server: subprocess.Popen[str], home: Path, tmp_path: Path
+) -> None:
+    assert server.stdout is not None and server.stderr is not None
+    assert "administers the server" in server.stderr.readline()
+    token = server.stdout.readline()
+    command = server.stderr.readline().removeprefix("log in with it: muster ").split()
+    assert command[-2:] == ["--ca", str(home / "oci-certificate" / "ca.pem")]
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", *command, "--token-stdin"],
+        env={**os.environ, "MUSTER_HOME": str(tmp_path / "laptop")},
+        input=token,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 #: As OCI's documentation has it.
 SESSION = """
 import oci
@@ -159,3 +178,5 @@ def test_a_session(home: Path, port: int) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
+    printed = muster(home, "oci-config", "--auth", "security_token").splitlines()
+    assert "export OCI_CLI_AUTH=security_token" in printed

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from muster.caller import Caller, Right
+from muster.errors import NotFound, Problem
 from muster.iam.principals import Principal
 from muster.identity import DEFAULT_PROJECT
 from muster.server.oci.errors import not_found
@@ -56,10 +57,17 @@ class Actor:
         self._principal = principal
 
     def project_of(self, compartment: str) -> str:
-        """The project that is a compartment. Raises OciError if there is none."""
+        """The project that is a compartment. Raises NotFound if there is none: its text is for the
+        server's log, as clients are told the same of compartments that are not theirs."""
         project = self.compartments.project(compartment)
         if project is None:
-            raise not_found()
+            raise NotFound(
+                Problem(
+                    "",
+                    f"no project is the compartment {compartment[:200]!r}",
+                    "name its project in server.toml, in the section [oci.compartments]",
+                )
+            )
         return project
 
     def below(self, project: str) -> list[str]:

@@ -20,6 +20,7 @@ from muster.errors import (
     StoreBusy,
     TooManyRequests,
 )
+from muster.iam.signatures import SkewedClock
 from muster.server.answers import Answer
 from muster.server.call import BodyTooLarge, Changed
 from muster.server.routes import WrongVerb
@@ -92,6 +93,8 @@ def oci_error(error: Exception) -> OciError:
         return OciError(405, "MethodNotAllowed", str(error))
     if isinstance(error, (NotFound, Forbidden)):
         return not_found()
+    if isinstance(error, SkewedClock):
+        return OciError(401, "NotAuthenticated", str(error))
     if isinstance(error, NotAuthenticated):
         # what is wrong is in the server's log
         text = (

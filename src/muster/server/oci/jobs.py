@@ -142,7 +142,7 @@ def delete_job(request: OciRequest) -> Answer:
         ResourceFilter(RUN_KIND, record.project, parent=record.id)
     )
     if live := [run for run in runs if not has_ended(run)]:
-        raise conflict(f"The job has {len(live)} job runs that have not ended.")
+        raise conflict(f"{len(live)} of the job's job runs have not ended; cancel them first.")
     for run in runs:
         delete_run(request, run)
     if record.state != "DELETED":
@@ -215,7 +215,7 @@ def _keep(request: OciRequest, record: ResourceRecord, receiver: job_artifacts.R
 
 
 def _has_artifact() -> OciError:
-    return conflict("The job has an artifact, which cannot be replaced.")
+    return conflict("The job has an artifact, which cannot be replaced; create another job.")
 
 
 def head_job_artifact(request: OciRequest) -> Answer:

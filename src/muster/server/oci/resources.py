@@ -54,11 +54,11 @@ def ocid_of(record: ResourceRecord) -> str:
 
 
 def find(actor: Actor, kind: str, text: str, right: Right) -> ResourceRecord:
-    """The resource with this OCID, if the caller has a right in its compartment. Raises
+    """The resource with this OCID, if the caller has a right in its compartment. Raises NotFound,
     OciError."""
     record = lookup(actor, kind, text)
     if record is None:
-        raise not_found()
+        raise _unknown(kind, text)
     actor.require(record.project, right)
     return record
 
@@ -84,17 +84,22 @@ def lookup(actor: Actor, kind: str, text: str) -> ResourceRecord | None:
     return record if ocid_of(record) == text else None
 
 
+def _unknown(kind: str, text: str) -> NotFound:
+    # for the server's log: clients are told the same of what is not theirs
+    return NotFound(f"no {kind} has the OCID {text[:200]!r}")
+
+
 def adopt(
     actor: Actor, kind: str, text: str, project: str, state: str, parent: str = ""
 ) -> ResourceRecord:
     """The resource with this OCID in a compartment. One that is of OCI is created here, so that
-    code which names it runs as it is. Raises OciError if there is none."""
+    code which names it runs as it is. Raises NotFound, OciError."""
     record = lookup(actor, kind, text)
     if record is not None:
         return _seen(actor, record)
     parts = split_ocid(text)
     if parts is None or parts[0] != kind or text.split(".")[2] == "muster":
-        raise not_found()
+        raise _unknown(kind, text)
     now = time.time()
     made = ResourceRecord(
         *(kind, parts[1], project, parts[1][:20], state, actor.principal.user, now, now),

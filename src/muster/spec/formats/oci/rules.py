@@ -144,7 +144,10 @@ def _infrastructure(
     size = given.job_shape_config_details
     sized = size is not None and (size.ocpus, size.memory_in_gbs) != (None, None)
     if given.shape_name not in shapes:
-        yield f"{where}: there is no shape {given.shape_name!r}"
+        yield (
+            f"{where}: there is no shape {given.shape_name!r} (`oci data-science "
+            "job-shape list` lists those there are)"
+        )
     elif sized and not given.shape_name.endswith("Flex"):
         yield f"{where}: {given.shape_name} is not flexible, and has no jobShapeConfigDetails"
     if not _LEAST_DISK <= given.block_storage_size_in_gbs <= _MOST_DISK:
