@@ -27,7 +27,7 @@ from server import muster_server
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from support.oci_clients import add_key
+from support.oci_config import add_key
 
 ROUNDS = 3
 

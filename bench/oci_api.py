@@ -29,7 +29,7 @@ from muster.service.sessions import session_tokens
 from muster.spec.ocids import TENANCY
 from muster.storage.home import Home
 from muster.store.resource_records import ResourceRecord
-from support.oci_clients import add_key
+from support.oci_config import add_key
 
 PORT = 26431
 PROGRAM = b"print('done')\n"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from muster.iam.public_keys import fingerprint_of
+from muster.iam.public_keys import fingerprint_of, normal_pem
 from muster.spec.ocids import TENANCY, user_ocid
+from muster.store.account_records import PublicKeyRecord
+from muster.store.base import Store
 from support.keys import private_key, private_pem
 
 
@@ -31,3 +33,11 @@ def write_config(path: Path, config: dict[str, str]) -> dict[str, str]:
     for file in (key, path):
         file.chmod(0o600)
     return written
+
+
+def add_key(store: Store, user: str, folder: Path) -> dict[str, str]:
+    """Give a user a key. What a client that signs with it is configured with."""
+    public = private_key().public_key()
+    record = PublicKeyRecord(fingerprint_of(public), user, "", normal_pem(public), 1.0, user)
+    store.keys.insert(record)
+    return write_config(folder / "config", config_of(user))
