@@ -21,7 +21,8 @@ from muster.service.accounts import EmbeddedAccounts
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.storage.home import Home
-from muster.store.account_records import AuditFilter, UserKind, UserRecord
+from muster.store.account_records import AuditFilter, PublicKeyRecord, UserKind, UserRecord
+from support.keys import public_pem
 from support.server_thread import running_server, users_of
 
 #: Users besides the administrator `root`; the role of each in the project `vision`. `other` is an
@@ -98,6 +99,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 Act = Callable[[AccountsAPI, World], object]
 
 
+def _add_and_delete_key(api: AccountsAPI, world: World) -> None:
+    key = PublicKeyRecord("20:3b:97", "viewer", "", "PEM", 1.0)
+    world.store.keys.insert(key)
+    api.delete_key(key.fingerprint)
+
+
 def _set_and_delete(api: AccountsAPI, world: World) -> None:
     project = api.whoami().project
     world.store.secrets.set(project, "gone", "x", by="root", now=1.0)
@@ -154,6 +161,14 @@ TABLE: dict[str, list[tuple[Act, str]]] = {
         (lambda api, w: api.revoke_token(w.ids["root"]), "root"),
         (lambda api, w: api.revoke_token(w.robots), "root manager"),
     ],
+    "oci": [(lambda api, w: api.oci(), "*")],
+    "keys": [
+        (lambda api, w: api.keys("viewer"), "root viewer"),
+        (lambda api, w: api.keys("manager"), "root manager"),
+    ],
+    "add_key": [(lambda api, w: api.add_key("viewer", public_pem()), "root viewer")],
+    "create_session": [(lambda api, w: api.create_session(public_pem()), "*")],
+    "delete_key": [(_add_and_delete_key, "root viewer")],
     "secrets": [(lambda api, w: api.secrets(), "*")],
     "set_secret": [(lambda api, w: api.set_secret("x", "y"), "root manager maintainer other")],
     "delete_secret": [(_set_and_delete, "root manager maintainer other")],
@@ -194,6 +209,8 @@ def _restore(world: World) -> None:
     for name, role in ROLES.items():
         accounts.change_user(name, {"disabled": False, "admin": False})
         world.local.set_member("vision", name, role)
+    for key in world.store.keys.listing("viewer"):
+        world.store.keys.delete(key.fingerprint)
     known = {one.name for one in accounts.projects()}
     if "sound" not in known:
         world.local.create_project("sound")
