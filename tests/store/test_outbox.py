@@ -257,5 +257,8 @@ def test_changes_of_objects_are_reported(store: Store) -> None:
         "name": "a/b",
         "size": 3,
         "etag": last.etag,
+        "md5": "md5",
         "content_type": "",
+        "created_at": 1.5,
+        "modified_at": 2.5,
     }
