@@ -26,6 +26,8 @@ FIRST = datetime(2026, 1, 15, 9, 30)
 #: Nothing is compared beyond.
 END = datetime(2028, 6, 1)
 
+SECOND_WEEK = FIRST + timedelta(days=7)
+
 
 def numbers(*values: int) -> Any:
     return st.lists(st.sampled_from(values), min_size=1, max_size=3, unique=True)
@@ -75,8 +77,15 @@ def test_rules_are_those_of_dateutil(frequency: str) -> None:
     @settings(deadline=None, max_examples=40)
     def compare(parts: dict[str, Any]) -> None:
         ours = [*takewhile(lambda at: at < END, Rule(**parts).occurrences(FIRST, FIRST))][:300]
-        if ours:  # dateutil looks for what never happens up to the year 9999
-            assert of_dateutil(parts, len(ours)) == ours
+        if not ours:  # dateutil looks for what never happens up to the year 9999
+            return
+        theirs = of_dateutil(parts, len(ours))
+        if frequency == "WEEKLY" and "positions" in parts:
+            # dateutil counts positions from DTSTART in its week, RFC 5545 from the week's start
+            theirs, ours = ([at for at in of if at >= SECOND_WEEK] for of in (theirs, ours))
+            shared = min(len(theirs), len(ours))
+            theirs, ours = theirs[:shared], ours[:shared]
+        assert theirs == ours
 
     compare()
 
