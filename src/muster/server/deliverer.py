@@ -17,7 +17,6 @@ from muster.errors import Forbidden, MusterError, NotFound, StoreError
 from muster.notify.conditions import wants
 from muster.notify.retries import Answer, next_attempt
 from muster.notify.sending import send
-from muster.server.oci.compartments import Compartments
 from muster.service.notifications import creator_of, oci_names, route_of
 from muster.store.notification_records import ClaimedDelivery, DeliveryState
 
@@ -43,9 +42,6 @@ class Deliverer:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._compartments = Compartments(
-            lambda: state.backend.store, state.settings.file.oci.compartments
-        )
         self._rng = Random()
         self._stopped = False
         #: Set when there may be something to do before the interval is over.
@@ -118,7 +114,7 @@ class Deliverer:
 
     def _deliver(self, delivery: ClaimedDelivery) -> None:
         """Attempt a delivery, and record what came of it. Raises StoreError."""
-        names = oci_names(delivery.notification.project, self._compartments.ocid)
+        names = oci_names(delivery.notification.project, self._state.compartments.ocid)
         if not wants(delivery.notification, delivery.entry, names):
             self._notifications.drop(delivery)
             return
@@ -153,7 +149,7 @@ class Deliverer:
                 state.backend.home,
                 notification,
                 allow_private=allowed,
-                compartment=self._compartments.ocid,
+                compartment=self._state.compartments.ocid,
             )
         except StoreError:
             raise

@@ -17,7 +17,6 @@ from muster.identity import new_id
 from muster.lifecycle.schedule import Action, due, happens
 from muster.lifecycle.trigger import Event, matches
 from muster.server.firings import OUTCOMES, Firings, entry_of_firing
-from muster.server.oci.compartments import Compartments
 from muster.server.oci.schedule_runs import ScheduleRuns
 from muster.store.outbox_records import ListenerKind
 from muster.store.schedule_records import FiringRecord, ScheduleRecord
@@ -53,10 +52,7 @@ class Scheduler:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._firings = Firings(state)
-        compartments = Compartments(
-            lambda: state.backend.store, state.settings.file.oci.compartments
-        )
-        self._oci = ScheduleRuns(state, compartments)
+        self._oci = ScheduleRuns(state)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         #: The last error that was logged.

@@ -16,6 +16,7 @@ from muster.errors import HomeGone, Problem
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import ForwardedPorts
+from muster.server.oci.compartments import Compartments
 from muster.server.settings import Settings
 from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
@@ -48,6 +49,8 @@ class ServerState:
         self.settings = settings
         self.backend = backend
         self.log = log
+        #: The projects by the OCIDs that clients of OCI know.
+        self.compartments = Compartments(lambda: backend.store, settings.file.oci.compartments)
         self.forwarded_ports = ForwardedPorts()
         self.metrics = Metrics()
         self.tracer = make_tracer()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.server.oci.compartments import Compartments
 from muster.server.oci.schedule_runs import ScheduleRuns
 from muster.server.oci.schedules import KIND
 from muster.spec.ocids import TENANCY, compartment_ocid
@@ -155,7 +154,7 @@ def test_a_server_that_was_killed_in_between_creates_one_run(server: OciServer) 
     record = resources.get(KIND, made.id.rpartition(".")[2])
     pending = replace(record, state="INACTIVE", data={**record.data, "pending": 5.0})
     record = resources.update(record, pending)
-    acting = ScheduleRuns(state, Compartments(lambda: state.backend.store, {}))
+    acting = ScheduleRuns(state)
     for _ in range(3):
         acting._carry_out(record)
     assert len(runs_of(server, job)) == 1

@@ -17,7 +17,6 @@ from muster.server.oci.errors import not_found
 from muster.service.audit import Origin, audited, entry_of
 
 if TYPE_CHECKING:
-    from muster.server.oci.compartments import Compartments
     from muster.server.state import ServerState
     from muster.service.embedded import EmbeddedAPI
     from muster.store.base import Store
@@ -28,10 +27,10 @@ T = TypeVar("T")
 class Actor:
     """See the module."""
 
-    def __init__(self, state: ServerState, compartments: Compartments, origin: Origin) -> None:
+    def __init__(self, state: ServerState, origin: Origin) -> None:
         #: The server.
         self.state = state
-        self.compartments = compartments
+        self.compartments = state.compartments
         #: Where it comes from, for the audit log.
         self.origin = origin
         self._principal: Principal | None = None

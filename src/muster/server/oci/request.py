@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -15,9 +15,6 @@ from muster.server.call import Call
 from muster.server.oci.actor import Actor
 from muster.server.oci.errors import OciError, check_text, invalid, missing
 from muster.spec.formats.oci import model
-
-if TYPE_CHECKING:
-    from muster.server.oci.compartments import Compartments
 
 T = TypeVar("T")
 #: Parameters of a query.
@@ -35,8 +32,8 @@ def whole_number(text: str) -> int | None:
 class OciRequest(Actor):
     """See the module."""
 
-    def __init__(self, call: Call, compartments: Compartments) -> None:
-        super().__init__(call.state, compartments, call.origin)
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.state, call.origin)
         self.call = call
         #: The parameters in the path.
         self.path: Mapping[str, str] = {}

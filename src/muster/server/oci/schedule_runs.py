@@ -26,17 +26,14 @@ from muster.spec.formats.oci.schedule_model import HttpAction
 from muster.store.resource_records import ResourceRecord
 
 if TYPE_CHECKING:
-    from muster.server.oci.compartments import Compartments
     from muster.server.state import ServerState
 
 
 class _Schedule(Actor):
     """Acts in the name of who has created a schedule."""
 
-    def __init__(
-        self, state: ServerState, compartments: Compartments, record: ResourceRecord, at: float
-    ) -> None:
-        super().__init__(state, compartments, Origin(f"schedule {record.name}"))
+    def __init__(self, state: ServerState, record: ResourceRecord, at: float) -> None:
+        super().__init__(state, Origin(f"schedule {record.name}"))
         accounts = state.backend.store.accounts
         self.principal = principal_of(accounts, record.created_by, f"schedule {record.id}")
         self._id = id_of(KIND, record.id, f"{at:.6f}")
@@ -48,8 +45,8 @@ class _Schedule(Actor):
 class ScheduleRuns:
     """Does what is due; see the module. `server.scheduler` calls it."""
 
-    def __init__(self, state: ServerState, compartments: Compartments) -> None:
-        self._state, self._compartments = state, compartments
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
 
     def active(self) -> list[ResourceRecord]:
         """The schedules that may be due. Raises StoreError."""
@@ -83,7 +80,7 @@ class ScheduleRuns:
         at: float = record.data["pending"]
         last: dict[str, Any] = {"time": at}
         try:
-            actor = _Schedule(self._state, self._compartments, record, at)
+            actor = _Schedule(self._state, record, at)
             action = decode(HttpAction, record.data["action"])
             made = start_job_run(actor, action.action_details.create_job_run_details)
             last["details"] = f"Created {ocid_of(made)}"

@@ -14,7 +14,6 @@ from muster.iam.signatures import parse_authorization
 from muster.server.answers import Answer, Header, Stream
 from muster.server.call import Call, ClientGone
 from muster.server.limits import RateLimits
-from muster.server.oci.compartments import Compartments
 from muster.server.oci.errors import OciError, answer_of, not_found, oci_error
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute, all_routes, routes_of
@@ -36,14 +35,12 @@ class OciService:
 
     def __init__(self, state: ServerState, limits: RateLimits) -> None:
         self._state, self._limits = state, limits
-        self._routes = routes_of(all_routes())
-        paths = [route.path for route in all_routes()]
+        routes = all_routes()
+        self._routes = routes_of(routes)
+        paths = [route.path for route in routes]
         #: Paths of clients that are below those of Muster's own API.
         self._own_paths = frozenset(path for path in paths if path.startswith(PREFIX))
         self._prefixes = frozenset(path.split("/")[1] for path in paths) - {PREFIX.strip("/")}
-        self._compartments = Compartments(
-            lambda: state.backend.store, state.settings.file.oci.compartments
-        )
         self._principals: Principals | None = None
 
     def serves(self, path: str) -> bool:
@@ -61,7 +58,7 @@ class OciService:
 
     async def _answer(self, call: Call, path: str) -> Answer | Stream:
         call.route, route, words = self._find(call.verb, path)
-        request = OciRequest(call, self._compartments)
+        request = OciRequest(call)
         request.path = words
         if route is None or not route.public:
             body = None
