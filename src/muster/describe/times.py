@@ -15,6 +15,13 @@ _UNITS = (
 )
 
 
+def time_text_ms(seconds: float | None) -> str | None:
+    """As `time_text`, to the millisecond: as OCI writes times."""
+    if seconds is None:
+        return None
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat(timespec="milliseconds") + "Z"
+
+
 def time_text(seconds: float | None) -> str | None:
     """Epoch seconds as RFC 3339 text in UTC."""
     if seconds is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
 
+from muster.describe.times import time_text_ms
 from muster.spec.ocids import ocid
 from muster.store.outbox_records import OutboxEntry
 
@@ -54,7 +54,7 @@ def oci_event(entry: OutboxEntry, names: OciNames) -> dict[str, Any]:
         "cloudEventsVersion": "0.1",
         "eventTypeVersion": "2.0",
         "source": "ObjectStorage" if is_object else "DataScience",
-        "eventTime": _time(entry.time),
+        "eventTime": time_text_ms(entry.time),
         "contentType": "application/json",
         "data": {
             "compartmentId": names.compartment,
@@ -69,11 +69,6 @@ def oci_event(entry: OutboxEntry, names: OciNames) -> dict[str, Any]:
         "eventID": entry.id,
         "extensions": {"compartmentId": names.compartment},
     }
-
-
-def _time(seconds: float) -> str:
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def _resource_id(entry: OutboxEntry, names: OciNames) -> str:

@@ -69,6 +69,13 @@ class Actor:
             )
         return project
 
+    def project_with(self, compartment: str, right: Right) -> str:
+        """The project that is a compartment, if the caller has a right there. Raises as
+        `project_of` and `require`."""
+        project = self.project_of(compartment)
+        self.require(project, right)
+        return project
+
     def below(self, project: str) -> list[str]:
         """The projects that are compartments below one, of those that the caller may see: all
         others are below the default one."""

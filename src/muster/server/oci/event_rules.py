@@ -30,6 +30,7 @@ from muster.server.oci.resources import (
     find_own,
     labels,
     listing,
+    new_project,
     shown,
 )
 from muster.server.oci.routes import OciRoute
@@ -42,7 +43,7 @@ from muster.spec.formats.oci.event_rules import (
     NotificationAction,
     UpdateRule,
 )
-from muster.spec.formats.oci.model import ChangeCompartment, plain
+from muster.spec.formats.oci.model import plain
 from muster.spec.ocids import ocid
 from muster.store.resource_records import ResourceRecord
 
@@ -56,8 +57,7 @@ _MOST_ACTIONS = 10
 def create_rule(request: OciRequest) -> Answer:
     """POST /rules"""
     given = request.read(CreateRule)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, Right.SUBMIT)
     if not given.display_name:
         raise missing("displayName")
     name, actions, now = given.display_name, given.actions.actions, time.time()
@@ -66,7 +66,6 @@ def create_rule(request: OciRequest) -> Answer:
     data = {
         **labels(given),
         "condition": given.condition,
-        "description": given.description,
         "isEnabled": given.is_enabled,
         "actions": _shown_actions(actions),
     }
@@ -110,7 +109,6 @@ def update_rule(request: OciRequest) -> Answer:
     record, given = _own(request), request.read(UpdateRule)
     changes = {
         "condition": given.condition,
-        "description": given.description,
         "isEnabled": given.is_enabled,
     }
     data = {
@@ -150,9 +148,8 @@ def delete_rule(request: OciRequest) -> Answer:
 
 def change_rule_compartment(request: OciRequest) -> Answer:
     """POST /rules/{rule_id}/actions/changeCompartment"""
-    record, given = _own(request), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _own(request)
+    target = new_project(request)
     targets = _targets(request, target, _actions_of(record.data))
     after = change(request, record, Right.SUBMIT, "oci.rules.move", project=target)
     _remove_actions(request, record)

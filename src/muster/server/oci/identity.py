@@ -14,12 +14,12 @@ from typing import Any
 from msgspec import Struct
 
 from muster.caller import Right, Role
+from muster.describe.times import time_text_ms
 from muster.errors import InvalidInput
 from muster.identity import DEFAULT_PROJECT, id_of
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import OciError, invalid, not_found
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.server.oci.routes import OciRoute
 from muster.server.oci.value_pages import value_page
 from muster.service.accounts import EmbeddedAccounts
@@ -108,7 +108,7 @@ def _shown_user(request: OciRequest, user: UserRecord) -> Mapping[str, Any]:
         "compartmentId": _tenancy(request),
         "name": user.name,
         "description": user.display_name or user.name,
-        "timeCreated": time_text(user.created_at),
+        "timeCreated": time_text_ms(user.created_at),
         "lifecycleState": "INACTIVE" if user.disabled else "ACTIVE",
         "inactiveStatus": 1 if user.disabled else None,
         "isMfaActivated": False,
@@ -169,7 +169,7 @@ def _shown_key(request: OciRequest, key: PublicKeyRecord) -> Mapping[str, Any]:
         "keyValue": key.pem,
         "fingerprint": key.fingerprint,
         "userId": user,
-        "timeCreated": time_text(key.created_at),
+        "timeCreated": time_text_ms(key.created_at),
         **_ACTIVE,
     }
 
@@ -219,7 +219,7 @@ def _shown_group(request: OciRequest, group: _Group) -> Mapping[str, Any]:
         "compartmentId": _tenancy(request),
         "name": f"{group.project}-{group.role}",
         "description": f"members of {group.project} who have the role {group.role}",
-        "timeCreated": time_text(request.store.accounts.project(group.project).created_at),
+        "timeCreated": time_text_ms(request.store.accounts.project(group.project).created_at),
         **_ACTIVE,
         **_NO_TAGS,
     }
@@ -232,7 +232,7 @@ def _shown_membership(request: OciRequest, member: MemberRecord) -> Mapping[str,
         "compartmentId": _tenancy(request),
         "groupId": group,
         "userId": user,
-        "timeCreated": time_text(request.store.accounts.project(member.project).created_at),
+        "timeCreated": time_text_ms(request.store.accounts.project(member.project).created_at),
         **_ACTIVE,
     }
 
@@ -287,7 +287,7 @@ def _shown_compartment(request: OciRequest, project: ProjectRecord) -> dict[str,
         "compartmentId": None if root else _tenancy(request),
         "name": project.name,
         "description": project.description or project.name,
-        "timeCreated": time_text(project.created_at),
+        "timeCreated": time_text_ms(project.created_at),
         "isAccessible": request.principal.sees(project.name),
         **_ACTIVE,
         **_NO_TAGS,

@@ -35,8 +35,7 @@ _OVERRIDES = tuple(name for name in plain(OverrideDetails()) if name.startswith(
 
 def start_job_run(actor: Actor, given: CreateJobRun) -> ResourceRecord:
     """Create a job run, and start it. Raises OciError."""
-    project = actor.project_of(given.compartment_id)
-    actor.require(project, Right.SUBMIT)
+    project = actor.project_with(given.compartment_id, Right.SUBMIT)
     job = find(actor, JOB_KIND, given.job_id, Right.READ)
     if job.state != "ACTIVE":
         raise conflict(f"The job is {job.state}.")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.lifecycle.states import RunState
 from muster.server.answers import Answer
 from muster.server.oci.actor import Actor
@@ -22,12 +23,11 @@ from muster.server.oci.resources import (
     find,
     labels,
     listing,
+    new_project,
     shown,
-    time_text,
 )
 from muster.server.oci.routes import OciRoute
 from muster.spec.formats.oci.model import (
-    ChangeCompartment,
     CreateJobRun,
     DefaultConfiguration,
     EmptyInfrastructure,
@@ -146,9 +146,8 @@ def delete_run(request: OciRequest, record: ResourceRecord) -> None:
 
 def change_job_run_compartment(request: OciRequest) -> Answer:
     """POST /jobRuns/{job_run_id}/actions/changeCompartment"""
-    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _find(request, Right.DELETE)
+    target = new_project(request)
     change(
         request,
         record,
@@ -181,8 +180,8 @@ def _summary(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
     started = data.get("startedAt") if run is None else run.started_at
     finished = data.get("finishedAt") if run is None else run.finished_at
     return made | {
-        "timeStarted": time_text(started),
-        "timeFinished": time_text(finished),
+        "timeStarted": time_text_ms(started),
+        "timeFinished": time_text_ms(finished),
         "projectId": data["projectId"],
         "jobId": data["jobId"],
         "lifecycleDetails": lifecycle_details(record),

@@ -28,12 +28,12 @@ from muster.server.oci.resources import (
     find,
     labels,
     listing,
+    new_project,
     shown,
 )
 from muster.server.oci.routes import OciRoute
 from muster.server.oci.streams import file_range
 from muster.spec.formats.oci.model import (
-    ChangeCompartment,
     CreateJob,
     EmptyConfiguration,
     EmptyInfrastructure,
@@ -63,8 +63,7 @@ _FILE_NAME = re.compile(r"""filename\*?=(?:UTF-8''|utf-8'')?("(?:[^"\\]|\\.)*"|[
 def create_job(request: OciRequest) -> Answer:
     """POST /jobs"""
     given = request.read(CreateJob)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, Right.SUBMIT)
     check_details(request, given, given)
     parent = adopt(request, projects.KIND, given.project_id, project, "ACTIVE")
     if parent.state != "ACTIVE":
@@ -73,7 +72,6 @@ def create_job(request: OciRequest) -> Answer:
     details = {key: value for key, value in plain(given).items() if key in _CONFIGURATION}
     data = {
         **labels(given),
-        "description": given.description,
         "projectId": given.project_id,
         "details": details,
     }
@@ -124,8 +122,6 @@ def update_job(request: OciRequest) -> Answer:
             details[name] = value
     check_details(request, given, decode(JobDetails, details))
     data = {**record.data, **labels(given), "details": details}
-    if given.description is not None:
-        data["description"] = given.description
     name = given.display_name or record.name
     after = change(request, record, Right.SUBMIT, "oci.jobs.update", name=name, data=data)
     return shown(after, _shown(request, after))
@@ -153,9 +149,8 @@ def delete_job(request: OciRequest) -> Answer:
 
 def change_job_compartment(request: OciRequest) -> Answer:
     """POST /jobs/{job_id}/actions/changeCompartment"""
-    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _find(request, Right.DELETE)
+    target = new_project(request)
     change(request, record, Right.DELETE, "oci.jobs.move", project=target)
     return Answer(status=204)
 

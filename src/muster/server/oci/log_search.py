@@ -157,8 +157,7 @@ def _scope(request: OciRequest, text: str) -> _Scope:
     """What a text of the query names. Raises OciError."""
     compartment, _, rest = text.partition("/")
     group_text, _, log_text = rest.partition("/")
-    project = request.project_of(compartment)
-    request.require(project, Right.READ)
+    project = request.project_with(compartment, Right.READ)
     group = log = None
     if group_text:
         group = find(request, logs.GROUP, group_text, Right.READ).id

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.identity import new_id
 from muster.server.answers import Answer
 from muster.server.oci import work_requests
@@ -24,12 +25,12 @@ from muster.server.oci.resources import (
     labels,
     listing,
     lookup,
+    new_project,
     ocid_of,
     shown,
-    time_text,
 )
 from muster.server.oci.routes import OciRoute
-from muster.spec.formats.oci.model import ChangeCompartment, Labels, LogConfiguration
+from muster.spec.formats.oci.model import Labels, LogConfiguration
 from muster.spec.ocids import TENANCY, ocid
 from muster.storage import custom_logs
 from muster.store.resource_records import ResourceFilter, ResourceRecord
@@ -129,14 +130,13 @@ def _group_of(actor: Actor, log: ResourceRecord) -> ResourceRecord:
 def create_log_group(request: OciRequest) -> Answer:
     """POST /logGroups"""
     given = request.read(CreateLogGroup)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, Right.SUBMIT)
     _check_name(request, GROUP, project, "", given.display_name)
     now = time.time()
     made = ResourceRecord(
         *(GROUP, new_id(), project, given.display_name, "ACTIVE"),
         *(request.principal.user, now, now),
-        data={**labels(given), "description": given.description},
+        data=labels(given),
     )
     request.act(
         *(project, Right.SUBMIT, "oci.log-groups.create", made.name),
@@ -169,8 +169,6 @@ def update_log_group(request: OciRequest) -> Answer:
     """PUT /logGroups/{log_group_id}"""
     record, given = _find_group(request, Right.SUBMIT), request.read(UpdateLogGroup)
     data = {**record.data, **labels(given)}
-    if given.description is not None:
-        data["description"] = given.description
     name = given.display_name or record.name
     after = change(request, record, Right.SUBMIT, "oci.log-groups.update", name=name, data=data)
     return shown(after, _shown_group(request, after))
@@ -190,9 +188,8 @@ def delete_log_group(request: OciRequest) -> Answer:
 
 def change_log_group_compartment(request: OciRequest) -> Answer:
     """POST /logGroups/{log_group_id}/actions/changeCompartment"""
-    record, given = _find_group(request, Right.DELETE), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _find_group(request, Right.DELETE)
+    target = new_project(request)
     logs = request.store.resources.listing(_logs_in(record))
     change(request, record, Right.DELETE, "oci.log-groups.move", project=target)
     now = time.time()
@@ -217,7 +214,7 @@ def _common(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
     """The fields of log groups and of logs."""
     made = common(request, record)
     del made["createdBy"]
-    return made | {"systemTags": {}, "timeLastModified": time_text(record.updated_at)}
+    return made | {"systemTags": {}, "timeLastModified": time_text_ms(record.updated_at)}
 
 
 # Logs

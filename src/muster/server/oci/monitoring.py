@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.server.answers import Answer, encoded
 from muster.server.oci import metric_query
 from muster.server.oci.errors import OciError, invalid
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.server.oci.routes import OciRoute
 from muster.server.oci.value_pages import value_page
 from muster.spec.formats.oci.model import Wire, plain
@@ -145,7 +145,7 @@ def _wrong_datapoints(datapoints: list[Datapoint], now: float) -> str:
         if point.timestamp.tzinfo is None:
             return f"the timestamp {point.timestamp.isoformat()} has no time zone"
         if not now - _BEFORE < point.timestamp.timestamp() < now + _AFTER:
-            text = time_text(point.timestamp.timestamp())
+            text = time_text_ms(point.timestamp.timestamp())
             return f"the timestamp {text} is over 2 hours ago, or over 10 minutes ahead"
         if point.count is not None and point.count <= 0:
             return "count has to be greater than 0"
@@ -193,7 +193,7 @@ def summarize_metrics_data(request: OciRequest) -> Answer:
                         "metadata": {},
                         "resolution": None,
                         "aggregatedDatapoints": [
-                            {"timestamp": time_text(at), "value": value} for at, value in values
+                            {"timestamp": time_text_ms(at), "value": value} for at, value in values
                         ],
                     }
                 )
@@ -257,8 +257,7 @@ def _namespace(name: str) -> str:
 
 def _projects(request: OciRequest) -> list[str]:
     """The projects that are asked about. Raises OciError."""
-    project = request.project_of(request.required("compartmentId"))
-    request.require(project, Right.READ)
+    project = request.project_with(request.required("compartmentId"), Right.READ)
     if not request.flag("compartmentIdInSubtree"):
         return [project]
     return [project, *request.below(project)]

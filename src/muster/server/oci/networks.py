@@ -11,11 +11,11 @@ from ipaddress import ip_network
 from typing import Any
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.identity import DEFAULT_PROJECT
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import not_found
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.server.oci.routes import OciRoute
 from muster.spec.ocids import TENANCY, ocid, split_ocid
 
@@ -79,7 +79,7 @@ def _common(request: OciRequest, given: str, name: str) -> dict[str, Any]:
         "compartmentId": request.compartments.tenancy or TENANCY,
         "displayName": name,
         "lifecycleState": "AVAILABLE",
-        "timeCreated": time_text(0.0),
+        "timeCreated": time_text_ms(0.0),
         "freeformTags": {},
         "definedTags": {},
     }

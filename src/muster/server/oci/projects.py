@@ -20,10 +20,11 @@ from muster.server.oci.resources import (
     find,
     labels,
     listing,
+    new_project,
     shown,
 )
 from muster.server.oci.routes import OciRoute
-from muster.spec.formats.oci.model import ChangeCompartment, CreateProject, UpdateProject
+from muster.spec.formats.oci.model import CreateProject, UpdateProject
 from muster.store.resource_records import ResourceFilter, ResourceRecord
 
 KIND = "datascienceproject"
@@ -34,14 +35,13 @@ _STATES = ("ACTIVE", "DELETING", "DELETED")
 def create_project(request: OciRequest) -> Answer:
     """POST /projects"""
     given = request.read(CreateProject)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, Right.SUBMIT)
     name, now = given.display_name or default_name("datascienceproject"), time.time()
 
     def record(identifier: str) -> ResourceRecord:
         return ResourceRecord(
             *(KIND, identifier, project, name, "ACTIVE", request.principal.user, now, now),
-            data={**labels(given), "description": given.description},
+            data=labels(given),
         )
 
     made, _ = create(request, record, KIND, "oci.projects.create")
@@ -63,8 +63,6 @@ def update_project(request: OciRequest) -> Answer:
     """PUT /projects/{project_id}"""
     record, given = _find(request, Right.SUBMIT), request.read(UpdateProject)
     data = {**record.data, **labels(given)}
-    if given.description is not None:
-        data["description"] = given.description
     name = given.display_name or record.name
     after = change(request, record, Right.SUBMIT, "oci.projects.update", name=name, data=data)
     return shown(after, _shown(request, after))
@@ -84,9 +82,8 @@ def delete_project(request: OciRequest) -> Answer:
 
 def change_project_compartment(request: OciRequest) -> Answer:
     """POST /projects/{project_id}/actions/changeCompartment"""
-    record, given = _find(request, Right.DELETE), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _find(request, Right.DELETE)
+    target = new_project(request)
     change(request, record, Right.DELETE, "oci.projects.move", project=target)
     return Answer(status=204)
 

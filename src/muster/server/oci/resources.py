@@ -12,12 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.errors import NotFound
 from muster.server.answers import Answer, encoded, matches
 from muster.server.oci.actor import Actor
 from muster.server.oci.errors import OciError, check_text, invalid, not_found
 from muster.server.oci.request import OciRequest
-from muster.spec.formats.oci.model import Labels, plain
+from muster.spec.formats.oci.model import ChangeCompartment, Labels, plain
 from muster.spec.ocids import ocid, split_ocid, user_ocid
 from muster.store.resource_records import ResourceFilter, ResourceRecord
 
@@ -38,14 +39,6 @@ _FOREIGN = "ocid"
 _REQUEST = "request"
 
 Shown = Callable[[ResourceRecord], Mapping[str, Any]]
-
-
-def time_text(seconds: float | None) -> str | None:
-    """A time as OCI writes it (RFC 3339)."""
-    if seconds is None:
-        return None
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def ocid_of(record: ResourceRecord) -> str:
@@ -164,6 +157,13 @@ def change(
     )
 
 
+def new_project(request: OciRequest) -> str:
+    """The project that a resource is to be moved to, by the body of the request. Raises OciError
+    unless the caller may create resources there."""
+    given = request.read(ChangeCompartment)
+    return request.project_with(given.compartment_id, Right.SUBMIT)
+
+
 def etag(record: ResourceRecord) -> str:
     """The entity tag: another one after each change."""
     return f"{record.id}-{record.version}-{record.state.lower()}"
@@ -189,7 +189,7 @@ def common(actor: Actor, record: ResourceRecord) -> dict[str, Any]:
         "id": ocid_of(record),
         "compartmentId": actor.compartments.ocid(record.project),
         "displayName": record.name,
-        "timeCreated": time_text(record.created_at),
+        "timeCreated": time_text_ms(record.created_at),
         "createdBy": user_ocid(record.created_by),
         "lifecycleState": record.state,
         "freeformTags": record.data.get("freeformTags") or {},
@@ -211,8 +211,7 @@ def listing(
     to. states: those that there are. name: only resources with this one. within: list those
     that belong to a resource, which the caller may see, instead. Raises OciError."""
     if within is None:
-        project = request.project_of(request.required("compartmentId"))
-        request.require(project, Right.READ)
+        project = request.project_with(request.required("compartmentId"), Right.READ)
     else:
         project = within.project
     chosen = _filter(request, kind, project, parent, states)
@@ -282,11 +281,9 @@ def read_page_token(token: str, kind: type[str] | type[float]) -> tuple[str | fl
 
 
 def labels(given: Labels) -> dict[str, Any]:
-    """The tags that are given, as they are stored."""
-    data = plain(given)
-    return {
-        name: data[name] for name in ("freeformTags", "definedTags") if data.get(name) is not None
-    }
+    """The tags and the description that are given, as they are stored."""
+    data, names = plain(given), ("freeformTags", "definedTags", "description")
+    return {name: data[name] for name in names if data.get(name) is not None}
 
 
 def default_name(prefix: str) -> str:

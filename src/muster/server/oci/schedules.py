@@ -14,6 +14,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.lifecycle.schedule import Overlap, Timing, problems_of, settled, times
 from muster.server.answers import Answer
 from muster.server.oci import projects, work_requests
@@ -31,11 +32,11 @@ from muster.server.oci.resources import (
     find_own,
     labels,
     listing,
+    new_project,
     shown,
-    time_text,
 )
 from muster.server.oci.routes import OciRoute
-from muster.spec.formats.oci.model import ChangeCompartment, CreateJobRun, plain
+from muster.spec.formats.oci.model import CreateJobRun, plain
 from muster.spec.formats.oci.rules import label_problems
 from muster.spec.formats.oci.schedule_model import (
     CreateSchedule,
@@ -60,8 +61,7 @@ _SECONDS = {"HOURLY": 3600.0, "DAILY": 86400.0}
 def create_schedule(request: OciRequest) -> Answer:
     """POST /schedules"""
     given = request.read(CreateSchedule)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, Right.SUBMIT)
     if found := list(label_problems(given)):
         raise invalid("; ".join(found))
     _check_run(request, given.action.action_details.create_job_run_details)
@@ -72,7 +72,7 @@ def create_schedule(request: OciRequest) -> Answer:
     data = {
         **labels(given),
         "projectId": given.project_id,
-        **{key: plain(given)[key] for key in ("description", "action", "logDetails")},
+        **{key: plain(given)[key] for key in ("action", "logDetails")},
         **timed,
     }
 
@@ -128,7 +128,7 @@ def _seconds(moment: datetime | None) -> float | None:
 
 def _check_run(request: OciRequest, given: CreateJobRun) -> None:
     """Raises OciError unless the caller could start such a job run."""
-    request.require(request.project_of(given.compartment_id), Right.SUBMIT)
+    request.project_with(given.compartment_id, Right.SUBMIT)
     find(request, JOB_KIND, given.job_id, Right.READ)
 
 
@@ -154,7 +154,7 @@ def update_schedule(request: OciRequest) -> Answer:
     data = {**record.data, **labels(given)}
     if given.action is not None:
         _check_run(request, given.action.action_details.create_job_run_details)
-    for name in ("description", "action", "logDetails"):
+    for name in ("action", "logDetails"):
         if (value := plain(given)[name]) is not None:
             data[name] = value
     if given.trigger is not None:
@@ -199,9 +199,8 @@ def deactivate_schedule(request: OciRequest) -> Answer:
 
 def change_schedule_compartment(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/changeCompartment"""
-    record, given = _own(request, Right.DELETE), request.read(ChangeCompartment)
-    target = request.project_of(given.compartment_id)
-    request.require(target, Right.SUBMIT)
+    record = _own(request, Right.DELETE)
+    target = new_project(request)
     change(request, record, Right.DELETE, "oci.schedules.move", project=target)
     return work_requests.done(request, record, "SCHEDULE_MOVE", "UPDATED")
 
@@ -223,7 +222,7 @@ def _summary(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
     return common(request, record) | {
         "projectId": record.data["projectId"],
         "trigger": record.data["trigger"],
-        "timeUpdated": time_text(record.updated_at),
+        "timeUpdated": time_text_ms(record.updated_at),
         "systemTags": {},
     }
 
@@ -235,8 +234,8 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
         "description": data.get("description") or "",
         "action": data["action"],
         "logDetails": data.get("logDetails"),
-        "timeNextScheduledRun": time_text(next_at),
-        "timeLastScheduleRun": time_text(last.get("time")),
+        "timeNextScheduledRun": time_text_ms(next_at),
+        "timeLastScheduleRun": time_text_ms(last.get("time")),
         "lastScheduleRunDetails": last.get("details") or "",
         "lifecycleDetails": last.get("problem") or "",
     }

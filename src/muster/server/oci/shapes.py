@@ -29,7 +29,7 @@ def list_fast_launch_job_configs(request: OciRequest) -> Answer:
 
 def _shapes(request: OciRequest) -> list[Shape]:
     """Those that can be named. Raises OciError if the caller may not see the compartment."""
-    request.require(request.project_of(request.required("compartmentId")), Right.READ)
+    request.project_with(request.required("compartmentId"), Right.READ)
     known = catalogue(request.state.backend.home.shapes).values()
     return sorted(known, key=lambda shape: shape.name)
 

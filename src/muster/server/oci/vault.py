@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Struct
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.identity import id_of
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import not_found
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.server.oci.routes import OciRoute
 from muster.server.oci.value_pages import value_page
 from muster.spec.ocids import ocid
@@ -69,8 +69,7 @@ def list_secret_bundle_versions(request: OciRequest) -> Answer:
 
 def list_secrets(request: OciRequest) -> Answer:
     """GET /secrets"""
-    project = request.project_of(request.required("compartmentId"))
-    request.require(project, Right.READ)
+    project = request.project_with(request.required("compartmentId"), Right.READ)
     name, vault = request.given("name"), request.given("vaultId")
     found = request.store.secrets.listing(project)
     if vault not in (None, _vault_ocid(project)):
@@ -125,7 +124,7 @@ def _version(secret: _Secret) -> Mapping[str, Any]:
     return {
         "secretId": secret_ocid(secret.project, secret.record.name),
         "versionNumber": secret.record.version,
-        "timeCreated": time_text(secret.record.set_at),
+        "timeCreated": time_text_ms(secret.record.set_at),
         "stages": _STAGES,
     }
 
@@ -139,7 +138,7 @@ def _shown(request: OciRequest, secret: _Secret) -> dict[str, Any]:
         "secretName": secret.record.name,
         "description": "",
         "lifecycleState": "ACTIVE",
-        "timeCreated": time_text(secret.record.set_at),
+        "timeCreated": time_text_ms(secret.record.set_at),
         "isAutoGenerationEnabled": False,
         "freeformTags": {},
         "definedTags": {},

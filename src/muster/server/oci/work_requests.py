@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.identity import new_id
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import conflict
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import find, listing, ocid_of, shown, time_text
+from muster.server.oci.resources import find, listing, ocid_of, shown
 from muster.server.oci.routes import OciRoute
 from muster.spec.ocids import ocid
 from muster.store.resource_records import ResourceRecord
@@ -36,7 +37,7 @@ def done(
     made = ResourceRecord(
         *(KIND, new_id(), record.project, operation, "SUCCEEDED"),
         *(request.principal.user, now, now),
-        data={"resources": [resource], "percentComplete": 100.0},
+        data={"resources": [resource]},
         parent=record.id,
     )
     request.store.resources.insert(made)
@@ -46,7 +47,7 @@ def done(
 def get_work_request(request: OciRequest) -> Answer:
     """GET /workRequests/{work_request_id}"""
     record = _find(request)
-    return shown(record, _shown(request, record))
+    return shown(record, shown_work_request(request, record))
 
 
 def list_work_requests(request: OciRequest) -> Answer:
@@ -54,7 +55,7 @@ def list_work_requests(request: OciRequest) -> Answer:
     wanted = request.given("operationType")
 
     def show(record: ResourceRecord) -> Mapping[str, Any]:
-        return _shown(request, record)
+        return shown_work_request(request, record)
 
     return listing(request, KIND, show, parent="resourceId", states=_STATES, name=wanted)
 
@@ -68,7 +69,7 @@ def list_work_request_errors(request: OciRequest) -> Answer:
 def list_work_request_logs(request: OciRequest) -> Answer:
     """GET /workRequests/{work_request_id}/logs"""
     record = _find(request)
-    entry = {"message": f"{record.name} succeeded.", "timestamp": time_text(record.created_at)}
+    entry = {"message": f"{record.name} succeeded.", "timestamp": time_text_ms(record.created_at)}
     return Answer(encoded([entry]))
 
 
@@ -82,8 +83,9 @@ def _find(request: OciRequest) -> ResourceRecord:
     return find(request, KIND, request.path["work_request_id"], Right.READ)
 
 
-def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
-    when = time_text(record.created_at)
+def shown_work_request(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
+    """A work request, as each service shows its own."""
+    when = time_text_ms(record.created_at)
     return {
         "id": ocid_of(record),
         "operationType": record.name,
@@ -92,7 +94,8 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
         "timeAccepted": when,
         "timeStarted": when,
         "timeFinished": when,
-        **{name: record.data[name] for name in ("resources", "percentComplete")},
+        "percentComplete": 100.0,
+        "resources": record.data["resources"],
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.errors import Conflict
 from muster.identity import DEFAULT_PROJECT, new_id
 from muster.server.answers import Answer, encoded, matches
@@ -19,7 +20,6 @@ from muster.server.oci.object_storage.places import (
     namespace_of,
 )
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.model import plain
 from muster.spec.formats.oci.object_model import BucketDetails, CreateBucket, UpdateBucket
 from muster.spec.ocids import ocid, user_ocid
@@ -66,8 +66,7 @@ def create_bucket(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b"""
     namespace_of(request)
     given = request.read(CreateBucket)
-    project = request.project_of(given.compartment_id)
-    request.require(project, Right.DELETE)
+    project = request.project_with(given.compartment_id, Right.DELETE)
     name, now = check_bucket_name(given.name), time.time()
     settings = {**_KEPT, **_settings(given)}
     bucket = BucketRecord(new_id(), name, project, request.principal.user, now, now, settings)
@@ -84,8 +83,7 @@ def create_bucket(request: OciRequest) -> Answer:
 def list_buckets(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b"""
     namespace_of(request)
-    project = request.project_of(request.required("compartmentId"))
-    request.require(project, Right.READ)
+    project = request.project_with(request.required("compartmentId"), Right.READ)
     limit = request.number("limit", _PAGE, 1, _LARGEST_PAGE)
     assert limit is not None
     found = request.store.buckets.listing(project, limit=limit + 1, after=request.given("page"))
@@ -110,8 +108,7 @@ def update_bucket(request: OciRequest) -> Answer:
     _check_match(request, before)
     project = before.project
     if given.compartment_id is not None:
-        project = request.project_of(given.compartment_id)
-        request.require(project, Right.DELETE)
+        project = request.project_with(given.compartment_id, Right.DELETE)
     after = replace(
         before,
         name=check_bucket_name(given.name or before.name),
@@ -202,7 +199,7 @@ def _summary(request: OciRequest, bucket: BucketRecord) -> dict[str, Any]:
         "name": bucket.name,
         "compartmentId": request.compartments.ocid(bucket.project),
         "createdBy": user_ocid(bucket.created_by),
-        "timeCreated": time_text(bucket.created_at),
+        "timeCreated": time_text_ms(bucket.created_at),
         "etag": _etag(bucket),
     }
     if "tags" in (request.given("fields") or "").split(","):

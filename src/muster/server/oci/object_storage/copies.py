@@ -6,8 +6,6 @@ A copy is done when its request is answered: its work request is there for clien
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -28,7 +26,8 @@ from muster.server.oci.object_storage.places import (
 )
 from muster.server.oci.object_storage.transfers import record_files
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import find, listing, ocid_of, time_text
+from muster.server.oci.resources import find, listing
+from muster.server.oci.work_requests import shown_work_request
 from muster.spec.formats.oci.object_model import CopyObject, RenameObject
 from muster.spec.ocids import ocid
 from muster.storage.objects import copy_file, discard, remove
@@ -172,12 +171,14 @@ def _accepted(
 
 def get_work_request(request: OciRequest) -> Answer:
     """GET /workRequests/{work_request}"""
-    return Answer(encoded(_shown(request, _find(request))))
+    return Answer(encoded(shown_work_request(request, _find(request))))
 
 
 def list_work_requests(request: OciRequest) -> Answer:
     """GET /workRequests"""
-    return listing(request, KIND, lambda record: _shown(request, record), states=_STATES)
+    return listing(
+        request, KIND, lambda record: shown_work_request(request, record), states=_STATES
+    )
 
 
 def list_work_request_notes(request: OciRequest) -> Answer:
@@ -194,18 +195,3 @@ def cancel_work_request(request: OciRequest) -> Answer:
 
 def _find(request: OciRequest) -> ResourceRecord:
     return find(request, KIND, request.path["work_request"], Right.READ)
-
-
-def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
-    when = time_text(record.created_at)
-    return {
-        "id": ocid_of(record),
-        "operationType": record.name,
-        "status": record.state,
-        "compartmentId": request.compartments.ocid(record.project),
-        "resources": record.data["resources"],
-        "percentComplete": 100.0,
-        "timeAccepted": when,
-        "timeStarted": when,
-        "timeFinished": when,
-    }

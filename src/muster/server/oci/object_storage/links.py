@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.errors import NotAuthenticated, NotFound
 from muster.iam.principals import principal_of
 from muster.identity import new_id
@@ -25,7 +26,6 @@ from muster.server.oci.object_storage.objects import list_in, store_body
 from muster.server.oci.object_storage.places import check_name, find_bucket, namespace_of
 from muster.server.oci.object_storage.transfers import send_object
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.object_model import CreateLink
 from muster.store.object_records import AccessLinkRecord, BucketRecord
 
@@ -142,8 +142,8 @@ def _shown(link: AccessLinkRecord) -> Mapping[str, Any]:
         "objectName": link.object_name,
         "bucketListingAction": "ListObjects" if link.lists else "Deny",
         "accessType": link.access,
-        "timeExpires": time_text(link.expires_at),
-        "timeCreated": time_text(link.created_at),
+        "timeExpires": time_text_ms(link.expires_at),
+        "timeCreated": time_text_ms(link.created_at),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.errors import NotFound
 from muster.identity import new_id
 from muster.server.answers import Answer, Stream, encoded
@@ -23,7 +24,6 @@ from muster.server.oci.object_storage.headers import (
 from muster.server.oci.object_storage.places import check_name, find_bucket, find_object
 from muster.server.oci.object_storage.transfers import receive, record_files, send_object
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.object_model import DeleteObjects
 from muster.storage.objects import NewFile, discard
 from muster.store.object_listing import ListQuery, list_page
@@ -163,7 +163,8 @@ def delete_objects(request: OciRequest) -> Answer:
                 }
             )
         else:
-            deleted.append({"objectName": one.object_name, "timeModified": time_text(time.time())})
+            when = time_text_ms(time.time())
+            deleted.append({"objectName": one.object_name, "timeModified": when})
     shown = {"deleted": None if given.is_skip_deleted_result else deleted, "failed": failed}
     return Answer(encoded(shown))
 
@@ -208,8 +209,8 @@ def _shown(record: ObjectRecord) -> dict[str, Any]:
         "size": record.size,
         "md5": record.md5,
         "etag": record.etag,
-        "timeCreated": time_text(record.created_at),
-        "timeModified": time_text(record.modified_at),
+        "timeCreated": time_text_ms(record.created_at),
+        "timeModified": time_text_ms(record.modified_at),
         "storageTier": "Standard",
         "archivalState": None,
     }

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from muster.caller import Right
+from muster.describe.times import time_text_ms
 from muster.errors import Conflict, NotFound
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import conflict, invalid
@@ -28,7 +29,6 @@ from muster.server.oci.object_storage.headers import (
 from muster.server.oci.object_storage.places import check_name, find_bucket, namespace_of
 from muster.server.oci.object_storage.transfers import receive, record_files
 from muster.server.oci.request import OciRequest, whole_number
-from muster.server.oci.resources import time_text
 from muster.spec.formats.oci.object_model import CommitUpload, CreateUpload
 from muster.storage.objects import NewFile, discard, remove
 from muster.store.object_records import (
@@ -203,6 +203,6 @@ def _shown(request: OciRequest, bucket: BucketRecord, upload: UploadRecord) -> d
         "bucket": bucket.name,
         "object": upload.name,
         "uploadId": upload.id,
-        "timeCreated": time_text(upload.created_at),
+        "timeCreated": time_text_ms(upload.created_at),
         "storageTier": "Standard",
     }
