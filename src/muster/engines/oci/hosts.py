@@ -7,11 +7,11 @@ job run while a node has not done that, and while contact with one is lost.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from muster.engines.base import RunContext
-from muster.engines.loop import Participant, RunLoop
+from muster.engines.loop import RunLoop
 from muster.engines.oci.artifact import artifact, description
 from muster.engines.oci.details import image_of, mounted_by_service
 from muster.engines.oci.jobs import Jobs
@@ -28,6 +28,7 @@ from muster.engines.oci.states import (
 )
 from muster.engines.remote.dialing import Dialing
 from muster.engines.remote.hosts import HostsOwner, slots_in_use
+from muster.engines.remote.pauses import Pauses
 from muster.engines.remote.run_secrets import contact_secrets
 from muster.lifecycle.status import Reason
 
@@ -61,7 +62,7 @@ class OciHosts:
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job run each
         self._told: dict[int, str] = {}  # allocation -> what was reported of its wait
         self._given_up: dict[int, str] = {}  # allocation -> why its job run was canceled
-        self._pauses: list[Participant] = []
+        self._pauses = Pauses(loop)
         self._over = False  # whether `place_ended` waits for it
         self._closed = False
         # the secrets take their time to be made
@@ -90,7 +91,9 @@ class OciHosts:
             text = f"nodes cannot dial {self._address}: {why}"
             for slot in [*self._pending, *(slot for part in self._parts for slot in part)]:
                 self._owner.queued([slot], text)
-            self._later(lambda: self._loop.in_thread(self._make_secrets, self._listen))
+            self._pauses.after(
+                _RETRY_PAUSE, lambda: self._loop.in_thread(self._make_secrets, self._listen)
+            )
             return
         self._jobs.listens_at(self._dialing.port)
         plan = self._context.plan
@@ -139,18 +142,6 @@ class OciHosts:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
             return make(listen="")  # the address is that of a gateway, or a name
-
-    def _later(self, call: Callable[[], object]) -> None:
-        """Call something after a pause, unless this is closed by then."""
-
-        def due(_ready: Mapping[int, int]) -> None:
-            participant.close()
-            call()
-
-        participant = self._loop.add(due)
-        participant.wake_at(self._loop.now() + _RETRY_PAUSE)
-        self._pauses = [one for one in self._pauses if not one.closed]
-        self._pauses.append(participant)
 
     # --- what the session asks for
 
@@ -233,8 +224,7 @@ class OciHosts:
     def close(self) -> None:
         """See `Hosts`."""
         self._closed = True
-        for pause in self._pauses:
-            pause.close()
+        self._pauses.close()
         self._jobs.close()
         if self._dialing is not None:
             self._dialing.close()
@@ -259,7 +249,7 @@ class OciHosts:
             self._nodes.end(one, text, Reason.NODE_LOST)
         else:
             self._say_queued(one, f"the service does not create the job run yet: {error}")
-            self._later(partial(self._create, number, again=True))
+            self._pauses.after(_RETRY_PAUSE, partial(self._create, number, again=True))
 
     # --- what the service says
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from muster.engines.base import RunContext
-from muster.engines.loop import Participant, RunLoop
+from muster.engines.loop import RunLoop
 from muster.engines.remote.dialing import Dialing
 from muster.engines.remote.hosts import HostsOwner, slots_in_use
+from muster.engines.remote.pauses import Pauses
 from muster.engines.remote.run_secrets import contact_secrets
 from muster.engines.slurm.client import CannotRun, Job, check_version
 from muster.engines.slurm.jobs import Jobs
@@ -55,7 +56,7 @@ class SlurmHosts:
         self._dialing: Dialing | None = None
         self._pending: list[int] = []  # slots that are to be in one job
         self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
-        self._pauses: list[Participant] = []
+        self._pauses = Pauses(loop)
         self._over = False  # whether `place_ended` waits for it
         self._closed = False
         self._find_address()
@@ -126,19 +127,7 @@ class SlurmHosts:
                 self._owner.refused(slot, f"Slurm cannot be used: {why}")
         else:
             self._owner.queued(slots, f"Slurm does not answer: {why}")
-        self._later(self._find_address)
-
-    def _later(self, call: Callable[[], None]) -> None:
-        """Call something after a pause, unless this is closed by then."""
-
-        def due(_ready: Mapping[int, int]) -> None:
-            participant.close()
-            call()
-
-        participant = self._loop.add(due)
-        participant.wake_at(self._loop.now() + _RETRY_PAUSE)
-        self._pauses = [one for one in self._pauses if not one.closed]
-        self._pauses.append(participant)
+        self._pauses.after(_RETRY_PAUSE, self._find_address)
 
     # --- what the session asks for
 
@@ -234,8 +223,7 @@ class SlurmHosts:
     def close(self) -> None:
         """See `Hosts`."""
         self._closed = True
-        for pause in self._pauses:
-            pause.close()
+        self._pauses.close()
         self._limits.close()
         self._jobs.close()
         if self._dialing is not None:
@@ -277,7 +265,9 @@ class SlurmHosts:
         else:
             self._say_queued(one, f"Slurm does not answer: {answer}")
             if self._jobs.array_of(one)[0] == one:
-                self._later(partial(self._submit, one.number, again=True, over=over))
+                self._pauses.after(
+                    _RETRY_PAUSE, partial(self._submit, one.number, again=True, over=over)
+                )
 
     # --- what Slurm says
 

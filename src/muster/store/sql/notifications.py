@@ -9,7 +9,6 @@ from msgspec import to_builtins
 
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.identity import new_id
-from muster.store import names
 from muster.store.notification_records import (
     KEPT_DELIVERIES,
     ClaimedDelivery,
@@ -21,6 +20,7 @@ from muster.store.outbox_records import ListenerKind, matching_types
 from muster.store.records import CorruptRecord, decoded, read_record
 from muster.store.sql.database import Connection, Database, Row
 from muster.store.sql.outbox import ENTRY_COLUMNS, read_outbox_entry, remove_listener, set_listener
+from muster.store.sql.search import named_row
 from muster.store.times import micros, optional_micros, seconds
 
 _COLUMNS = NotificationRecord.__struct_fields__
@@ -101,14 +101,8 @@ class SqlNotifications:
 
     def find(self, project: str, text: str) -> NotificationRecord:
         """See `Notifications.find`."""
-        if names.is_valid_unicode(text):
-            for column in ("name", "id"):
-                sql = f"{_SELECT} WHERE project = ? AND {column} = ?"
-                if rows := self._db.read(sql, (project, text)):
-                    return _notification(rows[0])
-        known = self._db.read("SELECT name FROM notifications WHERE project = ?", (project,))
-        given = sorted(row["name"] for row in known)
-        raise names.not_found_error("notification", text, given, "muster notify list")
+        given = ("notifications", project, text, "muster notify list")
+        return _notification(named_row(self._db, _SELECT, *given))
 
     def listing(
         self, project: str, *, limit: int | None = None, after: str | None = None

@@ -27,6 +27,7 @@ from muster.store.sql.audit import insert_entries
 from muster.store.sql.database import LIVE, Connection, Database, Row
 from muster.store.sql.jobs import insert_job
 from muster.store.sql.outbox import consume, remove_listener, set_listener
+from muster.store.sql.search import named_row
 from muster.store.times import micros, optional_micros, seconds
 
 _JSON = ("timing", "overrides", "environ", "notes", "trigger")
@@ -96,14 +97,8 @@ class SqlSchedules:
 
     def find(self, project: str, text: str) -> ScheduleRecord:
         """See `Schedules.find`."""
-        if names.is_valid_unicode(text):
-            sql = f"{_QUERY} WHERE schedules.project = ? AND "
-            for column in ("name", "id"):
-                if rows := self._db.read(f"{sql} schedules.{column} = ?", (project, text)):
-                    return _schedule(rows[0])
-        known = self._db.read("SELECT name FROM schedules WHERE project = ?", (project,))
-        given = sorted(row["name"] for row in known)
-        raise names.not_found_error("schedule", text, given, "muster schedules list")
+        given = ("schedules", project, text, "muster schedules list")
+        return _schedule(named_row(self._db, _QUERY, *given))
 
     def listing(
         self, project: str, *, limit: int | None = None, after: str | None = None
