@@ -6,6 +6,7 @@ import base64
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -258,10 +259,8 @@ def _file_name(header: str) -> str:
     text = found[1].strip()
     if text.startswith('"'):
         text = re.sub(r"\\(.)", r"\1", text[1:-1])
-    try:
+    with suppress(UnicodeError):  # it was not UTF-8
         text = text.encode("latin-1").decode()
-    except UnicodeError:
-        pass
     return unquote(text) if "*=" in found[0] else text
 
 

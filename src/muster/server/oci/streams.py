@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from muster.server.answers import BYTES, Answer, Stream
 from muster.server.oci.errors import OciError
@@ -24,16 +24,13 @@ async def file_range(
 ) -> Answer | Stream:
     """The content of a file, of which the request may want a range. size: in bytes. Raises
     OciError if the range is not in the file."""
-    found = byte_range(request.header("range"), size)
-    first, end = found or (0, size)
-    sent = {**headers, "accept-ranges": "bytes", "content-length": str(end - first)}
-    if found is not None:
-        sent["content-range"] = f"bytes {first}-{end - 1}/{size}"
+    sent = sent_range(request, size)
     in_thread = request.state.in_thread
     file = await in_thread(_open, path)
-    await in_thread(file.seek, first)
-    parts = _parts(request, file, end - first)
-    return Stream(parts, media_type, status=200 if found is None else 206, headers=sent)
+    await in_thread(file.seek, sent.first)
+    parts = _parts(request, file, sent.end - sent.first)
+    given = {**headers, "accept-ranges": "bytes", **sent.headers}
+    return Stream(parts, media_type, status=sent.status, headers=given)
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -47,6 +44,27 @@ async def _parts(request: OciRequest, file: IO[bytes], left: int) -> AsyncGenera
             yield block
     finally:
         file.close()
+
+
+class SentRange(NamedTuple):
+    """The part of a content that is sent."""
+
+    first: int
+    end: int  # the first byte after it
+    status: int
+    headers: dict[str, str]
+
+
+def sent_range(request: OciRequest, size: int) -> SentRange:
+    """What a request wants of a content with so many bytes. Raises OciError if that is not in
+    it."""
+    found = byte_range(request.header("range"), size)
+    first, end = found or (0, size)
+    headers = {"content-length": str(end - first)}
+    if found is None:
+        return SentRange(first, end, 200, headers)
+    headers["content-range"] = f"bytes {first}-{end - 1}/{size}"
+    return SentRange(first, end, 206, headers)
 
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ from muster.server.oci.object_storage.headers import (
 )
 from muster.server.oci.object_storage.places import find_object
 from muster.server.oci.request import OciRequest
-from muster.server.oci.streams import byte_range
+from muster.server.oci.streams import sent_range
 from muster.storage.objects import NewFile, ObjectReader, remove
 from muster.store.object_records import BucketRecord, ConditionFailed, ObjectRecord
 
@@ -113,22 +113,19 @@ def _open(
         headers = object_headers(record) | _replaced(request)
         if (refused := _unless_matching(request, record, headers)) is not None:
             return refused
-        found = byte_range(request.header("range"), record.size)
-        start, stop = found or (0, record.size)
-        headers["content-length"] = str(stop - start)
-        if found is not None:
-            headers["content-range"] = f"bytes {start}-{stop - 1}/{record.size}"
-        status = 200 if found is None else 206
+        sent = sent_range(request, record.size)
+        headers |= sent.headers
         if request.call.verb == "HEAD":
-            return Answer(b"", status, headers.pop("content-type"), headers)
+            return Answer(b"", sent.status, headers.pop("content-type"), headers)
         pieces = request.store.objects.pieces(record.content)
         files = [(piece.file, piece.size) for piece in pieces]
         if sum(piece.size for piece in pieces) != record.size:
             continue  # it was replaced meanwhile
         try:
-            return headers, ObjectReader(request.state.backend.home, files, start, stop), status
+            reader = ObjectReader(request.state.backend.home, files, sent.first, sent.end)
         except FileNotFoundError:
             continue  # as above
+        return headers, reader, sent.status
     raise FileNotFoundError(f"a file of object {name!r} in bucket {bucket.name} is missing")
 
 
