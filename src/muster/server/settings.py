@@ -11,7 +11,7 @@ ana = "ana"
 
 [oci]                                 # the OCI API: docs/guides/oci-clients.md
 engine = "local"                      # where its jobs run
-subnet = "127.0.0.0/8"                # what clients are told of subnets: the addresses of nodes
+subnet = "127.0.0.0/8"                # the CIDR block of every subnet: the addresses of nodes
 namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
@@ -90,7 +90,7 @@ class FileSettings(Struct, frozen=True):
     burst: int = 4000
     #: The OCI API.
     oci: OciSettings = OciSettings()
-    #: What notifications may use here. They read it anew each time.
+    #: What notifications may use here. It is read at each delivery.
     notifications: NotificationSettings = NotificationSettings()
 
 

@@ -35,7 +35,7 @@ sys.exit(main(__version__))
 def description(
     plan: RunPlan, slots: Iterable[int], number: int, folder: str, dialing: Dialing
 ) -> dict[str, Any]:
-    """What the nodes of a job are told: the fields of `node.job_run.Description`.
+    """What the nodes of a job get: the fields of `node.job_run.Description`.
 
     slots: all for which it was made. number: of the allocation. folder: where nodes have their
     files.

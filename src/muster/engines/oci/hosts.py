@@ -185,7 +185,7 @@ class OciHosts:
         return new
 
     def _continue(self, one: Allocation) -> None:
-        """Go on with an allocation of an earlier session."""
+        """Continue an allocation of an earlier session."""
         if one.run is None:
             self._create(one.number, again=True)
         else:

@@ -236,7 +236,7 @@ class SlurmHosts:
     # --- submissions
 
     def _submit_or_watch(self, one: Allocation, *, over: bool = False) -> None:
-        """Go on with an allocation of an earlier session. over: it is not submitted any more."""
+        """Continue an allocation of an earlier session. over: it is not submitted any more."""
         if one.job is None:
             if self._jobs.array_of(one)[0] == one:  # the others are submitted with it
                 self._submit(one.number, again=True, over=over)
