@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,11 @@ from support.plugins import install_servers, plug_in
 from support.postgres import end_shared_server
 
 # the duration of Hypothesis's examples depends on the load of the machine
-settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "muster", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+#: Of `make test-all`.
+settings.register_profile("thorough", settings.get_profile("muster"), max_examples=100)
 settings.load_profile("muster")
 
 # nodes find the programs of this environment (for example mpiexec) even if it is not activated
@@ -33,6 +38,9 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 #: Seconds for a test that is marked slow; for the others see `timeout` in pyproject.toml.
 SLOW_TIMEOUT = 900
 
+
+#: Of the tests' homes.
+_NUMBERS = count()
 
 #: The folder with tests of the whole program, some of which take long.
 ROOT = Path(__file__).parent
@@ -77,7 +85,9 @@ def own_home(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """No test sees the user's runs or those of another test."""
-    home = tmp_path_factory.mktemp("home")
+    # `mktemp` reads the folder to number a new one, and there are thousands
+    home = tmp_path_factory.getbasetemp() / "home" / str(next(_NUMBERS))
+    home.mkdir(0o700, parents=True)
     monkeypatch.setenv("MUSTER_HOME", str(home))
     monkeypatch.delenv("MUSTER_ISOLATION", raising=False)
     yield home

@@ -60,6 +60,7 @@ def test_training_on_two_nodes_continues_from_a_checkpoint(client: Client, digit
 
 @pytest.mark.shows("jobs/runs-at-the-same-time")
 @needs_torch
+@pytest.mark.slow
 def test_two_trainings_at_once_on_separate_networks(client: Client, digits: Path) -> None:
     """Both listen on torchrun's default port, without a conflict."""
     spec = digits / "job.yaml"
@@ -132,6 +133,7 @@ def test_a_notebook_on_three_nodes(client: Client) -> None:
     assert [one.rank for one in run.outputs()] == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("cloudpickle") is None, reason="cloudpickle is not installed")
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 def test_a_function_on_four_nodes(client: Client) -> None:

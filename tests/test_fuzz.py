@@ -14,7 +14,7 @@ import pytest
 from muster.frameworks.registry import framework_names
 from support.fuzz import LONGEST, bounded, corpus, examine, folder_for, mutant
 
-COUNT = int(os.environ.get("MUSTER_FUZZ_COUNT", "2000"))
+COUNT = int(os.environ.get("MUSTER_FUZZ_COUNT", "1000"))
 SEED = os.environ.get("MUSTER_FUZZ_SEED", "")
 
 

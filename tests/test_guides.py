@@ -90,7 +90,9 @@ GIVEN = {
             "train.py": TRAIN,
             "job.yaml": "name: train\nartifact: train.py\n",
             **dict.fromkeys(("score.py", "report.py", "build.py", "ingest.py"), "print(1)\n"),
-        }
+        },
+        # only clients of a server create buckets
+        words={"muster schedules create ingest": "! muster schedules create ingest"},
     ),
     "notifications": Given(
         {}, words={"muster notify test failures": "! muster notify test failures"}
@@ -108,6 +110,7 @@ def test_every_guide_is_typed() -> None:
     guides = {path.stem for path in (ROOT / "docs/guides").glob("*.md")}
     # test_readme.py; test_guide.py of the engines and of the server
     elsewhere = {"arrays", "pytorch", "recover", "hosts", "containers", "slurm", "oci", "users"}
+    elsewhere.add("kubernetes")
     # what clients of OCI do, as the tests of the server's OCI API do
     clients = {"from-ads", "from-oci", "object-storage", "oci-clients", "oci-services"}
     # a registry and a container builder, which a test does not have

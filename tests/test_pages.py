@@ -28,7 +28,13 @@ def unknown(command: str) -> list[str]:
     words = command.split(" -- ", maxsplit=1)[0].split()[1:]
     found: click.Command = cli
     with click.Context(found) as context:
-        while words and isinstance(found, click.Group) and not words[0].startswith("-"):
+        while words and isinstance(found, click.Group):
+            if words[0].startswith("-"):  # an option of the group, maybe before a subcommand
+                option = _option(found, words[0])
+                if option is None or option.is_flag or len(words) < 3:
+                    break
+                del words[:2]
+                continue
             name = words.pop(0).rstrip(",.")
             inner = found.get_command(context, name)
             if inner is None:
@@ -38,6 +44,11 @@ def unknown(command: str) -> list[str]:
         known = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
     options = [word.partition("=")[0].rstrip("]") for word in words if word.startswith("--")]
     return [option for option in options if option not in known]
+
+
+def _option(command: click.Command, name: str) -> click.Option | None:
+    found = (one for one in command.params if isinstance(one, click.Option))
+    return next((one for one in found if name in one.opts), None)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -180,3 +180,10 @@ def test_what_is_hidden_of_secrets_in_output() -> None:
     found = without_lines(b"abcdefgh,abcd efgh;abcefgh\n", [line.encode() for line in lines])
     assert found == b"***,*** ***;abc***\n"
     assert without_lines(b"xyz\n", []) == b"xyz\n"
+
+
+def test_names_of_secrets_of_kubernetes_are_shown() -> None:
+    volume = {"secret": {"secretName": "registry"}, "env": [{"valueFrom": {"secretKeyRef": {}}}]}
+    assert hidden(volume) is volume
+    assert redacted('{"secretName": "registry"}') == '{"secretName": "registry"}'
+    assert hidden({"secretToken": "x"}) == {"secretToken": "***"}

@@ -53,9 +53,18 @@ if TYPE_CHECKING:
     from muster.client.node import Node
     from muster.client.notification import Delivery, Notification
     from muster.client.outputs import Output, Outputs
+    from muster.client.policies import (
+        Compartment,
+        DynamicGroup,
+        Policies,
+        Policy,
+        PolicyVersion,
+        UserGroup,
+    )
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
     from muster.client.schedule import Firing, Schedule
+    from muster.client.suggesting import suggest_policy
     from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
 
@@ -67,7 +76,9 @@ __all__ = [
     "Caller",
     "Client",
     "Cluster",
+    "Compartment",
     "Delivery",
+    "DynamicGroup",
     "Event",
     "Firing",
     "FunctionJob",
@@ -85,6 +96,9 @@ __all__ = [
     "Notification",
     "Output",
     "Outputs",
+    "Policies",
+    "Policy",
+    "PolicyVersion",
     "Problem",
     "Project",
     "RunFailed",
@@ -94,6 +108,7 @@ __all__ = [
     "Table",
     "Token",
     "User",
+    "UserGroup",
     "cluster",
     "create_job",
     "create_notification",
@@ -109,6 +124,7 @@ __all__ = [
     "run",
     "runs",
     "schedules",
+    "suggest_policy",
 ]
 
 #: Public name -> its module; others are in `muster.client.api`.
@@ -142,9 +158,16 @@ _MODULES = {
     "Notification": "muster.client.notification",
     "Output": "muster.client.outputs",
     "Outputs": "muster.client.outputs",
+    "Compartment": "muster.client.policies",
+    "DynamicGroup": "muster.client.policies",
+    "Policies": "muster.client.policies",
+    "Policy": "muster.client.policies",
+    "PolicyVersion": "muster.client.policies",
+    "UserGroup": "muster.client.policies",
     "Firing": "muster.client.schedule",
     "Schedule": "muster.client.schedule",
     "Setting": "muster.client.run_facts",
+    "suggest_policy": "muster.client.suggesting",
     "Table": "muster.client.table",
 }
 

@@ -92,6 +92,10 @@ class NotFound(InvalidInput):
     """No job, run or file has the given name or id."""
 
 
+class AlreadyExists(InvalidInput):
+    """What is to be added is there already."""
+
+
 class Unreadable(MusterError):  # noqa: N818
     """An output of a run cannot be read."""
 
@@ -166,6 +170,10 @@ class NotRecovered(MusterWarning):
 
 class LargeCode(MusterWarning):
     """A large folder is stored as code."""
+
+
+class NoLogs(MusterWarning):
+    """A workload is adopted, and what its programs write cannot be read."""
 
 
 class HomeGone(MusterError):  # noqa: N818

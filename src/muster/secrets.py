@@ -31,7 +31,11 @@ _WORD = (
 #: One of these is in each match of `_WORD`.
 _STEMS = ("TOKEN", "SECRET", "PASS", "CREDENTIAL", "KEY", "PRIVATE", "PAT", "JWT")
 #: Names of a secret's location or type are not secret.
-_ABOUT = r"[-_](?:FILE|PATH|ENV|DIR|NAME|TYPE|ID)\Z"
+_ABOUT = (
+    r"[-_](?:FILE|PATH|ENV|DIR|NAME|TYPE|ID)\Z"
+    # Kubernetes: secretName, secretKeyRef
+    r"|(?-i:(?<=[a-z])(?:File|Path|Env|Dir|Name|Type|Id|Ref))\Z"
+)
 #: Placeholders that are replaced later.
 _GAP = r"\$\{[^{}]+\}|\$\([^()]+\)"
 #: Not `$NAME`, which refers to a value, nor the `...` of an example.

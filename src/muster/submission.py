@@ -14,7 +14,7 @@ from msgspec import Struct
 from muster.unix_account import UnixAccount
 
 if TYPE_CHECKING:
-    from muster.plan.model import MountPlan
+    from muster.plan.model import MountPlan, PrincipalPlan
 
 #: Variables that nodes elsewhere get from the submitter's environment without being asked for.
 _SENT = ("LANG", "LANGUAGE", "TZ")
@@ -44,8 +44,15 @@ class Submission(Struct, frozen=True):
     #: What nodes find besides what the job mounts: the event that has started the run, and the
     #: outputs of the run before.
     inputs: tuple[MountPlan, ...] = ()
+    #: How runs act at the server that starts them; None: they do not.
+    principal: PrincipalPlan | None = None
     #: Whether runs that were requested from other machines have Unix accounts of their owners.
     separate_owners: bool = False
+
+    @property
+    def oci_job(self) -> str:
+        """The OCID of the job of the OCI API that is started; "" if none is."""
+        return self.oci_names.get("JOB_OCID", "")
 
 
 def of_this_process() -> Submission:

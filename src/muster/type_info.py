@@ -27,9 +27,24 @@ def compile_type(kind: Any) -> None:
 
 
 def decode_json(data: bytes | bytearray | str, kind: Any) -> Any:
-    """JSON as a value of a type. Raises as `msgspec.json.decode`."""
+    """JSON as a value of a type. Raises `msgspec.DecodeError`, or UnicodeDecodeError unless it is
+    UTF-8."""
     compile_type(kind)
-    return msgspec.json.decode(data, type=kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("JSON is nested too deep") from None
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Whether more objects and arrays are in each other than `most`."""
+    level = [value]
+    for _ in range(most):
+        inside = [one for one in level if isinstance(one, (dict, list))]
+        if not inside:
+            return False
+        level = [each for one in inside for each in (one.values() if type(one) is dict else one)]
+    return any(isinstance(one, (dict, list)) for one in level)
 
 
 def encode_json(value: Any) -> bytes:

@@ -68,6 +68,7 @@ def test_the_main_node_waits_for_a_late_worker(nodes: Nodes) -> None:
     assert ended(main)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.shows("cluster-design/old-configuration")
 def test_the_next_cluster_of_a_job_ignores_files_of_the_last_one(nodes: Nodes) -> None:
     for _ in range(2):
@@ -528,7 +529,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
 
 
 @pytest.mark.shows("cluster-design/example-work-dir", "cluster-design/parameter-work-dir")
-@pytest.mark.parametrize("bucket", [0.0, 3.0], indirect=True)
+@pytest.mark.parametrize("bucket", [0.0, pytest.param(3.0, marks=pytest.mark.slow)], indirect=True)
 def test_a_cluster_over_an_object_store(nodes_at: NodesOf, bucket: Bucket) -> None:
     """The parameter is the number of seconds until a new object is listed."""
     nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
@@ -540,6 +541,7 @@ def test_a_cluster_over_an_object_store(nodes_at: NodesOf, bucket: Bucket) -> No
     assert json.loads(bucket.fs.cat_file(f"{bucket.folder}/stop"))["failed"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.shows("cluster-design/teardown-stop-file")
 def test_an_empty_object_as_stop_file_ends_a_cluster(nodes_at: NodesOf, bucket: Bucket) -> None:
     nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
@@ -567,6 +569,7 @@ def test_the_time_to_live_ends_even_if_the_store_fails(nodes_at: NodesOf, bucket
     assert ended(main)[0] == 0
 
 
+@pytest.mark.slow
 def test_operations_on_the_store_are_retried(nodes_at: NodesOf, bucket: Bucket) -> None:
     """Whichever file is being read, written or deleted."""
     operations = [

@@ -25,6 +25,7 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.shows(
     "cluster-design/cluster-is-a-job",
     "cluster-design/job-for-each-launch",

@@ -14,10 +14,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.caller import Right
 from muster.errors import Forbidden, InvalidInput, NotFound
 from muster.iam.tokens import parse_token
 from muster.identity import user_name
+from muster.permissions import Right
+from support.authorities import caller_with
 from support.embedded import over_http
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -35,6 +36,11 @@ def out(line: str, value: str | None = None) -> str:
     done = call(line, value)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def test_a_new_user_is_to_be_added_to_a_project() -> None:
+    _, following = call("users add joe").stderr.splitlines()
+    assert following == "next: muster projects add-member PROJECT joe --role submitter"
 
 
 def test_users() -> None:
@@ -185,6 +191,9 @@ def test_audit() -> None:
     assert len(json.loads(out("audit list --action users --since 1h --json"))) == 3
     assert len(json.loads(out("audit list --project vision --json"))) == 1
     assert json.loads(out("audit list --until 1h --json")) == []
+    needed = json.loads(out("audit list --permission COMPARTMENT_CREATE --json"))
+    assert [entry["object"] for entry in needed] == ["vision"]
+    assert json.loads(out("audit list --permission OBJECT_READ --json")) == []
     assert call("audit list --refused").stderr == "no entries\n"
     lines = [json.loads(line) for line in out("audit export").splitlines()]
     assert [line["seq"] for line in lines] == [1, 2, 3, 4]
@@ -219,17 +228,16 @@ def test_a_long_export_has_every_entry_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_errors_are_those_of_the_use_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller with few rights."""
-    from muster.caller import Caller
     from muster.service import accounts
     from muster.service.accounts import EmbeddedAccounts
 
     init = EmbeddedAccounts.__init__
 
     def as_viewer(self: EmbeddedAccounts, backend: object, *_: object) -> None:
-        init(self, backend, Caller("eve", "default", frozenset({Right.READ})))  # type: ignore
+        init(self, backend, caller_with("eve", "default", {Right.READ}))  # type: ignore
 
     monkeypatch.setattr(accounts.EmbeddedAccounts, "__init__", as_viewer)
-    with pytest.raises(Forbidden, match="eve may not list users: only administrators may"):
+    with pytest.raises(Forbidden, match="eve may not list users: this takes USER_INSPECT"):
         call("users list")
     with pytest.raises(Forbidden, match="eve may not change secrets in project default"):
         call("secrets set x", "y")

@@ -109,6 +109,7 @@ def test_the_keys_of_a_run_in_json() -> None:
     expected = {
         "rank", "group", "replica", "index", "node_id", "fqdn", "address", "state", "exit_code",
         "started_at", "finished_at", "unreachable_since", "unreachable_why", "waits_for", "host",
+        "host_id",
     }  # fmt: skip
     assert all(set(node) == expected for node in run["nodes"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", run["started_at"])

@@ -61,6 +61,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
                 "name": "workers",
                 "nodes": 2,
                 "command": ["sh", "-c", "echo $JOB_COMPLETION_INDEX of $(hostname)"],
+                "kubernetes": {"node_selector": {"disk": "fast"}},
                 "mounts": [{"source": "scratch:incarnation/tmp", "path": "/tmp"}],
                 "hostname": "demo-workers-${replica}-${index}",
                 "node_env": {"JOB_COMPLETION_INDEX": "${index}"},
@@ -73,7 +74,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
     }
     assert done.stderr.splitlines() == [
         f"note: Namespace team ({manifest}:1) is not needed",
-        "note: nodeSelector is not used: Muster chooses where nodes run",
+        "note: nodeSelector is used by engine kubernetes only",
         "note: the container's name is not in a spec, and is lost: it gets its group's name",
     ]
 
@@ -118,26 +119,26 @@ def test_a_folder_of_manifests_runs_all_of_them(tmp_path: Path) -> None:
         "1 of one-workers-0-1",
         "1 of two-workers-0-1",
     ]
-    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in done.stderr
+    assert "note: nodeSelector is used by engine kubernetes only\n" in done.stderr
 
 
 def test_explain_shows_notes(manifest: Path) -> None:
     output = muster("explain", str(manifest)).stdout
-    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in output
+    assert "note: nodeSelector is used by engine kubernetes only\n" in output
 
 
 @pytest.mark.parametrize("flag", ["--detach", "--suspend"])
 def test_notes_are_printed_when_detached(manifest: Path, flag: str) -> None:
     done = muster("run", str(manifest), flag)
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
-    assert notes[1] == "note: nodeSelector is not used: Muster chooses where nodes run"
+    assert notes[1] == "note: nodeSelector is used by engine kubernetes only"
     assert len(done.stdout.splitlines()) == 1
     muster("runs", "cancel", "last")
 
 
 def test_notes_reach_the_python_api(manifest: Path, own_home: Path) -> None:
     run = api.run(manifest, home=own_home)
-    assert "nodeSelector is not used: Muster chooses where nodes run" in run.notes
+    assert "nodeSelector is used by engine kubernetes only" in run.notes
     assert run.wait(60).state == "SUCCEEDED"
 
 
@@ -210,3 +211,156 @@ def test_a_format_of_other_commands_is_not_a_file(tmp_path: Path) -> None:
     done = muster("convert", "job.yaml", "-o", "yaml", code=2, cwd=tmp_path)
     assert "--output: -o names a file here, and yaml is a format of other commands" in done.stderr
     assert not (tmp_path / "yaml").exists()
+
+
+# --- what an engine applies
+
+APPLIED = """\
+name: demo
+command: [sleep, "1"]
+nodes: 2
+failure: {max_restarts: 3}
+"""
+
+
+def test_what_an_engine_applies_is_what_explain_shows(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(APPLIED)
+    engine = ("--engine", "kubernetes")
+    done = muster("convert", "job.yaml", "--to", "jobset", *engine, cwd=tmp_path)
+    objects = [*yaml.safe_load_all(done.stdout)]
+    comment, _, made = done.stdout.partition("\n")
+    assert comment == (
+        "# What engine kubernetes applies. Apply it with `muster run job.yaml --engine kubernetes`;"
+        " kubectl cannot, as *** stands for what each run has of its own."
+    )
+    assert [one["kind"] for one in objects] == ["JobSet", "ConfigMap"]
+    assert set(objects[1]["binaryData"].values()) == {"***"}
+    explained = muster("explain", "job.yaml", *engine, cwd=tmp_path).stdout
+    # each run has an id, which names its objects
+    run, other = objects[0]["metadata"]["labels"]["muster.run/id"], _run_id(explained)
+    for text in made.split("---\n"):
+        indented = "".join(f"    {line}\n" for line in text.replace(run, other).splitlines())
+        assert indented in explained
+
+
+AS_IS = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: NAME}
+spec:
+  replicatedJobs:
+  - name: w
+    template: {spec: {template: {spec: {containers: [{name: m, image: busybox}]}}}}
+"""
+
+
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_what_an_engine_applies_for_several_manifests(tmp_path: Path, place: str) -> None:
+    texts = {name: AS_IS.replace("NAME", name) for name in ("one", "two")}
+    target = tmp_path / "jobs"
+    if place == "folder":
+        target.mkdir()
+        for name, text in texts.items():
+            (target / f"{name}.yaml").write_text(text)
+    else:
+        target = target.with_suffix(".yaml")
+        target.write_text("---\n".join(texts.values()))
+    done = muster("convert", target.name, "--engine", "kubernetes", code=0, cwd=tmp_path)
+    objects = [*yaml.safe_load_all(done.stdout)]
+    assert done.stdout.partition("\n")[0] == (
+        "# What engine kubernetes applies. Apply it with "
+        f"`muster run {target.name} --engine kubernetes`, or with `kubectl apply`."
+    )
+    found = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert found == [("JobSet", "one"), ("JobSet", "two")]
+    one = muster("convert", f"{target.name}#two", "--engine", "kubernetes", code=0, cwd=tmp_path)
+    assert [made["metadata"]["name"] for made in yaml.safe_load_all(one.stdout)] == ["two"]
+
+
+CLUSTER = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: demo, labels: {kueue.x-k8s.io/queue-name: team}}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        template:
+          spec:
+            priorityClassName: high
+            volumes: [{name: login, secret: {secretName: registry}}]
+            containers:
+            - name: w
+              image: busybox
+              command: [train]
+              env:
+              - {name: TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}
+              volumeMounts: [{name: login, mountPath: /login}]
+"""
+
+
+def test_what_only_a_cluster_has_is_kept_by_name(tmp_path: Path) -> None:
+    (tmp_path / "jobset.yaml").write_text(CLUSTER)
+    done = muster("convert", "jobset.yaml", cwd=tmp_path)
+    job = yaml.safe_load(done.stdout)
+    assert job["kueue"] == {"queue": "team"}
+    ((group,), source) = job["node_groups"], yaml.safe_load(CLUSTER)
+    (rj,) = source["spec"]["replicatedJobs"]
+    pod = rj["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    node = {"name": "node", **{name: container[name] for name in ("env", "volumeMounts")}}
+    assert group["kubernetes"] == {
+        "priority_class": "high",
+        "pod": {"spec": {"containers": [node], "volumes": pod["volumes"]}},
+    }
+    assert (
+        "note: variable TOKEN is used by engine kubernetes only: Secret hub is not in this file"
+        in (done.stderr.splitlines())
+    )
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    back = yaml.safe_load(muster("convert", "job.yaml", cwd=tmp_path).stdout)
+    assert back["metadata"]["labels"] == source["metadata"]["labels"]
+    (rj,) = back["spec"]["replicatedJobs"]
+    again = rj["template"]["spec"]["template"]["spec"]
+    assert again["priorityClassName"] == "high"
+    assert again["volumes"] == pod["volumes"]
+    assert again["containers"][0]["env"] == container["env"]
+    wrong = muster("run", "jobset.yaml", code=2, cwd=tmp_path).stderr
+    assert "there is no Secret 'hub' in jobset.yaml" in wrong
+
+
+def test_the_value_of_a_secret_of_the_cluster_cannot_be_an_argument(tmp_path: Path) -> None:
+    text = CLUSTER.replace("command: [train]", "command: [train, $(TOKEN)]")
+    (tmp_path / "jobset.yaml").write_text(text)
+    wrong = muster("convert", "jobset.yaml", code=2, cwd=tmp_path).stderr
+    assert "refers to TOKEN, whose value only the cluster knows: Secret hub is not in this" in wrong
+
+
+def _run_id(explained: str) -> str:
+    (found, *_) = (line for line in explained.splitlines() if "muster.run/id: " in line)
+    return found.partition(": ")[2]
+
+
+def test_only_engines_that_apply_manifests_are_asked(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(APPLIED)
+    wrong = muster("convert", "job.yaml", "--engine", "local", code=2, cwd=tmp_path).stderr
+    assert "engine local applies no manifests" in wrong
+    given = ("--to", "muster", "--engine", "kubernetes")
+    wrong = muster("convert", "job.yaml", *given, code=2, cwd=tmp_path).stderr
+    assert "conflicts with --to muster" in wrong
+
+
+def test_directories_of_machines_are_not_looked_for_here(tmp_path: Path) -> None:
+    """A patch has the volume; other engines use the directory."""
+    volumes = "[{name: login, hostPath: {path: /nowhere/data}}]"
+    text = CLUSTER.replace("[{name: login, secret: {secretName: registry}}]", volumes)
+    (tmp_path / "jobset.yaml").write_text(text)
+    muster("convert", "jobset.yaml", "--output", "job.yaml", cwd=tmp_path)
+    applied = muster("convert", "job.yaml", "--engine", "kubernetes", cwd=tmp_path).stdout
+    jobset, _ = yaml.safe_load_all(applied)
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert {"name": "login", "hostPath": {"path": "/nowhere/data"}} in pod["volumes"]
+    assert {"name": "login", "mountPath": "/login"} in pod["containers"][0]["volumeMounts"]
+    wrong = muster("explain", "job.yaml", "--engine", "local", code=2, cwd=tmp_path).stderr
+    assert "/nowhere/data not found" in wrong

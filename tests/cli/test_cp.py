@@ -22,7 +22,12 @@ PROGRAM = f"truncate -s {SIZE} large && mkdir in && touch up && sleep 1000"
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+        (signal.SIGKILL, -9),
+    ],
 )
 @pytest.mark.parametrize("direction", ["from the node", "to the node"])
 def test_nothing_incomplete_is_left(

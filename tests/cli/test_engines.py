@@ -7,11 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
+from engines.kubernetes.api_stub import write_config
 from muster.cli.engines import engines
 from muster.engines.findings import Finding
 from muster.engines.hosts.engine import HostsEngine
+from muster.engines.kubernetes.engine import KubernetesEngine
+from muster.engines.profiles import profile_text
 from muster.errors import InvalidInput
 
 pytestmark = pytest.mark.embedded("engines are added on the machine of the server")
@@ -160,3 +164,83 @@ def test_without_ssh(own_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     call("add", "hosts", "--host", "a")
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     assert "hosts cannot be used here: ssh is not installed" in call("list").stdout
+
+
+@pytest.fixture
+def cluster_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cluster is asked."""
+    monkeypatch.setattr(KubernetesEngine, "findings", lambda _: [])
+
+
+@pytest.mark.usefixtures("cluster_findings")
+def test_a_cluster_is_added(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--name", "lab", "--context", "gpu-cluster", "--namespace", "research"]
+    words += ["--kubeconfig", f"own{os.pathsep}~/other", "--queue", "team", "--code-limit", "1GiB"]
+    words += ["--image-pull-secret", "a", "--image-pull-secret", "b", "--claim", "shared"]
+    words += ["--contact", "dial", "--address", "10.0.0.1", "--ports", "7000-7100"]
+    monkeypatch.setenv("HOME", "/home/ana")
+    assert call("add", "kubernetes", *words).exit_code == 0
+    assert sorted(settings_of(own_home, "lab")) == sorted(
+        [
+            'kind = "kubernetes"',
+            'context = "gpu-cluster"',
+            'namespace = "research"',
+            f'kubeconfig = "{tmp_path}/own{os.pathsep}/home/ana/other"',
+            'queue = "team"',
+            'code_limit = "1GiB"',
+            'image_pull_secrets = ["a", "b"]',
+            'claim = "shared"',
+            'contact = "dial"',
+            'address = "10.0.0.1"',
+            'ports = "7000-7100"',
+        ]
+    )
+
+
+@pytest.mark.usefixtures("cluster_findings")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--namespace", "My_Jobs"], "--namespace: must be a name in Kubernetes"),
+        (["--code-limit", "much"], "--code-limit: 'much' is not a size"),
+        (["--contact", "dial"], "--address: is missing, and pods dial it"),
+        (["--ports", "1-2"], "--ports: has no effect"),
+        (["--queue-priority", "A"], "--queue-priority: must be a name in Kubernetes"),
+        (["--image-pull-secret", "A"], "--image-pull-secret: must be a list of names of secrets"),
+    ],
+)
+def test_what_no_cluster_can_have(own_home: Path, words: list[str], says: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        call("add", "kubernetes", *words)
+    assert str(error.value).startswith(says)
+    assert not (own_home / "engines").exists()
+
+
+def test_contexts_are_listed_if_there_is_none_of_the_name(own_home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes")
+    file = write_config(tmp_path / "config", "https://127.0.0.1:1").kubeconfig
+    done = call("add", "kubernetes", "--kubeconfig", str(file), "--context", "ther")
+    assert done.exit_code == 1
+    text = " ".join(done.stdout.split())
+    assert 'has no context ther; there are: here, there (did you mean "there"?)' in text
+
+
+def test_the_role_of_a_cluster_is_printed(own_home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes")
+    file = write_config(tmp_path / "config", "http://127.0.0.1:1").kubeconfig
+    (own_home / "engines").mkdir(parents=True)
+    text = profile_text("lab", "kubernetes", {"kubeconfig": file, "context": "none"})
+    (own_home / "engines" / "lab.toml").write_text(text)
+    done = call("role", "lab", "--user", "ana", "--service-account", "tools:ci")
+    assert done.exit_code == 0
+    role, binding = yaml.safe_load_all(done.stdout)
+    assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
+    assert [one["name"] for one in binding["subjects"]] == ["ana", "ci"]
+
+
+def test_other_engines_have_no_role(own_home: Path) -> None:
+    with pytest.raises(InvalidInput, match="engine local needs no rights that somebody grants"):
+        call("role", "local")

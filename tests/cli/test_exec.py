@@ -140,7 +140,7 @@ def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("shell", ["bash", "dash"])
+@pytest.mark.parametrize("shell", ["bash", pytest.param("dash", marks=pytest.mark.slow)])
 def test_jobs_of_a_shell_end_with_muster_exec(
     run: JobRun, shell: str, number: signal.Signals
 ) -> None:

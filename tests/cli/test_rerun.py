@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_at_once(run: JobRun) -> None:
         "error: --nodes 0: must be at least 1, not 0",
         "error: --set resources.gpus=x: must be a whole number, not 'x'",
         "error: --engine nope: no engine named 'nope' is installed "
-        "(installed: local, container, slurm)",
+        "(installed: local, container, kubernetes, slurm)",
     ]
 
 

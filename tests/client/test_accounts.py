@@ -87,7 +87,11 @@ def test_the_audit_log(accounts: muster.Accounts, teams: Teams) -> None:
     accounts.add_user("ana")
     (entry,) = accounts.audit(action="users.create", object="ana")
     assert (entry.user, entry.allowed, entry.why) == (me.user, True, "")
+    assert (entry.permission, entry.run) == ("USER_CREATE", "")
+    assert entry.statement in ("", "Administrators#1")  # no policy decides for the machine's user
     assert entry in accounts.audit(since=timedelta(minutes=1), limit=10_000)
+    assert entry in accounts.audit(permission="USER_CREATE")
+    assert entry not in accounts.audit(permission="USER_UPDATE")
     assert entry not in accounts.audit(until=timedelta(minutes=1), limit=10_000)
     assert accounts.audit(before=entry.seq, limit=1)[0].seq < entry.seq
     assert accounts.prune_audit("1d") == 0

@@ -45,7 +45,7 @@ def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
     assert states[-1] == "CANCELED", "nothing follows a final state"
 
 
-@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+@pytest.mark.parametrize("isolation", ["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def test_programs_can_make_sockets_if_the_path_of_the_home_is_long(
     tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,7 @@ def test_programs_can_make_sockets_if_the_path_of_the_home_is_long(
 
 
 @pytest.mark.shows("distributed-jobs/capability-cancel")
-@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+@pytest.mark.parametrize("isolation", ["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def test_no_program_starts_after_a_cancel(
     client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_read_only_url_must_exist(client: Client, tmp_path: Path) -> None:
 # --- a supervisor that does not answer
 
 
-@pytest.fixture(params=["namespaces", "plain"])
+@pytest.fixture(params=["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def stopped(
     request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[JobRun, int]]:

@@ -207,6 +207,7 @@ def test_a_lost_worker_of_a_cluster_is_replaced(client: Client) -> None:
     assert lab.run.nodes[0].state == NodeState.READY
 
 
+@pytest.mark.slow
 def test_a_scaled_down_cluster_survives_the_loss_of_its_main_node(client: Client) -> None:
     """The cluster restarts, and does not wait for the scaled-down worker."""
     lab, _ = clusters.up(client, "dask", 2, options=OPTIONS)

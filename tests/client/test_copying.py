@@ -54,7 +54,7 @@ def test_what_is_a_path_on_a_node(text: str, place: NodePath | str) -> None:
         assert str(place) == text
 
 
-@pytest.fixture(params=["namespaces", "plain"])
+@pytest.fixture(params=["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def run(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> JobRun:
@@ -209,13 +209,14 @@ shutil.move("before", "deep/after")
 shutil.rmtree("away")
 os.mkdir("nested")
 os.chdir("nested")
-for _ in range(1200):  # deeper than functions may call each other
+for _ in range(1050):  # deeper than functions may call each other
     os.mkdir("a")
     os.chdir("a")
 open("end", "w").close()
 """
 
 
+@pytest.mark.slow
 def test_an_ended_node_has_the_unchanged_files_of_large_code(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +233,7 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     assert run.state == "SUCCEEDED", run.logs()
     service = embedded(client)
     assert copy(client, "last:0:.", "all") == ()
-    assert Path("all/nested", *["a"] * 1200, "end").exists()
+    assert Path("all/nested", *["a"] * 1050, "end").exists()
     for root in (Path("all"), service.home.run_dir(run.id).path):
         subprocess.run(["find", root, "-depth", "-path", "*/nested*", "-delete"], check=True)
     found = {str(p.relative_to("all")) for p in Path("all").rglob("*") if not p.is_dir()}

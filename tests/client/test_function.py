@@ -85,6 +85,7 @@ def test_results_are_returned(client: muster.Client) -> None:
     assert renamed.results(MINUTE) == [2, 3]
 
 
+@pytest.mark.slow
 def test_each_process_has_a_result(client: muster.Client) -> None:
     @muster.job(nodes=2, processes_per_node=2)
     def rank() -> int:
@@ -93,6 +94,7 @@ def test_each_process_has_a_result(client: muster.Client) -> None:
     assert rank.submit().results(MINUTE) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("distributed") is None, reason="dask.distributed is not installed")
 def test_only_the_main_node_calls_the_function(client: muster.Client) -> None:
     @muster.job(framework="dask", nodes=2)
@@ -104,6 +106,7 @@ def test_only_the_main_node_calls_the_function(client: muster.Client) -> None:
     assert run.result() == "0"
 
 
+@pytest.mark.slow
 def test_replicas_that_are_not_started_have_no_result(client: muster.Client) -> None:
     @muster.job(node_groups=[{"name": "w", "nodes": 2, "replicas": 1, "max_replicas": 3}])
     def rank() -> int:
@@ -127,6 +130,7 @@ def test_results_of_processes_that_may_fail(client: muster.Client) -> None:
     assert run.state == "SUCCEEDED"
 
 
+@pytest.mark.slow
 @needs_mpich
 def test_results_of_ranks_started_by_a_launcher(client: muster.Client) -> None:
     @muster.job(framework="mpi", nodes=2, processes_per_node=2)
@@ -201,6 +205,7 @@ def test_waiting_for_a_result_raises_on_timeout_and_cancel(client: muster.Client
         run.result(MINUTE)
 
 
+@pytest.mark.slow
 def test_the_result_of_the_last_incarnation_counts(client: muster.Client, tmp_path: Path) -> None:
     @muster.job(failure={"max_restarts": 1})
     def flaky(mark: str) -> str:
@@ -348,6 +353,7 @@ def test_modules_next_to_the_calling_script_are_sent(client: muster.Client, tmp_
     assert done.stdout == "['number 1', 'number 1']\nMine: sibling\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
 def test_functions_defined_in_a_notebook(client: muster.Client, tmp_path: Path) -> None:
     import nbclient

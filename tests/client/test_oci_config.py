@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import configparser
 import stat
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.api.accounts import OciAccess
-from muster.client.oci_config import ensure_key, missing_names, write_profile
+from muster.caller import Caller
+from muster.client.oci_config import (
+    NO_REGION,
+    Choices,
+    Profile,
+    ensure_key,
+    missing_names,
+    set_up,
+    write_profile,
+)
 from muster.errors import InvalidInput
 from muster.iam.public_keys import fingerprint_of, read_public_key
+from muster.service.accounts import EmbeddedAccounts
+from muster.service.backend import Backend
+from muster.spec.ocids import TENANCY
+from muster.storage.home import Home
+from muster.store.account_records import UserKind, UserRecord
 
 VALUES = {"user": "u", "region": "a.b:1"}
 
@@ -90,3 +107,53 @@ def test_names_that_do_not_resolve() -> None:
         "secrets.vaults.muster.invalid",
     ]
     assert missing_names(OciAccess("u", "t", "c")) == []
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[EmbeddedAccounts]:
+    (tmp_path / "home").mkdir()
+    with closing(Backend(Home(tmp_path / "home"))) as backend:
+        made = EmbeddedAccounts(backend, Caller("root", "default"))
+        made.create_user(UserRecord("root", UserKind.PERSON, 0.0, admin=True))
+        yield made
+
+
+def choices(folder: Path, auth: str = "api_key", key: Path | None = None) -> Choices:
+    return Choices(folder / "oci" / "config", "M", key, auth, replace=False)
+
+
+def profile_of(made: Profile) -> dict[str, str]:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(made.file)
+    return {**config[made.profile]}
+
+
+def test_the_server_knows_the_key_of_a_profile(tmp_path: Path, accounts: EmbeddedAccounts) -> None:
+    made = set_up(accounts, choices(tmp_path), "http://server:1")
+    assert set_up(accounts, choices(tmp_path), "http://server:1") == made
+    assert [key.fingerprint for key in accounts.keys("root")] == [made.fingerprint]
+    assert profile_of(made) == {
+        "user": made.user,
+        "fingerprint": made.fingerprint,
+        "tenancy": TENANCY,
+        "region": NO_REGION,
+        "key_file": str(tmp_path / "oci" / "muster_api_key.pem"),
+    }
+    assert (made.endpoint, made.hosts, made.ca) == ("http://server:1", "", "")
+
+
+def test_a_session_has_its_own_key_and_token(tmp_path: Path, accounts: EmbeddedAccounts) -> None:
+    given, own = choices(tmp_path, "security_token"), tmp_path / "own.pem"
+    for key, name in ((None, "oci/sessions/M/oci_api_key.pem"), (own, "own.pem")):
+        made = set_up(accounts, replace(given, key=key, replace=True), "http://server:1")
+        assert made.key_file == str(tmp_path / name)
+        token = Path(profile_of(made)["security_token_file"])
+        assert token == tmp_path / "oci/sessions/M/token"
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert accounts.keys("root") == []
+
+
+def test_clients_need_a_server(tmp_path: Path, accounts: EmbeddedAccounts) -> None:
+    with pytest.raises(InvalidInput, match="clients of OCI need a server"):
+        set_up(accounts, choices(tmp_path), None)
+    assert not (tmp_path / "oci").exists()

@@ -38,6 +38,11 @@ def test_asyncio(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"echo-1 0 0", "echo-2 0 1", "echo-3 0 2"} <= {*out.splitlines()}
 
 
+def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(example("Policies"), {})
+    assert capsys.readouterr().out == "True train#1\n"
+
+
 def test_users_and_projects(capsys: pytest.CaptureFixture[str]) -> None:
     exec(example("Users and projects"), {})
     assert capsys.readouterr().out.startswith("muster_")

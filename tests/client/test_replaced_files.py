@@ -58,7 +58,7 @@ ONCE = "{max_restarts: 1, backoff: {initial: 0}}"
 HOW = ["missing", "pipe", "device", "loop"]
 
 
-@pytest.fixture(params=["namespaces", "plain"])
+@pytest.fixture(params=["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     level: str = request.param
     if level == "plain":

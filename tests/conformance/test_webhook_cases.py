@@ -187,4 +187,4 @@ def test_a_node_selector_is_noted(
     manifest = jobset([replicated("a", pod=pod)])
     manifest["metadata"] |= metadata
     notes = read(manifest).notes
-    assert sorted(re.split(r" is (not used|kept)", line)[0] for line in notes) == note
+    assert sorted(re.split(r" is (?:not used|kept|used)", line)[0] for line in notes) == note

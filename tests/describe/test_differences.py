@@ -24,6 +24,11 @@ def test_each_setting_that_differs_has_a_line() -> None:
     assert difference_lines(before, before) == []
 
 
+def test_an_empty_value_is_seen() -> None:
+    (line,) = difference_lines(spec(env={"LR": "0.1"}), spec(env={"LR": ""}))
+    assert line == 'node_groups[workers].env.LR: 0.1 -> ""'
+
+
 def test_secrets_are_hidden_and_yet_said_to_differ() -> None:
     (line,) = difference_lines(spec(env={"API_TOKEN": "first"}), spec(env={"API_TOKEN": "second"}))
     assert line == "node_groups[workers].env.API_TOKEN: *** -> ***"

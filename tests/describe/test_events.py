@@ -19,7 +19,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     (
         "run",
         {"state": "ACCEPTED", "details": "", "admitted": True},
-        "the resources that the run waited for are free",
+        "the run no longer waits, and can start",
     ),
     ("run", {"state": "ACCEPTED", "details": "resumed by user"},
      "the run was accepted again: resumed by user"),
@@ -35,7 +35,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"ranks": "2", "state": "STOPPED", "exit_code": 0, "why": "canceled"},
      "node 2 was stopped: canceled"),
     ("nodes", {"ranks": "2", "state": "QUEUED", "why": "Resources"},
-     "node 2 waits in a queue: Resources"),
+     "node 2 is waiting: Resources"),
     ("scheduled", {"ranks": "2", "group": "g", "where": "n17", "seconds": 7260.0},
      "node 2 (group g) was scheduled on n17 after 2h1m"),
     ("scheduled", {"ranks": "2-3", "group": "g", "where": "", "seconds": 4},

@@ -51,8 +51,8 @@ QUEUED = NodeStatus(NodeState.QUEUED, waits_for="Resources")
             (READY, AWAY),
             "rank 1 cannot be reached; it is not replaced, since it may still be running",
         ),
-        (RunState.IN_PROGRESS, (READY, QUEUED), "rank 1 waits in a queue: Resources"),
-        (RunState.ACCEPTED, (QUEUED, QUEUED), "ranks 0-1 wait in a queue: Resources"),
+        (RunState.IN_PROGRESS, (READY, QUEUED), "rank 1 is waiting: Resources"),
+        (RunState.ACCEPTED, (QUEUED, QUEUED), "ranks 0-1 are waiting: Resources"),
         (
             RunState.CANCELING,
             (READY, AWAY),
@@ -75,7 +75,7 @@ def test_a_run_whose_nodes_are_queued_is_not_said_to_start_them() -> None:
     for nodes in ((QUEUED, QUEUED), (NodeStatus(), QUEUED)):
         status = RunStatus(nodes, state=RunState.ACCEPTED, counts=count_nodes(rules, nodes))
         (sentence,) = why(run_plan(1, rules), status, 0, 10.0)
-        assert sentence.endswith("in a queue: Resources")
+        assert sentence.endswith("waiting: Resources")
 
 
 def test_a_run_that_is_being_suspended_names_the_nodes_that_it_waits_for() -> None:

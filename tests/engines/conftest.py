@@ -10,9 +10,11 @@ capability are marked with its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -39,9 +41,48 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have reports say what tests are about, for the page."""
+#: Kinds whose nodes have the server that those of `servers` have, and are started by another
+#: infrastructure. A test of them takes one to three seconds of processor time.
+INFRASTRUCTURES = ("dialed", "hosts", "container", "slurm", "oci")
+#: The local engine in other ways than `local-namespaces`.
+VARIANTS = ("local-plain", "local-shared")
+
+
+def chosen(case: str, kinds: Sequence[str] = INFRASTRUCTURES) -> str:
+    """The one of some kinds that `make test` runs a case of a contract test with: another one for
+    other cases, and the same one each time."""
+    return kinds[crc32(case.encode()) % len(kinds)]
+
+
+def _kind_of(item: pytest.Item) -> str:
+    """The kind of engine that a contract test runs with; "" for other tests."""
+    callspec = getattr(item, "callspec", None)
+    return "" if callspec is None else str(callspec.params.get("kind", ""))
+
+
+def _spare(items: list[pytest.Item], kinds: Sequence[str]) -> None:
+    """Mark as slow what runs for each of some kinds, apart from the chosen one."""
+    cases = defaultdict[str, dict[str, list[pytest.Item]]](lambda: defaultdict(list))
     for item in items:
+        if isinstance(item, pytest.Function) and (kind := _kind_of(item)) in kinds:
+            others = f"-{item.callspec.id}-".replace(f"-{kind}-", "-", 1).strip("-")
+            cases[f"{item.path.name}::{item.originalname}[{others}]"][kind].append(item)
+    for case, of_kinds in cases.items():
+        if len(of_kinds) == len(kinds):
+            for kind in of_kinds.keys() - {chosen(case, kinds)}:
+                for item in of_kinds[kind]:
+                    item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most tests of infrastructures and variants to `make test-all`. Have reports say what
+    tests are about, for the page."""
+    _spare(items, INFRASTRUCTURES)
+    _spare(items, VARIANTS)
+    for item in items:
+        if _kind_of(item) == "kubernetes":  # a double of a cluster takes its time
+            item.add_marker(pytest.mark.slow)
         for name in ("subject", "capability"):
             for marker in item.iter_markers(name):
                 about = [*marker.args, marker.kwargs.get("kind", "")]
@@ -104,9 +145,19 @@ def kind(request: pytest.FixtureRequest, prepare: Prepare) -> str:
 def session(kind: str, own_home: Path) -> Iterator[MakeSession]:
     made: list[Session] = []
 
-    def make(command: str, nodes: int = 1, *, keep: bool = False, **more: Any) -> Session:
+    def make(
+        command: str,
+        nodes: int = 1,
+        *,
+        keep: bool = False,
+        before: Callable[[Home, RunPlan], None] | None = None,
+        **more: Any,
+    ) -> Session:
+        """before: called before the session is opened."""
         plan = make_plan(command, nodes, **more)
         (own_home / "runs" / plan.run_id).mkdir(parents=True)
+        if before is not None:
+            before(Home(own_home), plan)
         made.append(Session(kind, own_home, plan, keep=keep))
         return made[-1]
 

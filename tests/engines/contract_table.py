@@ -36,6 +36,7 @@ KINDS = {
     "container": "container",
     "slurm": "slurm",
     "oci": "oci",
+    "kubernetes": "kubernetes",
     "simulated": "simulated",
     "simulated-agents": "simulated, detached",
 }
@@ -65,9 +66,11 @@ The contract tests (`tests/engines`) run for each engine; this page has their re
 have it. `servers` is what engines share whose nodes are elsewhere, without an infrastructure.
 `dialed` is the same with servers that dial the supervisor, over TCP with TLS. `hosts` reaches its
 machines with a real sshd, `container` its containers with a real Podman, `slurm` a real Slurm
-cluster of virtual nodes, and `oci` a stand-in for the service of OCI, or Muster's own server with
-CONTRACT_OCI=server. `simulated` has nodes of the [simulation](simulation.md), which are about
-events only: no files, processes or networks.
+cluster of virtual nodes, `oci` a stand-in for the service of OCI, and `kubernetes` a double of a
+cluster, whose pods are processes. CONTRACT_OCI=server has Muster's own server in place of that
+stand-in, CONTRACT_OCI=bucket messages go through a bucket, and `single` each node have a job run;
+they go together, as in CONTRACT_OCI=server,bucket. `simulated` has nodes of the
+[simulation](simulation.md), which are about events only: no files, processes or networks.
 
 """
 _NODE = re.compile(r"tests/(?:engines/)?(?P<module>\S+\.py)::(?P<test>\w+)(?:\[(?P<case>.*)\])?")

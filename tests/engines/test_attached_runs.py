@@ -165,7 +165,7 @@ def test_a_run_survives_a_supervisor_killed_before_it_records_the_end(
 MOST = {"steps": 40, "rounds": 150}
 
 
-@pytest.mark.parametrize("places", ["steps", "rounds"])
+@pytest.mark.parametrize("places", ["steps", pytest.param("rounds", marks=pytest.mark.slow)])
 def test_a_run_survives_two_supervisors_killed_anywhere(
     case: Case, alive: Callable[[str], list[str]], rng: random.Random, places: Places
 ) -> None:

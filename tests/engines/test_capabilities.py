@@ -18,6 +18,7 @@ from muster.engines.registry import engine_named
 from muster.errors import InvalidInput
 from muster.frameworks.base import Network
 from muster.plan.model import RunPlan
+from muster.spec.formats.jobset.as_is import job_of
 from muster.spec.models import JobSpec
 from muster.spec.override_models import RunOverrides
 from muster.spec.reader import spec_from_mapping
@@ -114,15 +115,41 @@ def test_everything_that_is_refused_is_listed() -> None:
     ]
 
 
-def test_an_image_s_own_program_is_for_engines_with_images() -> None:
+@pytest.mark.parametrize("name", ["local", "kubernetes", "container"])
+def test_an_image_s_own_program_is_for_engines_that_run_it(own_home: Path, name: str) -> None:
+    engine = engine_named(name, Home(own_home))
     spec, plan = resolved({"image": "a:1"}), make_plan("true")
     group = replace(plan.groups[0], command=None, image="a:1")
     plan = replace(plan, groups=(group,))
-    (problem,) = image_problems(LocalEngine(), spec, plan)
+    found = [*image_problems(engine, spec, plan)]
+    if name == "container":
+        assert found == []
+        return
+    (problem,) = found
     assert problem.path == "node_groups[workers].command"
-    assert "only image a:1 knows what runs, and engine local has no images" in problem.message
+    text = f"is missing: only image a:1 knows what runs, and engine {name} does not run its"
+    assert text in problem.message
     assert "--engine container" in problem.hint
-    assert not [*image_problems(LocalEngine(), replace(spec, artifact="."), plan)]
+    assert not [*image_problems(engine, replace(spec, artifact="."), plan)]
+
+
+def test_a_jobset_as_it_is_is_for_engines_that_run_such() -> None:
+    job = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "main"}]}}}}}
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "metadata": {"name": "train"},
+        "spec": {"replicatedJobs": [{"name": "w", **job}]},
+    }
+    found = [*spec_problems(LocalEngine(), job_of(manifest))]
+    assert ("engine", "engine local cannot run a JobSet as it is") in [
+        (problem.path, problem.message) for problem in found
+    ]
+    one = Bare()
+    one.capabilities = Capabilities(workloads=True, replace_node=True)
+    assert [*spec_problems(one, job_of(manifest))] == []
+    plan = make_plan("true")
+    plan = replace(plan, groups=(replace(plan.groups[0], command=None, image="a:1"),))
+    assert [*image_problems(one, job_of(manifest), plan)] == [], "its containers are started as is"
 
 
 def test_any_engine_can_run_a_plain_spec() -> None:

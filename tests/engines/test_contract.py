@@ -6,14 +6,23 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from muster.frameworks.base import RoleSetup, Service, Succeeds
+from muster.lifecycle.status import NodeRef
+from muster.node.machine import boot_id
+from muster.plan.model import PrincipalPlan, RunPlan
+from muster.run_tokens import LIFETIME, run_token
 from muster.storage.home import Home
+from muster.storage.key_pool import new_key, pem
+from muster.storage.run_credentials import RunCredentials
+from muster.storage.token_seed import signed_tokens
 from support.faults import until
 from support.sessions import DETACHED, NAMESPACES, REAL_KINDS, Session
 
@@ -230,7 +239,10 @@ def test_each_node_has_its_own_work_and_tmp_folders(session: MakeSession) -> Non
 
 @pytest.mark.subject("two runs side by side")
 @pytest.mark.shows("distributed-jobs/capability-network-managed")
-def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
+def test_two_sessions_at_once_use_the_same_port(session: MakeSession, kind: str) -> None:
+    if kind in DETACHED and kind != "container":
+        pytest.skip("a node has the address of its machine, which is the same for all in tests")
+    network = "cluster" if kind == "container" else "shared"
     port = 7000 + os.getpid() % 1000  # other tests may use the addresses at the same time
     serve = (
         "python -c 'import os, socket, time; s = socket.create_server("
@@ -239,7 +251,7 @@ def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
     from muster.node.launch_message import Probe
 
     probe = Probe(period=0.01, timeout=1, threshold=3000, initial_delay=0, port=port)._asdict()
-    both = [session(serve, nodes=2, probe=probe) for _ in range(2)]
+    both = [session(serve, nodes=2, probe=probe, network=network) for _ in range(2)]
     for one in both:
         one.start(0, 1)
     for one in both:
@@ -344,4 +356,64 @@ def test_a_node_whose_agent_is_slow_holds_up_no_other(session: MakeSession) -> N
     assert one.ended(1)[1]["exit_code"] == 5
     os.kill(slow, signal.SIGCONT)
     assert one.ended(0)[0]["exit_code"] == 5
+    assert one.close() == 0
+
+
+@pytest.mark.capability("principals")
+def test_programs_have_the_credentials_of_their_run(session: MakeSession) -> None:
+    """Each node has its own, which are the owner's alone. They are replaced while programs run,
+    here soon after the start and when a node is launched, and gone when the run has ended."""
+    token, key = "$OCI_RESOURCE_PRINCIPAL_RPST", "$OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM"
+    principal = PrincipalPlan("tenancy", "compartment", "muster.invalid", "http://127.0.0.1:1")
+
+    def make_old_ones(home: Home, plan: RunPlan) -> None:
+        made, half = RunCredentials(home, plan, principal), time.time() - LIFETIME / 2
+        made.prepare([0, 1], lambda count: [b"first\n" + pem(new_key()) for _ in range(count)])
+        for slot, made_at in enumerate((half + 2, half - 1)):
+            os.utime(made.folder / str(slot) / "key.pem", (made_at, made_at))
+
+    one = session(
+        f'while [ "$(head -n 1 {key})" = first ]; do sleep 0.05; done\n'
+        f"stat -c %a {token} {key} && cat {token} {key}",
+        nodes=2,
+        before=make_old_ones,
+        principal=principal,
+    )
+    one.start(0, 1)
+    ended = one.ended(0, 1)
+    assert {e["exit_code"] for e in ended.values()} == {0}
+    assert one.close() == 0
+    assert one.output(0) != one.output(1)
+    for rank in (0, 1):
+        *modes, rest = one.output(rank).split(maxsplit=2)
+        assert modes == ["600", "600"]
+        found, _, key = rest.partition("-----BEGIN")
+        token = run_token(signed_tokens(Home(one.home)).read(found), time.time())
+        loaded = load_pem_private_key(f"-----BEGIN{key}".encode(), None)
+        assert token.keys[0] == loaded.public_key()
+        assert (token.run_id, token.node) == (one.plan.run_id, NodeRef(rank, 0))
+        assert token.place is not None, "nodes of tests are on this machine"
+        assert token.place.includes("127.0.0.1", boot_id())
+        assert not token.place.includes("192.0.2.200", boot_id())
+        assert token.expires_at > time.time() + LIFETIME - 600
+    assert not Home(one.home).run_dir(one.plan.run_id).principal.exists()
+
+
+@pytest.mark.capability("principals")
+@pytest.mark.capability("detached")
+def test_credentials_are_replaced_that_expired_while_nobody_drove_the_run(
+    session: MakeSession,
+) -> None:
+    principal = PrincipalPlan("tenancy", "compartment", "muster.invalid", "http://127.0.0.1:1")
+    token = '"$(cat $OCI_RESOURCE_PRINCIPAL_RPST)"'
+    one = session(
+        f"first={token}; echo up; while [ {token} = $first ]; do sleep 0.05; done",
+        principal=principal,
+    )
+    one.start(0)
+    one.wait_for_output("up")
+    folder = Home(one.home).run_dir(one.plan.run_id).principal
+    (folder / "0" / "rpst").write_text("expired")
+    one.replaced()
+    assert one.ended_after_all(0)[0]["exit_code"] == 0
     assert one.close() == 0

@@ -111,7 +111,7 @@ def test_an_unknown_engine_is_reported_with_all_other_problems(tmp_path: Path) -
     lines = muster("run", str(spec), code=2).stderr.splitlines()
     assert lines[0] == (
         f"error: {spec}:1: engine: no engine named 'proceses' is installed "
-        '(did you mean "processes"? installed: local, container, processes, slurm)'
+        '(did you mean "processes"? installed: local, container, kubernetes, processes, slurm)'
     )
     assert lines[1].startswith(f"error: {spec}:2: shape: ")
     assert lines[2] == f"error: {spec}:4: nodes: must be at least 1, not 0"
@@ -144,12 +144,12 @@ def test_runs_that_cannot_be_measured_are_named(sleeping: str) -> None:
 def test_engines_are_listed_with_what_they_can_do(site: Path) -> None:
     text = output_of("engines", "list")
     # whether those are usable depends on the machine
-    others = ("container", "slurm")
+    others = ("container", "kubernetes", "slurm")
     table = text.splitlines()[: text.splitlines().index("")]
     assert [line for line in table if not line.startswith(others)] == [
-        "ENGINE     FROM                  USABLE HERE",
-        "local      built in              yes",
-        "processes  muster-processes 0.1  yes",
+        "ENGINE      FROM                  USABLE HERE",
+        "local       built in              yes",
+        "processes   muster-processes 0.1  yes",
     ]
     own = _listed("processes")
     assert own == {

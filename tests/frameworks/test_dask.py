@@ -384,6 +384,7 @@ def test_the_example_trains_a_model(client: Client) -> None:
     assert accuracy > 0.85
 
 
+@pytest.mark.slow
 @needs_dask
 def test_each_replica_of_an_array_is_a_cluster(client: Client) -> None:
     """None of them is the one at which clients reach the run."""

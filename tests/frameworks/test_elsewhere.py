@@ -20,10 +20,7 @@ ENGINES = ["servers", "hosts", "container", "slurm"]
 QUICK = [
     ("servers", "preprocess"),
     ("servers", "recovery"),
-    ("container", "pytorch-digits"),
-    ("container", "mpi"),
     ("slurm", "pytorch-digits"),
-    ("slurm", "ray"),
 ]
 
 
@@ -93,7 +90,7 @@ with Client() as client:
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
 @pytest.mark.parametrize(
-    "engine", [pytest.param("hosts", marks=pytest.mark.slow), "servers", "container", "slurm"]
+    "engine", ["servers", *(pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[1:])]
 )
 def test_dask(engine: str, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the example: LightGBM tells nodes apart by their addresses."""

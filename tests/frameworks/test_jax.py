@@ -109,7 +109,8 @@ def start_endless(client: Client, folder: Path, restarts: int) -> JobRun:
 
 
 @needs_jax
-@pytest.mark.parametrize("restarts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("restarts", [0, 1])
 def test_a_lost_node_restarts_or_fails_the_run(
     client: Client, example: Path, restarts: int
 ) -> None:

@@ -291,9 +291,8 @@ dist.barrier()
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    "framework", ["pytorch", pytest.param("lightning", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["pytorch", "lightning"])
 def test_elastic_ranks_of_a_node_are_distinct(
     client: Client, tmp_path: Path, framework: str
 ) -> None:

@@ -259,6 +259,7 @@ def first_checkpoint(run: JobRun) -> None:
 
 
 @pytest.mark.shows("distributed-jobs/framework-tensorflow", "jobset/training")
+@pytest.mark.slow
 @needs_tensorflow
 def test_mirrored_workers_train_one_model_with_any_number_of_nodes(
     client: Client, tmp_path: Path

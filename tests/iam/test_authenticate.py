@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.caller import ALL_RIGHTS, Caller, Right, Role
+from muster.caller import ALL_RIGHTS, Caller, Role
 from muster.errors import Forbidden, InvalidInput, NotAuthenticated, NotFound, StoreFull
 from muster.iam.authenticate import REMEMBERED, Authenticator, caller_of
-from muster.iam.roles import RIGHTS
+from muster.iam.current_policies import CurrentPolicies
 from muster.iam.tokens import TokenText, new_token
+from muster.permissions import Permission, Right
 from muster.store.account_records import (
     Credential,
     MemberRecord,
@@ -22,6 +23,7 @@ from muster.store.account_records import (
     UserRecord,
 )
 from muster.store.sqlite.store import SqliteStore
+from support.authorities import RIGHTS, Rights
 
 NOW = 1_000_000.0
 
@@ -33,6 +35,18 @@ def credential(roles: dict[str, Role], user: Any = (), **token: Any) -> Credenti
         user=replace(UserRecord("ana", UserKind.PERSON, 1.0), **dict(user)),
         roles=roles,
     )
+
+
+def found(shown: Credential, project: str | None = None) -> Caller:
+    """The caller who shows a credential, with the rights of its roles."""
+    own = {name: RIGHTS[role] for name, role in shown.roles.items()}
+    if shown.user.admin:
+        own |= dict.fromkeys((*own, "default", "vision", "any"), ALL_RIGHTS)
+    return caller_of(shown, Rights("ana", own), NOW, project)
+
+
+def authenticator_of(store: SqliteStore, *clock: Clock) -> Authenticator:
+    return Authenticator(store.accounts, CurrentPolicies(lambda: store, *clock), *clock)
 
 
 @pytest.mark.parametrize(
@@ -56,36 +70,40 @@ def test_the_project_of_a_request(
 ) -> None:
     shown = credential(dict.fromkeys(roles.split(), Role.VIEWER), project=limit)
     if " " not in chosen:
-        assert caller_of(shown, NOW, asked).project == chosen
+        assert found(shown, asked).project == chosen
     else:
         with pytest.raises((Forbidden, InvalidInput), match=chosen):
-            caller_of(shown, NOW, asked)
+            found(shown, asked)
 
 
 def test_the_rights_of_a_request() -> None:
     roles = {"default": Role.SUBMITTER, "vision": Role.ADMIN}
     shown = credential(roles)
-    assert caller_of(shown, NOW) == Caller("ana", "default", RIGHTS[Role.SUBMITTER], "0123456789")
-    assert caller_of(shown, NOW, "vision").rights == RIGHTS[Role.ADMIN]
+    caller = found(shown)
+    assert (caller.user, caller.project, caller.token_id) == ("ana", "default", "0123456789")
+    assert caller.rights == RIGHTS[Role.SUBMITTER]
+    assert found(shown, "vision").rights == RIGHTS[Role.ADMIN]
     scoped = credential(roles, scopes=frozenset({Right.READ, Right.MANAGE}))
-    assert caller_of(scoped, NOW).rights == {Right.READ}
-    assert caller_of(credential({}), NOW).rights == frozenset()
+    assert found(scoped).rights == {Right.READ}
+    assert found(credential({})).rights == frozenset()
 
 
 def test_a_refusal_says_whether_the_token_or_the_user_lacks_the_right() -> None:
     roles = {"default": Role.SUBMITTER}
-    caller = caller_of(credential(roles, scopes=frozenset({Right.READ})), NOW)
-    with pytest.raises(Forbidden, match="the token 0123456789 does not give the right to submit"):
-        caller.require(Right.SUBMIT, "start runs")
-    with pytest.raises(Forbidden, match="the right to delete is missing; ask who manages"):
-        caller.require(Right.DELETE, "delete runs")
+    caller = found(credential(roles, scopes=frozenset({Right.READ})))
+    with pytest.raises(Forbidden, match="the token 0123456789 does not have the scope submit; use"):
+        caller.require(Permission.JOB_RUN_CREATE, "start runs")
+    with pytest.raises(
+        Forbidden, match="this takes DATA_SCIENCE_JOB_RUN_DELETE; ask an admin of the project for"
+    ):
+        caller.require(Permission.JOB_RUN_DELETE, "delete runs")
 
 
 def test_an_administrator_may_everything_everywhere_but_not_with_a_token_of_a_project() -> None:
     admin = {"admin": True}
-    assert caller_of(credential({}, admin), NOW, "any").rights == ALL_RIGHTS
+    assert found(credential({}, admin), "any").rights == ALL_RIGHTS
     limited = credential({}, admin, project="vision")
-    assert caller_of(limited, NOW).rights == ALL_RIGHTS - {Right.ADMINISTER}
+    assert found(limited).rights == ALL_RIGHTS - {Right.ADMINISTER}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +122,9 @@ def test_a_credential_that_cannot_be_used_any_more(
     shown = credential({}, user, **token)
     if why:
         with pytest.raises(NotAuthenticated, match=why):
-            caller_of(shown, NOW)
+            found(shown)
     else:
-        assert caller_of(shown, NOW).user == "ana"
+        assert found(shown).user == "ana"
 
 
 class Clock:
@@ -137,10 +155,10 @@ def added(store: SqliteStore, **more: Any) -> str:
 
 def test_the_caller_of_a_token(store: SqliteStore) -> None:
     text = added(store)
-    found = Authenticator(store.accounts).authenticate(text, NOW)
-    assert (found.user, found.project) == ("ana", "vision")
-    assert found.token_id == text.split("_")[1]
-    assert store.accounts.token(found.token_id).last_used_at == NOW
+    caller = authenticator_of(store).authenticate(text, NOW)
+    assert (caller.user, caller.project) == ("ana", "vision")
+    assert caller.token_id == text.split("_")[1]
+    assert store.accounts.token(caller.token_id).last_used_at == NOW
 
 
 def test_a_wrong_secret_and_an_unknown_id_have_the_same_answer(store: SqliteStore) -> None:
@@ -148,7 +166,7 @@ def test_a_wrong_secret_and_an_unknown_id_have_the_same_answer(store: SqliteStor
     answers = set()
     for forged in (TokenText(known, new_token().secret), new_token()):
         with pytest.raises(NotAuthenticated) as caught:
-            Authenticator(store.accounts).authenticate(str(forged), NOW)
+            authenticator_of(store).authenticate(str(forged), NOW)
         answers.add(str(caught.value))
     assert len(answers) == 1
     assert store.accounts.token(known).last_used_at is None
@@ -157,7 +175,7 @@ def test_a_wrong_secret_and_an_unknown_id_have_the_same_answer(store: SqliteStor
 @pytest.mark.parametrize("change", ["revoked", "disabled", "role"])
 def test_changes_are_noticed_in_time(store: SqliteStore, change: str) -> None:
     clock = Clock()
-    authenticator = Authenticator(store.accounts, clock)
+    authenticator = authenticator_of(store, clock)
     text = added(store)
     before = authenticator.authenticate(text, NOW)
     if change == "revoked":
@@ -177,7 +195,7 @@ def test_changes_are_noticed_in_time(store: SqliteStore, change: str) -> None:
 
 
 def test_a_token_expires_to_the_moment(store: SqliteStore) -> None:
-    authenticator = Authenticator(store.accounts, Clock())
+    authenticator = authenticator_of(store, Clock())
     text = added(store, expires_at=NOW + 1)
     authenticator.authenticate(text, NOW + 0.9)
     with pytest.raises(NotAuthenticated, match="expired"):
@@ -185,7 +203,7 @@ def test_a_token_expires_to_the_moment(store: SqliteStore) -> None:
 
 
 def test_an_administrator_works_in_projects_that_exist(store: SqliteStore) -> None:
-    authenticator = Authenticator(store.accounts, Clock())
+    authenticator = authenticator_of(store, Clock())
     store.accounts.change_user("ana", {"admin": True})
     text = added(store)
     assert authenticator.authenticate(text, NOW, "DEFAULT").project == "default"
@@ -194,7 +212,7 @@ def test_an_administrator_works_in_projects_that_exist(store: SqliteStore) -> No
 
 
 def test_the_answer_for_one_project_is_not_given_for_another(store: SqliteStore) -> None:
-    authenticator = Authenticator(store.accounts, Clock())
+    authenticator = authenticator_of(store, Clock())
     text = added(store)
     authenticator.authenticate(text, NOW, "vision")
     with pytest.raises(Forbidden):
@@ -203,7 +221,7 @@ def test_the_answer_for_one_project_is_not_given_for_another(store: SqliteStore)
 
 def test_the_last_use_is_noted_once_a_minute(store: SqliteStore) -> None:
     clock = Clock()
-    authenticator = Authenticator(store.accounts, clock)
+    authenticator = authenticator_of(store, clock)
     text = added(store)
     noted = []
     for now in (0, 3, 59, 64, 70, 123, 124, 130):
@@ -220,12 +238,12 @@ def test_a_full_disk_keeps_nobody_out(store: SqliteStore, monkeypatch: pytest.Mo
         raise StoreFull("no space")
 
     monkeypatch.setattr(store.accounts, "use_token", full)
-    assert Authenticator(store.accounts).authenticate(added(store), NOW).user == "ana"
+    assert authenticator_of(store).authenticate(added(store), NOW).user == "ana"
 
 
 def test_the_memory_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.iam.authenticate._MOST_ANSWERS", 3)
-    authenticator = Authenticator(store.accounts, Clock())
+    authenticator = authenticator_of(store, Clock())
     for _ in range(9):
         authenticator.authenticate(added(store), NOW)
         with pytest.raises(NotAuthenticated):

@@ -1,4 +1,4 @@
-"""Names of users, projects and secrets."""
+"""Names of users, groups, projects, policies and secrets."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ from muster.iam.names import check_name, check_text
         ("secret", "hf token", False),
         ("secret", "-x", False),
         ("secret", "a}", False),
+        ("policy", "-job.runs_2", True),
+        ("policy", "job runs", False),
+        ("group", "_trainers", True),
+        ("group", "a" * 101, False),
+        ("dynamic group", ".robots", True),
+        ("dynamic group", "robots'", False),
     ],
 )
 def test_names(kind: str, name: str, valid: bool) -> None:

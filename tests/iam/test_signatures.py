@@ -64,7 +64,7 @@ def verify(verb: str, target: str, headers: Headers, body: bytes | None, key: in
     check_signed(signature.headers, with_body=body is not None)
     check_date(header(headers, "date"), NOW)
     text = signed_text(signature, verb, target, headers)
-    check_value(private_key(key).public_key(), signature, text)
+    check_value([private_key(key).public_key()], signature, text)
     if body is not None:
         check_body(header(headers, "x-content-sha256"), body)
     return signature

@@ -79,6 +79,7 @@ def test_other_messages_do_not_look_like_a_consequence(message: str) -> None:
         (Reason.DEADLINE, 15, False),
         (Reason.HANG, 0, True),
         (Reason.UNHEALTHY, 0, True),
+        (Reason.PREFLIGHT, 0, False),
         (Reason.STARTUP_TIMEOUT, 0, True),
         (Reason.OUT_OF_MEMORY, 9, False),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.describe.failure import cause_first, one_line
-from muster.lifecycle.failure_details import describe
+from muster.lifecycle.failure_details import cause_of_restart, describe, reason_of
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Reason
 
@@ -19,12 +19,14 @@ WHO = "node-3 (group workers, rank 3)"
         (Reason.EXIT, 137, 9, f"{WHO} failed with exit code 137 (signal 9, SIGKILL)"),
         (Reason.EXIT, 168, 40, f"{WHO} failed with exit code 168 (signal 40)"),
         (Reason.OUT_OF_MEMORY, 137, 9, f"{WHO} ran out of memory and was ended, exit code 137"),
+        (Reason.OUT_OF_MEMORY, None, 0, f"{WHO} ran out of memory and was ended"),
         (Reason.NOT_STARTED, None, 0, f"{WHO} could not be started"),
         (Reason.NODE_LOST, None, 0, f"{WHO} was lost"),
         (Reason.STARTUP_TIMEOUT, None, 0, f"{WHO} did not become ready"),
         (Reason.DEADLINE, None, 0, f"{WHO} took too long"),
         (Reason.HANG, None, 0, f"{WHO} hung and was ended"),
         (Reason.UNHEALTHY, None, 0, f"{WHO} did not answer its liveness probe and was ended"),
+        (Reason.PREFLIGHT, None, 0, f"{WHO} did not pass its preflight checks"),
         (Reason.OUTPUT_LOST, 1, 0, f"the files that {WHO} wrote could not be copied back"),
     ],
 )
@@ -46,6 +48,33 @@ def test_nodes_of_an_array_are_called_by_their_replica(nodes: int, where: str) -
     assert describe(failure, group) == f"{where} failed with exit code 7:\nno data"
     inside = where.replace(" (", ", ").removesuffix(")")
     assert cause_first(describe(failure, group)) == f"no data ({inside}: exit code 7)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "expected"),
+    [
+        (Reason.NODE_LOST, None, f"{WHO} was lost: JobSet a was deleted"),
+        (
+            Reason.OUT_OF_MEMORY,
+            None,
+            f"{WHO} ran out of memory and was ended: JobSet a was deleted",
+        ),
+        # what the program has written is in its log
+        (Reason.OUT_OF_MEMORY, 137, f"{WHO} ran out of memory and was ended, exit code 137"),
+        (Reason.HANG, None, f"{WHO} hung and was ended"),
+        (Reason.EXIT, 3, f"{WHO} failed with exit code 3"),
+    ],
+)
+def test_a_restart_is_explained_by_what_the_engine_says(
+    reason: Reason, code: int | None, expected: str
+) -> None:
+    failure = Failure(3, "workers", reason, code, 0, "JobSet a was deleted", 0.0)
+    assert cause_of_restart(failure, GroupPolicy("workers", 0, 4, 4, 1)) == expected
+
+
+def test_the_last_lines_of_what_others_have_ended_do_not_say_why() -> None:
+    why = "pod a on gpu-7 ran out of memory: its limit is 8Gi"
+    assert reason_of(f"{why}\nlast lines of its log:\nstep 1200 loss 1.87") == why
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
@@ -99,6 +128,8 @@ def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
         "all 20 retries of group workers are used up",
         "the only retry of group workers is used up (total_retries)",
         "group workers allows no retry (total_retries)",
+        "JobSet train has failed: no restarts left (first failed job: w-0) (ReachedMaxRestarts)",
+        "JobSet train was deleted\nJobSet train may be left in the cluster: no right; `kubectl`",
         "another start would fail in the same way",
         "failure.max_restarts allows no restart",
         "max_restarts of group workers allows no restart",

@@ -160,8 +160,9 @@ def test_nodes_that_are_scheduled_together_have_one_entry_by_group() -> None:
 
 
 def test_where_a_node_is() -> None:
-    run = starting(policy((1, 2, None, {}))).step(NodeLocated(0, 0, "n17", "10.0.0.17"))
+    run = starting(policy((1, 2, None, {}))).step(NodeLocated(0, 0, "n17", "10.0.0.17", "4711"))
     assert (run.node(0).host, run.node(0).address) == ("n17", "10.0.0.17")
+    assert run.node(0).host_id == "4711"
     assert (run.node(1).host, run.node(1).address) == ("", "")
     run.step(NodeReady(0), NodeReady(1), NodeLocated(0, 0, "n18", "10.0.0.18"))
     assert (run.node(0).state, run.node(0).host) == (N.READY, "n18")

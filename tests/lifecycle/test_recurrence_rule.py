@@ -48,7 +48,7 @@ def rules(frequency: str) -> Any:
         parts["days"] = days.map(lambda every: [WeekDay(*one) for one in every])
     else:
         parts["days"] = numbers(*range(7)).map(lambda every: [WeekDay(day) for day in every])
-    if frequency != "HOURLY":
+    if frequency not in ("MINUTELY", "HOURLY"):
         parts["positions"] = numbers(1, 2, -1)
     if frequency == "YEARLY":
         parts["year_days"] = numbers(1, 60, 200, 366, -1)
@@ -71,12 +71,18 @@ def of_dateutil(given: dict[str, Any], count: int) -> list[datetime]:
     return [*rule]
 
 
-@pytest.mark.parametrize("frequency", ["HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"])
+@pytest.mark.parametrize(
+    "frequency", ["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]
+)
 def test_rules_are_those_of_dateutil(frequency: str) -> None:
     @given(rules(frequency))
     @settings(deadline=None, max_examples=40)
     def compare(parts: dict[str, Any]) -> None:
-        ours = [*takewhile(lambda at: at < END, Rule(**parts).occurrences(FIRST, FIRST))][:300]
+        end = END
+        if frequency == "MINUTELY":  # dateutil looks at each minute
+            end = FIRST + timedelta(days=8)
+            parts.pop("months", None)
+        ours = [*takewhile(lambda at: at < end, Rule(**parts).occurrences(FIRST, FIRST))][:300]
         if not ours:  # dateutil looks for what never happens up to the year 9999
             return
         theirs = of_dateutil(parts, len(ours))
@@ -90,7 +96,9 @@ def test_rules_are_those_of_dateutil(frequency: str) -> None:
     compare()
 
 
-@pytest.mark.parametrize("frequency", ["HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"])
+@pytest.mark.parametrize(
+    "frequency", ["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]
+)
 @given(data=st.data(), days=st.integers(0, 900))
 @settings(deadline=None, max_examples=30)
 def test_a_later_beginning_changes_nothing(frequency: str, data: st.DataObject, days: int) -> None:
@@ -111,6 +119,8 @@ def test_a_later_beginning_changes_nothing(frequency: str, data: st.DataObject, 
         (Rule("YEARLY", months=[2], month_days=[29]), ["2028-02-29", "2032-02-29"]),
         (Rule("MONTHLY", days=[WeekDay(4, -1)], months=[1, 2]), ["2026-01-30", "2026-02-27"]),
         (Rule("MONTHLY", days=[WeekDay(d) for d in range(5)], positions=[-1]), ["2026-01-30"]),
+        (Rule("YEARLY", days=[WeekDay(0, -1)]), ["2026-12-28", "2027-12-27", "2028-12-25"]),
+        (Rule("MINUTELY", months=[2], month_days=[29], hours=[0], minutes=[0]), ["2028-02-29"]),
         (Rule("YEARLY", interval=9999), ["2026-01-15"]),
         (
             Rule("YEARLY", days=[WeekDay(0), WeekDay(1, 1)], months=[2]),
@@ -121,3 +131,31 @@ def test_a_later_beginning_changes_nothing(frequency: str, data: st.DataObject, 
 def test_days_of_years(rule: Rule, expected: list[str]) -> None:
     found = islice(rule.occurrences(FIRST, FIRST), len(expected))
     assert [f"{at:%Y-%m-%d}" for at in found] == expected
+
+
+@pytest.mark.parametrize("interval", [1, 7, 59, 1439, 1440, 1441, 9999])
+def test_the_last_of_counted_minutes(interval: int) -> None:
+    rule = Rule("MINUTELY", interval, count=10_000)
+    begin = datetime(1970, 1, 1, 0, 17)
+    *_, last = rule.occurrences(begin, datetime(2165, 1, 1))
+    assert last == begin + 9_999 * timedelta(minutes=interval)
+
+
+def test_positions_among_all_seconds_of_years() -> None:
+    clock = {"hours": range(24), "minutes": range(60), "seconds": range(60)}
+    days = [WeekDay(day) for day in range(7)]
+    rule = Rule("YEARLY", days=days, positions=[1, 366, -1], **clock)
+    found = [*islice(rule.occurrences(FIRST, FIRST), 4)]
+    assert found == [
+        datetime(2026, 12, 31, 23, 59, 59),
+        datetime(2027, 1, 1),
+        datetime(2027, 1, 1, 0, 6, 5),
+        datetime(2027, 12, 31, 23, 59, 59),
+    ]
+
+
+def test_all_seconds_of_years_begin_late() -> None:
+    clock = {"hours": range(24), "minutes": range(60), "seconds": range(60)}
+    rule = Rule("YEARLY", days=[WeekDay(day) for day in range(7)], **clock)
+    near = datetime(2030, 12, 30, 5)
+    assert next(at for at in rule.occurrences(FIRST, near) if at >= near) == near

@@ -169,6 +169,8 @@ def test_a_recurrence_follows_the_zone_that_it_names() -> None:
         ),
         (Timing(every=60.0, start=NOON, end=NOON - 1), "end: is before start"),
         (Timing(every=60.0, start=-1.0), "start: must be between the years 1970 and 9000"),
+        (Timing(ical="FREQ=DAILY", start=1e300), "start: must be between the years 1970 and 9000"),
+        (Timing(ical="FREQ=OFTEN", start=1e300), "ical: FREQ must be one of"),
         (Timing(every=60.0, jitter=61.0), "jitter: must be from 0s to 1m"),
         (Timing(cron="0 3 * * *", jitter=-1.0), "jitter: must be from 0s"),
         (Timing(cron="0 3 * * *", start=NOON, end=NOON + 60), "no time is between start and end"),
@@ -419,3 +421,8 @@ def test_no_time_is_used_twice_or_too_early(
             expected.append(each)
         assert set(done) <= set(expected)
         assert counted == len(expected)
+
+
+def test_a_wrong_time_and_a_wrong_zone_are_both_found() -> None:
+    found = problems_of(Timing(cron="70 2 * * *", time_zone="Europe/Rom"))
+    assert [problem.path for problem in found] == ["cron", "time_zone"]

@@ -36,6 +36,7 @@ TRAIN = {"job_name": "train"}
         (ObjectCreated("b", "in/"), "object.created", {"bucket": "b", "name": "in/x"}, True),
         (ObjectCreated("b", "in/"), "object.replaced", {"bucket": "b", "name": "in/x"}, True),
         (ObjectCreated("b", "in/"), "object.created", {"bucket": "b", "name": "out/x"}, False),
+        (ObjectCreated("b", "in/"), "object.created", {"bucket": "b", "name": "x/in/y"}, False),
         (ObjectCreated("b"), "object.created", {"bucket": "c", "name": "x"}, False),
         (ObjectCreated("b"), "object.deleted", {"bucket": "b", "name": "x"}, False),
         (Webhook(), "run.succeeded", TRAIN, False),
@@ -69,6 +70,13 @@ def test_cycles_are_named(edges: list[tuple[str, str]], first: str, then: str, w
 
 def test_chains_and_joins_are_no_cycles() -> None:
     assert cycle_problem([("b", "c"), ("a", "c")], "a", "b") is None
+
+
+def test_jobs_on_many_ways_are_looked_at_once() -> None:
+    layers = [
+        (f"{n}-{one}", f"{n + 1}-{other}") for n in range(60) for one in "ab" for other in "ab"
+    ]
+    assert cycle_problem(layers, "first", "0-a") is None
 
 
 NAMES = st.sampled_from("abcde")

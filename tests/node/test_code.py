@@ -118,7 +118,7 @@ def servers(tmp_path: Path) -> Iterator[list[Supervisor]]:
     yield made
     for one in made:
         one.disconnect()
-        pid = server_pid_if_any(one.folder) if (one.folder / "lock").exists() else None
+        pid = server_pid_if_any(one.folder)
         if pid is not None:
             kill(pid)
 

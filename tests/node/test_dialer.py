@@ -146,7 +146,9 @@ def test_a_supervisor_that_takes_over_listens_elsewhere(
     server = serve(str(address))
     loop.until(lambda: supervised.contact.up)
     supervised.close()
-    with socket.create_server(("127.0.0.1", supervised.listener.port)):  # it is not used again
+    with socket.socket() as taken:  # so that the port is not used again; it refuses connections
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", supervised.listener.port))
         by_socket = Driver(server.folder, turn=2).greet()
         by_socket.expect(HostFacts)
         by_socket.disconnect()

@@ -41,6 +41,7 @@ def test_what_cannot_be_run_is_no_python(tmp_path: Path) -> None:
         ensure(str(tmp_path), missing, {}, print)
 
 
+@pytest.mark.slow
 def test_the_same_file_name_with_another_content_is_another_environment(tmp_path: Path) -> None:
     place, lines = tmp_path / "environments", list[str]()
     package = wheel(tmp_path, "demo", "1.0", "")

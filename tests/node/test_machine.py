@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +93,22 @@ def test_the_lowest_limit_of_the_control_groups_counts(
 
 def test_no_limit_without_control_groups(tmp_path: Path) -> None:
     assert memory_limit(str(tmp_path), str(tmp_path / "nothing")) is None
+
+
+def test_the_addresses_of_this_machine() -> None:
+    found = machine.addresses()
+    assert "127.0.0.1" in found
+    assert {address for _, address in machine.interfaces()} <= set(found)
+    for address in found:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        if not address.startswith("fe80:"):  # needs a link
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                sock.bind((address, 0))
+
+
+def test_no_addresses_where_the_kernel_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> socket.socket:
+        raise PermissionError
+
+    monkeypatch.setattr(machine, "_netlink", refuse)
+    assert machine.addresses() == []

@@ -73,6 +73,14 @@ def test_a_directory_that_is_not_there_any_more(tmp_path: Path, archives: Path) 
         provide(archives, Mount(str(tmp_path / "no")))
 
 
+def test_a_link_that_cannot_be_made_is_named(tmp_path: Path, archives: Path) -> None:
+    """As where the user of a container may not write."""
+    (tmp_path / "file").touch()
+    place = tmp_path / "file/data"
+    with pytest.raises(OSError, match=f"^the mounted directory {place}: "):
+        provide(archives, Mount(str(tmp_path / "a"), 0o700, link=str(place)))
+
+
 def test_an_archive_that_is_damaged_leaves_no_copy(
     tmp_path: Path, archives: Path, digest: str
 ) -> None:

@@ -22,6 +22,7 @@ from muster.node.leftovers import VARIABLE
 from muster.node.messages import (
     Code,
     Ended,
+    ExitReport,
     FindFolders,
     FoldersFound,
     HostFacts,
@@ -42,6 +43,7 @@ from muster.node.messages import (
     WriteFiles,
 )
 from muster.node.processes import children, state_of
+from muster.node.server import _failure
 from muster.node.transfer import open_source, send
 from support.faults import until
 from support.node_servers import Supervisor, kill, server_pid, server_pid_if_any
@@ -957,8 +959,42 @@ sys.exit(__main__.main(sys.argv[1:]))
 def test_after_the_decision_window_it_exits(folder: Path, connect: Connect) -> None:
     supervisor = connect(decision=0.3)
     supervisor.expect(HostFacts)
-    run(supervisor, 0, "sh", "-c", f"until [ -e {folder}/go ]; do sleep 0.01; done; exit 8")
+    script = f"until [ -e {folder}/go ]; do sleep 0.01; done; echo out of luck >&2; exit 8"
+    run(supervisor, 0, "sh", "-c", script)
     pid = server_pid(folder)
     supervisor.disconnect()
     (folder / "go").touch()
     until(lambda: state_of(pid) in ("", "Z"), "the server has ended")
+    why = "no supervisor has decided what follows: its program exited with code 8"
+    assert f"muster: {why}: out of luck\n" in (folder / "server.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (ExitReport(137, 0, "exit"), "its program exited with code 137"),
+        (ExitReport(137, 9, "exit", "last line of stderr:\n  up"), "ended by signal 9: up"),
+        (ExitReport(None, 0, "node_lost", "it was gone\n"), "by itself (node_lost): it was gone"),
+    ],
+)
+def test_how_a_program_has_failed_is_a_line(report: ExitReport, text: str) -> None:
+    line = _failure(report)
+    assert line.endswith(text) and "\n" not in line
+
+
+@pytest.mark.parametrize("end", ["never launched", "succeeded", "stopped"])
+def test_without_a_failure_it_waits_for_a_supervisor(
+    folder: Path, connect: Connect, end: str
+) -> None:
+    supervisor = connect(decision=0.05)
+    supervisor.expect(HostFacts)
+    if end != "never launched":
+        run(supervisor, 0, "sh", "-c", "exit 0" if end == "succeeded" else "sleep 1000")
+        if end == "stopped":
+            supervisor.send(Stop(0))
+        supervisor.expect(Ended)
+    pid = server_pid(folder)
+    supervisor.disconnect()
+    time.sleep(0.3)  # several times the window
+    assert state_of(pid) not in ("", "Z")
+    connect(decision=0.05).expect(HostFacts)

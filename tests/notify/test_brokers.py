@@ -1,4 +1,5 @@
-"""NATS, with its real server; Kafka, as far as that is possible without a broker."""
+"""NATS with its real server; Kafka with the brokers that librdkafka has for tests, which speak its
+protocol over the network."""
 
 from __future__ import annotations
 
@@ -61,6 +62,50 @@ def test_a_subject_of_nats_gets_the_event(nats: str) -> None:
         "Nats-Msg-Id": "event1event1",
         "content-type": "application/cloudevents+json",
     }
+
+
+@pytest.fixture
+def kafka() -> Iterator[str]:
+    """The address of a broker of a cluster."""
+    confluent = pytest.importorskip("confluent_kafka")
+    cluster = confluent.Producer({"test.mock.num.brokers": 2})
+    broker = next(iter(cluster.list_topics(timeout=30).brokers.values()))
+    yield f"{broker.host}:{broker.port}"
+    cluster.flush(0)
+
+
+def test_a_topic_of_kafka_gets_the_events_of_a_run_in_order(kafka: str) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    target = parse_target(f"kafka://{kafka}/muster-events")
+    kinds = ["run.accepted", "run.in_progress", "run.failed"]
+    form, names = Format.CLOUDEVENTS, OciNames("ocid1.compartment.x", "vision")
+    for kind in kinds:
+        entry = run_entry(kind)
+        answer = publish(target, entry, write(entry, form, names))
+        assert answer == brokers.Answer(True, "published to muster-events")
+    given = {"bootstrap.servers": kafka, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer, topic = Consumer(given), "muster-events"
+    found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number) for number in found])  # no group to wait for
+    messages = consumer.consume(len(kinds), timeout=60)
+    consumer.close()
+    assert [json.loads(one.value())["type"] for one in messages] == [f"muster.{k}" for k in kinds]
+    assert {(one.key(), one.partition()) for one in messages} == {
+        (b"runs/run1run1ru", messages[0].partition())
+    }
+    assert dict(messages[0].headers()) == {
+        "ce_id": b"event1event1",
+        "content-type": b"application/cloudevents+json",
+    }
+
+
+def test_a_message_that_kafka_refuses(kafka: str) -> None:
+    entry = run_entry()
+    large = brokers.Message(b"x" * (2 << 20), "text/plain", "x")
+    answer = publish(parse_target(f"kafka://{kafka}/muster-events"), entry, large)
+    assert not answer.delivered
+    assert "MSG_SIZE_TOO_LARGE" in answer.text
 
 
 @pytest.mark.parametrize("scheme", ["nats", "kafka"])

@@ -208,6 +208,7 @@ SERVES = "group b only serves the others: it ends when the run does"
             f"node_groups[c].depends_on: {SERVES} (leave it out)",
         ),
         ({"framework": "dusk"}, "framework: no framework named 'dusk' (did you mean \"dask\"?"),
+        ({"framework": "x" * 999}, f"framework: no framework named '{'x' * 55}...'"),
         (
             {"framework_options": {"treads": 1}},
             'framework_options.treads: unknown field (did you mean "threads"?)',

@@ -20,7 +20,7 @@ from muster.plan.environment import (
     environments,
     inherited,
 )
-from muster.plan.model import RunPlan
+from muster.plan.model import PrincipalPlan, RunPlan
 
 PlanOf = Callable[..., RunPlan]
 
@@ -132,3 +132,38 @@ def test_variables_that_muster_follows_are_not_reported_as_overridden(plan_of: P
     assert set(overridden(plan, plan.groups[0])) == {"NODE_RANK"}
     explained = explained_environment(plan, plan.groups[0], str)
     assert list(explained)[:4] == list(env), "in the order of the job"
+
+
+PRINCIPAL = PrincipalPlan("tenancy", "compartment", "muster.invalid", "http://127.0.0.1:8431")
+
+
+def environment_of(plan: RunPlan) -> Environment:
+    values = describe_values(plan, plan.groups[0])
+    (env,) = environments(plan, plan.nodes[0], values, [ProcessValues(lambda text: text)])
+    return env
+
+
+def test_only_runs_of_a_server_have_credentials(plan_of: PlanOf) -> None:
+    plan = plan_of({"command": "true"})
+    assert not any("PRINCIPAL" in name for name in environment_of(plan).values)
+    env = environment_of(replace(plan, principal=PRINCIPAL)).values
+    folder = "(the folder of the run's credentials)"
+    assert env["OCI_RESOURCE_PRINCIPAL_RPST"] == f"{folder}/0/rpst"
+    assert (env["TENANCY_OCID"], env["JOB_RUN_COMPARTMENT_OCID"]) == ("tenancy", "compartment")
+    assert env["OCI_CLI_AUTH"] == "resource_principal"
+
+
+def test_a_job_chooses_how_its_clients_sign_but_not_who_it_is(plan_of: PlanOf) -> None:
+    given = {"OCI_CLI_AUTH": "api_key", "OCI_RESOURCE_PRINCIPAL_RPST": "/x"}
+    env = environment_of(
+        replace(plan_of({"command": "true", "env": given}), principal=PRINCIPAL)
+    ).values
+    assert env["OCI_CLI_AUTH"] == "api_key"
+    assert env["OCI_RESOURCE_PRINCIPAL_RPST"] != "/x"
+
+
+def test_a_clean_environment_has_no_credentials(plan_of: PlanOf) -> None:
+    env = environment_of(
+        replace(plan_of({"command": "true"}), clean_env=True, principal=PRINCIPAL)
+    ).values
+    assert not [name for name in env if name.startswith("OCI_") or name == "FSSPEC_OCI"]

@@ -16,6 +16,7 @@ import pytest
 from muster.client.contexts import Address
 from muster.client.http.accounts import HttpAccounts
 from muster.storage.home import Home
+from support.faults import until
 from support.pages import ROOT
 from support.postgres import PostgresServer
 from support.server_process import ServerProcess, admin_token
@@ -61,13 +62,13 @@ class Place:
         """Where the server is, for its administrator."""
         return self.server.address(self._token)
 
-    def muster(self, *words: str) -> str:
-        """What a command of a client prints."""
+    def muster(self, *words: str, code: int = 0) -> str:
+        """What a command of a client prints. code: what it exits with."""
         address = self.address()
         environ = {**os.environ, "MUSTER_URL": address.url, "MUSTER_TOKEN": address.token}
         argv = [sys.executable, "-m", "muster", *words]
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, (done.returncode, done.stderr)
         return done.stdout
 
     def lose_home(self) -> None:
@@ -83,6 +84,15 @@ def fill(place: Place) -> None:
     accounts.set_secret("key", "a-value")
     accounts.close()
     place.muster("run", "--name", "present", "--detach", "--", "sleep", "600")
+    # a run of which nothing has started at the time of the backup is started when it is restored
+    until(lambda: state_of_node(place) in ("RUNNING", "READY"), "its program runs", pause=0.2)
+
+
+def state_of_node(place: Place) -> str:
+    """Of the run in progress."""
+    (node,) = json.loads(place.muster("status", "present-1", "--json"))["nodes"]
+    state: str = node["state"]
+    return state
 
 
 def check(place: Place) -> None:
@@ -91,7 +101,9 @@ def check(place: Place) -> None:
     assert {run["name"] for run in listed} == {"past-1", "present-1"}
     assert "word" in place.muster("logs", "past-1")
     assert "f" in place.muster("outputs", "past-1")
-    # it had no process any more: its policy is to fail
+    # it has no process any more, and its policy is to fail: the server finds that out while it
+    # already answers
+    place.muster("wait", "--timeout", "2m", "present-1", code=1)
     assert json.loads(place.muster("status", "present-1", "--json"))["state"] == "FAILED"
     spec = '{name: x, node_groups: [{name: g, command: ["sh", "-c", "test $S = a-value"],'
     (place.home.parent / "x.yaml").write_text(spec + ' node_env: {S: "${secret.key}"}}]}')
@@ -139,6 +151,7 @@ def test_a_server_with_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_programs")
+@pytest.mark.slow
 def test_a_server_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
     environ = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "muster"}
     place = Place(tmp_path, environ)

@@ -244,3 +244,41 @@ def test_a_file_has_a_line_for_each_event(api: EmbeddedAPI) -> None:
     settled(api, 3)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [one["type"] for one in lines] == [f"muster.{one}" for one in RUN_EVENTS]
+
+
+def test_a_run_names_who_is_told_of_its_end(api: EmbeddedAPI, receiver: Receiver) -> None:
+    add(api, receiver.url, on=("job.deleted",))
+    cases = [
+        ("true", {"hook": "failed"}),
+        ("exit 3", {"hook": "failed"}),
+        ("true", ["hook"]),
+        ("exit 3", {"hook": "succeeded"}),
+        ("true", "hook"),
+        ("exit 3", {"hook": "never"}),
+        ("true", {}),
+    ]
+    for command, notify in cases:
+        wait(api, start(api, command, name="told", notify=notify).id)
+    settled(api, 3)
+    found = {(one.json["data"]["name"], one.json["type"]) for one in receiver.received}
+    assert found == {
+        ("told-2", "muster.run.failed"),
+        ("told-3", "muster.run.succeeded"),
+        ("told-5", "muster.run.succeeded"),
+    }
+    # who listens to it anyhow gets it once
+    add(api, receiver.url, "all", on=("run.*",))
+    wait(api, start(api, "true", notify={"all": "ended"}).id)
+    settled(api, len(RUN_EVENTS), "all")
+    assert [one.type for one in api.deliveries("all")][::-1] == RUN_EVENTS
+
+
+def test_nobody_is_told_while_a_notification_is_paused(
+    api: EmbeddedAPI, receiver: Receiver
+) -> None:
+    add(api, receiver.url, on=("job.deleted",))
+    add(api, receiver.url, "other", on=("run.succeeded",))
+    api.pause_notification("hook")
+    wait(api, start(api, "true", notify=["hook"]).id)
+    settled(api, 1, "other")
+    assert api.deliveries("hook") == []

@@ -194,6 +194,19 @@ def test_an_object_starts_a_run(teams: Teams, api: MusterAPI) -> None:
     assert output(api, firing.run_id) == f"{bucket.name} in/b c\n"
 
 
+def test_a_bucket_that_is_missing_is_refused(teams: Teams, api: MusterAPI) -> None:
+    name = f"b-{new_id()}"
+    text = f"on_object: project vision has no bucket '{name}' in the server's object storage"
+    with pytest.raises(InvalidInput, match=text):
+        create(api, ObjectCreated(name))
+    others = BucketRecord(new_id(), name, "sound", "oscar", 1.0, 1.0, {})
+    assert teams.backend.store.buckets.insert(others)
+    with pytest.raises(InvalidInput, match=text):
+        create(api, ObjectCreated(name))
+    with pytest.raises(InvalidInput, match="on_object: has no bucket"):
+        create(api, ObjectCreated(""))
+
+
 def test_a_run_that_is_run_again_finds_what_it_found(api: MusterAPI, job: str) -> None:
     ended(api, job)
     made = create(api, AfterRun(job), 'cat "$MUSTER_AFTER_OUTPUTS/x"; wc -c < "$MUSTER_EVENT"')

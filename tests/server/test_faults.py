@@ -95,6 +95,7 @@ def test_files_that_are_not_a_certificate_and_its_key(home: Home) -> None:
     assert not home.database.exists(), "no administrator was made, whose token nobody would see"
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_at_the_start(home: Home) -> None:
     url = "postgresql+psycopg://nobody@127.0.0.1:1/nothing"
     code, text = refused(home.root, "--port", "18435", "--database-url", url)

@@ -6,7 +6,6 @@ Each event arrives, those of one run in their order; one that arrives twice has 
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from itertools import groupby
 from threading import Lock
@@ -21,10 +20,8 @@ from muster.storage.home import Home
 from muster.store.records import RunStep
 from muster.store.sql.store import SqlStore
 from support.faults import until
-from support.owners import open_home
-from support.postgres import PostgresServer
 from support.receivers import Received, Receiver, Reply, receiving
-from support.server_process import ServerProcess
+from support.server_pair import KINDS, home_with, server_pair
 from support.store_records import accept_and_drive, job
 
 RUNS = 30
@@ -32,20 +29,10 @@ STATES = ("run.accepted", "run.in_progress", "run.succeeded")
 STRIKES = 4
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=KINDS)
 def home(request: pytest.FixtureRequest) -> Iterator[Home]:
-    """A MUSTER_HOME with a database of this kind."""
-    with open_home() as made:
-        if request.param == "sqlite":
-            yield made
-            return
-        database = PostgresServer()
-        try:
-            made.database_url.write_text(f"{database.url(database.create())}\n")
-            made.database_url.chmod(0o600)
-            yield made
-        finally:
-            database.remove()
+    with home_with(request.param) as made:
+        yield made
 
 
 class Flaky:
@@ -74,33 +61,20 @@ def test_each_event_arrives_in_order(home: Home, rng: random.Random) -> None:
     api = EmbeddedAPI(backend=backend)
     store = backend.store
     assert isinstance(store, SqlStore)
-    servers = [ServerProcess(home), ServerProcess(home)]
     with receiving() as receiver:
         receiver.answer = Flaky(rng)
         api.create_notification(NotificationRequest("hook", receiver.url, ("run.*",)))
-        try:
-            for server in servers:
-                server.start()
+        with server_pair(home) as servers:
             for strike in range(STRIKES):
-                for server in servers:
-                    server.wait_until_ready()
+                servers.wait_until_ready()
                 before = len(receiver.received)
                 for number in range(RUNS // STRIKES):
                     happen(store, strike * 100 + number)
                 until(lambda before=before: len(receiver.received) > before, "events arrive", 60)
-                for server in rng.choice([servers, servers[:1], servers[1:]]):
-                    server.stop()
-                    server.start()
+                servers.strike(rng)
             _check(api, receiver, RUNS // STRIKES * STRIKES * len(STATES))
-            for server in servers:
-                server.wait_until_ready()
-                assert server.stop(signal.SIGTERM) == 0, server.log.read_text()[-2000:]
-                assert "traceback" not in server.log.read_text()
-            backend.close()
-        finally:
-            for server in servers:
-                if server.process is not None and server.process.poll() is None:
-                    server.stop()
+            servers.end()
+    backend.close()
 
 
 @pytest.mark.slow
@@ -109,7 +83,7 @@ def test_two_servers_send_each_event_once(home: Home) -> None:
     create_first_admin(backend.store)
     api, store = EmbeddedAPI(backend=backend), backend.store
     assert isinstance(store, SqlStore)
-    with receiving() as receiver, ServerProcess(home), ServerProcess(home):
+    with receiving() as receiver, server_pair(home):
         api.create_notification(NotificationRequest("hook", receiver.url, ("run.*",)))
         for number in range(RUNS):
             happen(store, number)

@@ -7,7 +7,6 @@ succeeded has one run after it.
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,9 +25,7 @@ from muster.store.records import RunFilter
 from muster.store.schedule_records import Outcome
 from support.api_runs import prepare
 from support.faults import until
-from support.owners import open_home
-from support.postgres import PostgresServer
-from support.server_process import ServerProcess
+from support.server_pair import ServerPair, home_with, server_pair
 
 #: They are due at the same moments, so that a server is busy with one of them when it is killed.
 SCHEDULES = [f"s{number}" for number in range(6)]
@@ -41,32 +38,18 @@ STRIKES = 8
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def home(request: pytest.FixtureRequest) -> Iterator[Home]:
-    """A MUSTER_HOME with a database of this kind."""
-    with open_home() as made:
-        if request.param == "sqlite":
-            yield made
-            return
-        database = PostgresServer()
-        try:
-            made.database_url.write_text(f"{database.url(database.create())}\n")
-            made.database_url.chmod(0o600)
-            yield made
-        finally:
-            database.remove()
+    with home_with(request.param) as made:
+        yield made
 
 
+@pytest.mark.slow
 def test_each_time_has_one_run(
     home: Home, rng: random.Random, alive: Callable[[str], list[str]]
 ) -> None:
     backend = Backend(home)
     create_first_admin(backend.store)
     api = EmbeddedAPI(backend=backend)
-    servers = [ServerProcess(home), ServerProcess(home)]
-    try:
-        for server in servers:
-            server.start()
-        for server in servers:
-            server.wait_until_ready()
+    with server_pair(home) as servers:
         prepared = prepare(api, "true")
         first = api.create_schedule(SCHEDULES[0], TIMING, prepared)
         for name in SCHEDULES[1:]:
@@ -75,8 +58,7 @@ def test_each_time_has_one_run(
         api.create_schedule(FOLLOWING, EVENTS, following, AfterRun(first.job.partition("@")[0]))
         for _ in range(STRIKES):
             _kill_when_due(rng, servers, first.timing.since)
-        for server in servers:
-            server.wait_until_ready()
+        servers.wait_until_ready()
         for name in SCHEDULES:
             api.pause_schedule(name)
         store = backend.store.schedules
@@ -87,30 +69,18 @@ def test_each_time_has_one_run(
         until(lambda: store.unsettled(time.time()) == [], "what was decided is done", 60)
         _wait_for_all(api)
         _check(api)
-        for server in servers:
-            assert server.stop(signal.SIGTERM) == 0, server.log.read_text()[-2000:]
-            defects = [line for line in server.log.read_text().splitlines() if "traceback" in line]
-            assert not defects, "\n".join(defects)[:5000]
+        servers.end()
         backend.close()
-    finally:
-        for server in servers:
-            if server.process is not None and server.process.poll() is None:
-                server.stop()
     until(lambda: alive(str(home.root)) == [], "no process is left", 60)
 
 
-def _kill_when_due(rng: random.Random, servers: list[ServerProcess], since: float) -> None:
+def _kill_when_due(rng: random.Random, servers: ServerPair, since: float) -> None:
     """Kill servers while they do what is due, and start them again."""
-    for server in servers:
-        server.wait_until_ready()
+    servers.wait_until_ready()
     now = time.time()
     due = since + int(now - since) + 1 + rng.uniform(0, 0.3)
     time.sleep(max(0.0, due - now))
-    killed = rng.choice([servers, servers[:1], servers[1:]])
-    for server in killed:
-        server.stop()
-    for server in killed:
-        server.start()
+    servers.strike(rng)
 
 
 def _wait_for_all(api: EmbeddedAPI) -> None:

@@ -109,7 +109,9 @@ def database(home: Home, request: pytest.FixtureRequest) -> Iterator[PostgresSer
         server.remove()
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "database", [pytest.param("sqlite", marks=pytest.mark.slow), "postgres"], indirect=True
+)
 def test_nothing_is_lost_or_doubled(
     home: Home,
     database: PostgresServer | None,

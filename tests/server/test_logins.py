@@ -75,7 +75,7 @@ def test_a_person_logs_in_from_the_command_line(backend: Backend, real: RealIssu
     assert made is not None
     assert shown[0].verification_uri == f"{real.url}/activate"
     accounts = backend.store.accounts
-    caller = Authenticator(accounts).authenticate(made.text, time.time())
+    caller = Authenticator(accounts, backend.policies).authenticate(made.text, time.time())
     assert (caller.user, caller.project, made.record.name) == ("ana", "vision", "laptop")
     (member,) = accounts.members(user="ana")
     assert member == MemberRecord("vision", "ana", Role.SUBMITTER, from_groups=True)

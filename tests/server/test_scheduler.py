@@ -50,9 +50,10 @@ def api(teams: Teams, user: str) -> Iterator[MusterAPI]:
     """Muster over HTTP for that user."""
     made = HttpAPI(teams.server.address(teams.token(user, project="vision")))
     yield made
-    for schedule in made.schedules():
+    schedules = teams.backend.store.schedules
+    for schedule in schedules.listing("vision"):
         if schedule.created_by == user:
-            teams.backend.store.schedules.delete(schedule.id)
+            schedules.delete(schedule.id)
     made.close()
 
 
@@ -129,8 +130,8 @@ def test_runs_may_overlap(api: MusterAPI) -> None:
     ("change", "reason"),
     [
         ("disabled", "who created schedule {name}, is disabled"),
-        ("role", "may not start runs in project vision: the right to submit is missing"),
-        ("member", "may not start runs in project vision: the right to submit is missing"),
+        ("role", "may not start runs in project vision: this takes DATA_SCIENCE_JOB_RUN_CREATE"),
+        ("member", "may not start runs in project vision: this takes DATA_SCIENCE_JOB_RUN_CREATE"),
     ],
 )
 def test_the_creator_may_not_start_runs_any_more(

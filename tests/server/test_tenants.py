@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.api.notifications import NotificationRequest
+from muster.caller import Caller, Only
+from muster.iam.authenticate import Authenticator
 from muster.lifecycle.schedule import Timing
+from muster.permissions import Permission
 from muster.server.handlers import open_routes, socket_routes, token_routes
+from muster.service.policies import EmbeddedPolicies
 from muster.storage import uploads
 from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
@@ -61,11 +65,13 @@ class Case(Struct, frozen=True):
 RUN, LIVE, JOB = {"run_id": "run"}, {"run_id": "live"}, {"job_id": "job"}
 SCHEDULE = {"schedule_id": "schedule"}
 NOTIFICATION = {"notification_id": "notification"}
+POLICY, GROUP, DYNAMIC_GROUP = {"policy_id": "policy"}, {"name": "group"}, {"name": "runs"}
+STATEMENTS = ["Allow group guests to read data-science-jobs in compartment vision"]
 REVIEW = {"written": {"spec": {}, "given": {}}, "changes": {}, "found": []}
 #: The routes, those that change something last.
 CASES: dict[str, Case] = {
     "GET /caller": Case(own=True, free=True),
-    "GET /space-warning": Case(own=True),
+    "GET /space-warning": Case(own=True, free=True),
     "GET /engines": Case(own=True),
     "POST /engines/{name}/check": Case({"name": "shape"}, own=True, changing=True),
     "GET /shapes": Case(own=True),
@@ -135,6 +141,36 @@ CASES: dict[str, Case] = {
     "GET /uploads/{digest}": Case({"digest": "part"}),
     "GET /metrics": Case(own=True, changing=True, free=True),
     "GET /openapi.json": Case(own=True, free=True),
+    "GET /policies": Case(own=True),
+    "GET /policies/{name}": Case({"name": "policy"}),
+    "GET /policies/{policy_id}/revisions": Case(POLICY),
+    "POST /statements/check": Case(body={"statements": STATEMENTS, "compartment": "{project}"}),
+    "POST /access/preview": Case(
+        body={
+            "draft": {
+                "type": "policy",
+                "name": "{policy}",
+                "statements": STATEMENTS,
+                "compartment": "{project}",
+            },
+            "since": 0,
+        }
+    ),
+    "POST /access/explain": Case(
+        body={
+            "question": {
+                "who": "any-user",
+                "can": "read",
+                "on": "data-science-jobs",
+                "compartment": "{project}",
+            }
+        }
+    ),
+    "GET /groups": Case(own=True),
+    "GET /groups/{name}": Case(GROUP),
+    "GET /dynamic-groups": Case(own=True),
+    "GET /dynamic-groups/{name}": Case(DYNAMIC_GROUP),
+    "GET /compartments": Case(own=True),
     "POST /jobs/preview": Case(body={"type": "job", "job": "{job}"}),
     "POST /runs/preview": Case(body={"run": {"source": {"type": "rerun", "run": "{run}"}}}),
     "POST /runs/{run_id}/resume/preview": Case({"run_id": "held"}, body={"changes": {}}),
@@ -189,6 +225,27 @@ CASES: dict[str, Case] = {
         {"name": "secret"}, body={"value": "other"}, own=True, undo="DELETE /secrets/{name}"
     ),
     "DELETE /secrets/{name}": Case({"name": "secret"}),
+    "POST /policies": Case(
+        body={"name": "other", "statements": STATEMENTS, "compartment": "{project}"}
+    ),
+    "PATCH /policies/{policy_id}": Case(POLICY, body={"version": 1, "description": "other"}),
+    "DELETE /policies/{policy_id}": Case(POLICY, "version=2"),
+    "POST /groups": Case(body={"name": "other-users"}, own=True),
+    "PUT /groups/{group}/users/{user}": Case({"group": "group", "user": "user"}),
+    "DELETE /groups/{group}/users/{user}": Case({"group": "group", "user": "user"}),
+    "DELETE /groups/{name}": Case(GROUP),
+    "POST /dynamic-groups": Case(
+        body={"name": "other-runs", "rule": "resource.type = 'x'"}, own=True
+    ),
+    "PATCH /dynamic-groups/{name}": Case(
+        DYNAMIC_GROUP, body={"version": 1, "description": "other"}
+    ),
+    "DELETE /dynamic-groups/{name}": Case(DYNAMIC_GROUP),
+    "POST /compartments": Case(body={"name": "below", "parent": "{project}"}),
+    "POST /compartments/{name}/move": Case(
+        {"name": "project"}, body={"parent": "{project}"}, statuses=(422,)
+    ),
+    "DELETE /compartments/{name}": Case({"name": "project"}, statuses=(422,)),
     "POST /users": Case(
         body={"user": {"name": "eve", "kind": "person", "created_at": 0}},
         statuses=(403,),
@@ -232,6 +289,9 @@ NOTHING = {
     "token": "0000000000",
     "secret": "no-secret",
     "key": "20:3b:97",
+    "policy": "no-policy",
+    "group": "no-group",
+    "runs": "no-dynamic-group",
 }
 
 
@@ -252,7 +312,7 @@ class World:
             with uploads.open_part(home, "vision", digest, 0) as file:
                 file.write(data)
         uploads.finish(home, "vision", code, "train.py", "file", teams.backend.artifact_lock)
-        api_accounts = teams.accounts
+        api_accounts, policies = teams.accounts, EmbeddedPolicies(teams.backend)
         teams.request("PUT", "/v1/secrets/key", teams.token("anouk"), {"value": MARK})
         self.names = {
             **NOTHING,
@@ -275,6 +335,9 @@ class World:
             "token": api_accounts.create_token("laptop", user="sam").record.id,
             "secret": "key",
             "key": api_accounts.add_key("sam", public_pem()).fingerprint,
+            "policy": policies.create_policy("guests-of-vision", STATEMENTS, "vision").id,
+            "group": policies.create_group("group-of-vision").name,
+            "runs": policies.create_dynamic_group("runs-of-vision", "resource.type = 'x'").name,
         }
         self.own = teams.token("anouk")
         self.other = teams.token("oscar")
@@ -317,7 +380,12 @@ class World:
         schedules = [(one, api.firings(one.id)) for one in api.schedules()]
         secrets, keys = store.secrets.listing("vision"), store.keys.listing("sam")
         notifications = store.notifications.listing("vision")
-        return runs, jobs, tokens, accounts, files, secrets, schedules, keys, notifications
+        state = replace(store.policies.load(), generation=0)
+        policies = (state, store.policies.group_members())
+        return (
+            *(runs, jobs, tokens, accounts, files, secrets, schedules, keys, notifications),
+            policies,
+        )
 
 
 def _filled(value: Any, names: dict[str, str]) -> Any:
@@ -422,6 +490,124 @@ def _without(reply: Reply, world: World) -> Any:
     return reply.status, body
 
 
+#: Routes about accounts: who asks, or administers, or gives what, decides. The others need a
+#: permission.
+OF_ACCOUNTS = {
+    *("GET /users", "GET /users/{name}", "POST /users", "PATCH /users/{name}"),
+    *("GET /users/{name}/keys", "POST /users/{name}/keys", "DELETE /keys/{fingerprint}"),
+    *("POST /session-tokens", "POST /tokens", "DELETE /tokens/{token_id}"),
+    *("POST /projects", "DELETE /projects/{name}", "POST /audit/prune", "GET /audit"),
+    *("PUT /projects/{project}/members/{user}", "DELETE /projects/{project}/members/{user}"),
+}
+WITH_PERMISSION = [
+    route for route, case in CASES.items() if not case.free and route not in OF_ACCOUNTS
+]
+#: Route -> what it needs besides the first permission that is missing.
+MORE = {
+    "GET /runs/{run_id}/in-progress": {Permission.NODE_ENTER},
+    "GET /runs/{run_id}/nodes/running": {Permission.NODE_ENTER, Permission.JOB_RUN_READ},
+    "WS /copy": {Permission.NODE_ENTER},
+    "WS /runs/{run_id}/nodes/{rank}/exec": {Permission.NODE_ENTER, Permission.JOB_RUN_READ},
+    "WS /runs/{run_id}/nodes/{rank}/forward": {Permission.NODE_ENTER},
+    **{one: {Permission.JOB_READ} for one in ("POST /jobs", "POST /jobs/preview", "POST /runs")},
+    "GET /jobs/{job_id}/spec": {Permission.JOB_RUN_CREATE},
+    "POST /runs/preview": {Permission.JOB_READ, Permission.JOB_RUN_READ},
+    "POST /schedules": {Permission.JOB_READ, Permission.JOB_RUN_CREATE},
+    "POST /schedules/{schedule_id}/trigger": {Permission.JOB_READ, Permission.SCHEDULE_READ},
+    "POST /access/preview": {Permission.AUDIT_READ},
+    "PATCH /policies/{policy_id}": {Permission.POLICY_UPDATE},
+    "DELETE /policies/{policy_id}": {Permission.POLICY_DELETE},
+    "POST /compartments/{name}/move": {Permission.COMPARTMENT_CREATE},
+}
+
+
+def request_with(world: World, route: str, permissions: Collection[Permission]) -> Reply:
+    """The answer to the project's administrator, who has no other permissions than these."""
+    return with_only(permissions, lambda: world.request(route, world.own, world.names))
+
+
+def with_only(permissions: Collection[Permission], ask: Callable[[], Reply]) -> Reply:
+    """The answer to a request while everybody has these permissions alone."""
+    authenticate = Authenticator.authenticate
+
+    def limited(self: Authenticator, *given: Any) -> Caller:
+        return replace(authenticate(self, *given), authority=Only(*permissions))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Authenticator, "authenticate", limited)
+        return ask()
+
+
+def missing(reply: Reply) -> Permission | None:
+    """What a refused request needs; None if that is not why it was refused."""
+    text = r"anouk may not .+: this takes ([A-Z_]{5,})"
+    found = re.search(text, reply.body.decode(errors="replace"))
+    return None if found is None or reply.status != 403 else Permission(found[1])
+
+
+@pytest.mark.parametrize("route", WITH_PERMISSION)
+def test_nothing_is_done_without_the_permission(world: World, route: str) -> None:
+    before = world.recorded()
+    needed = missing(request_with(world, route, ()))
+    assert needed is not None
+    others = frozenset(Permission) - {needed}
+    assert missing(request_with(world, route, others)) == needed
+    for one in MORE.get(route, ()):
+        assert missing(request_with(world, route, frozenset(Permission) - {one})) == one
+    assert world.recorded() == before
+
+
+def _run_of(name: str) -> dict[str, Any]:
+    """The source of a run of a Job that is described."""
+    return {"source": {"type": "spec", "spec": {"name": name, "command": ["true"]}}}
+
+
+#: Requests that record a Job besides what they are for, by routes. preview: nothing is recorded.
+OF_SPECS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "POST /runs": lambda name: {"run": _run_of(name)},
+    "POST /runs/preview": lambda name: {"run": _run_of(name)},
+    "POST /schedules": lambda name: {
+        "name": f"of-{name}",
+        "timing": {"every": 3600.0},
+        "run": _run_of(name),
+    },
+}
+STARTS = {Permission.JOB_RUN_CREATE, Permission.SCHEDULE_CREATE}
+
+
+def _posted(world: World, route: str, name: str, permissions: Collection[Permission]) -> Reply:
+    body, (verb, path) = OF_SPECS[route](name), route.split()
+    return with_only(permissions, lambda: world.teams.request(verb, f"/v1{path}", world.own, body))
+
+
+@pytest.mark.parametrize("route", OF_SPECS)
+def test_a_job_that_is_created_besides_needs_its_permission(world: World, route: str) -> None:
+    before, store = world.recorded(), world.teams.backend.store
+    name = f"new-{route.rpartition('/')[2]}"
+    refused = _posted(world, route, name, STARTS)
+    assert missing(refused) == Permission.JOB_CREATE, refused
+    last = store.audit.listing(AuditFilter(limit=1))[0]
+    assert (last.allowed, last.permission) == (False, Permission.JOB_CREATE)
+    assert last.attributes["target.job.name"] == name
+    assert world.recorded() == before
+
+
+def test_the_audit_log_has_both_permissions_of_a_new_job(world: World) -> None:
+    store = world.teams.backend.store
+    body = {"run": _run_of("both")}
+    assert world.teams.request("POST", "/v1/runs", world.own, body).status == 201
+    entries = store.audit.listing(AuditFilter(limit=2))
+    assert [(entry.action, entry.object, entry.permission) for entry in entries] == [
+        ("jobs.create", "both", Permission.JOB_CREATE),
+        ("runs.start", "both", Permission.JOB_RUN_CREATE),
+    ]
+    assert all(entry.allowed and entry.statement for entry in entries)
+    # the same again is of the same Job
+    again = _posted(world, "POST /runs", "both", {Permission.JOB_RUN_CREATE, Permission.JOB_READ})
+    assert again.status == 201, again
+    assert store.audit.listing(AuditFilter(limit=1))[0].action == "runs.start"
+
+
 @pytest.mark.parametrize("headers", [{}, UPGRADE])
 def test_the_audit_log_has_who_asked_for_a_project_of_others(
     world: World, headers: dict[str, str]
@@ -444,9 +630,15 @@ def test_the_audit_log_has_who_asked_for_a_project_of_others(
 
 # it changes the project, so it is the last one
 def test_the_cases_reach_the_project(world: World) -> None:
+    """With their permissions alone."""
     wrong = {}
     for route, case in CASES.items():
-        found = world.request(route, world.own, world.names)
+        if route in WITH_PERMISSION:
+            needed = missing(request_with(world, route, ()))
+            assert needed is not None, route
+            found = request_with(world, route, {needed, *MORE.get(route, ())})
+        else:
+            found = world.request(route, world.own, world.names)
         if found.status not in case.statuses:
             wrong[route] = (found.status, found.body[:300])
     assert not wrong, "\n".join(f"{route}: {found}" for route, found in wrong.items())

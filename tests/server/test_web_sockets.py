@@ -83,6 +83,7 @@ def conversation(world: World, *messages: str | bytes) -> list[dict[str, Any]]:
         ("", "the message is not JSON"),
         ("[]", "expected `object`, got `array`"),
         (b"\xff\xfe", "the message is not JSON"),
+        ('{"a": ' + "[" * 5000, "the message is not JSON"),
         (command(), "length >= 1"),
         (command("a\0b"), "contain no NUL"),
         (command("true", env={"A=B": "c"}), "no name contains ="),

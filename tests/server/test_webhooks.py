@@ -14,19 +14,21 @@ from msgspec.structs import replace
 from muster.api.interface import MusterAPI
 from muster.api.schedules import WebhookAddress
 from muster.api.streams import LogChunk, Selection
-from muster.caller import Caller, Right, Role
+from muster.caller import Role
 from muster.client.http.api import HttpAPI
 from muster.errors import Forbidden, InvalidInput
 from muster.iam.webhook_signatures import new_secret, sign
 from muster.identity import new_id
 from muster.lifecycle.schedule import Overlap, Timing
 from muster.lifecycle.trigger import Webhook
+from muster.permissions import Right
 from muster.server.webhooks import MOST_BODY
 from muster.service.embedded import EmbeddedAPI
 from muster.store.account_records import AuditFilter
 from muster.store.records import RunFilter
 from muster.store.schedule_records import ScheduleRecord
 from support.api_runs import prepare, wait
+from support.authorities import caller_with
 from support.teams import Reply, Teams, ask, serving_teams
 
 ANY = Timing(overlap=Overlap.ALLOW)
@@ -199,15 +201,13 @@ def test_the_rights_are_those_of_the_creator(teams: Teams, api: MusterAPI) -> No
     finally:
         teams.accounts.set_member("vision", "sam", Role.SUBMITTER)
     (firing,) = api.firings(hook[0].id)
-    assert "the right to submit is missing" in firing.why
+    assert "this takes DATA_SCIENCE_JOB_RUN_CREATE; ask an admin of the project" in firing.why
     assert runs_of(api, hook) == []
 
 
 def test_only_who_may_change_a_schedule_changes_its_secret(teams: Teams, api: MusterAPI) -> None:
     schedule, _ = create(api)
-    reader = EmbeddedAPI(
-        backend=teams.backend, caller=Caller("nora", "vision", frozenset({Right.READ}))
-    )
+    reader = EmbeddedAPI(backend=teams.backend, caller=caller_with("nora", "vision", {Right.READ}))
     assert reader.webhook(schedule.id).secret == ""
     with pytest.raises(Forbidden):
         reader.rotate_webhook(schedule.id)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from muster.caller import Role
 from muster.errors import Forbidden, InvalidInput, NotAuthenticated
 from muster.iam.authenticate import Authenticator
+from muster.iam.current_policies import CurrentPolicies
 from muster.iam.oidc.settings import GroupRole, OidcSettings
 from muster.identity import user_name
 from muster.service.audit import Origin
@@ -42,7 +43,8 @@ def last_entry(store: SqliteStore) -> Any:
 def test_the_first_start_makes_an_administrator_once(store: SqliteStore) -> None:
     made = create_first_admin(store)
     assert made is not None
-    caller = Authenticator(store.accounts).authenticate(made.text, time.time())
+    authenticator = Authenticator(store.accounts, CurrentPolicies(lambda: store))
+    caller = authenticator.authenticate(made.text, time.time())
     assert (caller.user, caller.project) == (user_name(), "default")
     assert store.accounts.user(user_name()).admin
     assert made.record.expires_at == pytest.approx(time.time() + 90 * 86400, abs=60)
@@ -67,7 +69,8 @@ def test_a_person_logs_in_for_the_first_time_and_again(store: SqliteStore) -> No
     made = log_in(store, SETTINGS, CLAIMS, ORIGIN, token_name="laptop")
     assert made.record.name == "laptop"
     assert made.record.expires_at == pytest.approx(time.time() + 7 * 86400, abs=60)
-    caller = Authenticator(store.accounts).authenticate(made.text, time.time())
+    authenticator = Authenticator(store.accounts, CurrentPolicies(lambda: store))
+    caller = authenticator.authenticate(made.text, time.time())
     assert (caller.user, caller.project) == ("ana", "vision")
     entry = last_entry(store)
     assert (entry.user, entry.action, entry.object) == ("ana", "users.login", "7")

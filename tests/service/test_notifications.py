@@ -9,10 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from muster.api.notifications import NotificationChange, NotificationRequest
-from muster.caller import Caller, Right
+from muster.caller import Caller
 from muster.errors import Forbidden, InvalidInput
+from muster.permissions import Right
 from muster.service.embedded import EmbeddedAPI
+from muster.service.notifications import create
+from muster.spec.override_flags import overrides_from_flags
+from muster.spec.reader import spec_from_mapping
 from muster.submission import of_this_process
+from support.api_runs import prepare
+from support.authorities import caller_with
 
 MEMBER = frozenset({Right.READ, Right.SUBMIT})
 
@@ -28,7 +34,7 @@ def local(own_home: Path) -> Iterator[EmbeddedAPI]:
 def remote(local: EmbeddedAPI, *more: Right) -> EmbeddedAPI:
     """Muster for a member on another machine, of a server with the usual settings."""
     submission = replace(of_this_process(), has_files=False, allow_private_addresses=False)
-    caller = Caller("sam", "default", MEMBER | {*more})
+    caller = caller_with("sam", "default", MEMBER | {*more})
     return EmbeddedAPI(caller=caller, backend=local.context.backend, submission=submission)
 
 
@@ -95,7 +101,7 @@ def test_others_have_no_notification_of_the_project(local: EmbeddedAPI) -> None:
     caller = Caller("ana", "other")
     other = EmbeddedAPI(caller=caller, backend=local.context.backend)
     assert other.notifications() == []
-    viewer = Caller("vic", "default", frozenset({Right.READ}))
+    viewer = caller_with("vic", "default", {Right.READ})
     seeing = EmbeddedAPI(caller=viewer, backend=local.context.backend)
     assert [one.name for one in seeing.notifications()] == ["hook"]
     with pytest.raises(Forbidden, match="vic may not add notifications"):
@@ -109,3 +115,36 @@ def test_what_is_stored_is_encrypted_for_its_readers(local: EmbeddedAPI) -> None
     local.home.secret_key.unlink()
     with pytest.raises(InvalidInput, match="is missing; without it the secrets of notification"):
         local.test_notification("hook")
+
+
+def test_who_is_told_by_a_spec_has_to_exist(local: EmbeddedAPI) -> None:
+    def refused(notify: object) -> list[str]:
+        with pytest.raises(InvalidInput) as caught:
+            prepare(local, "true", notify=notify)
+        return [str(one) for one in caught.value.problems]
+
+    (text,) = refused(["chat"])
+    assert text == (
+        "notify.chat: project default has no notification 'chat' "
+        "(`muster notify add chat TARGET` adds it)"
+    )
+    add(local, "https://hooks.example.com/x", "chat")
+    assert prepare(local, "true", notify="chat").spec.notify == {"chat": "ended"}
+    assert refused({"chta": "failed", "mail": "ended"}) == [
+        "notify.chta: project default has no notification 'chta' (did you mean \"chat\"?)",
+        "notify.mail: project default has no notification 'mail' (use chat)",
+    ]
+    # an override may add one, and turn one off
+    spec = spec_from_mapping({"name": "x", "command": ["true"], "notify": {"chat": "failed"}})
+    job = local.prepare_job(spec)
+    for changed, then in (("never", "never"), ("succeeded", "succeeded")):
+        overrides = overrides_from_flags(sets=[f"notify.chat={changed}"])
+        prepared = local.prepare_run(job.record, overrides, new_job=job.new)
+        assert prepared.spec.notify == {"chat": then}
+
+
+def test_a_rule_of_oci_says_itself_when_it_acts(local: EmbeddedAPI) -> None:
+    request = NotificationRequest("rule", "https://hooks.example.com/x", ("run.failed",))
+    create(local.context, request, condition={})
+    with pytest.raises(InvalidInput, match="has no notification 'rule'"):
+        prepare(local, "true", notify=["rule"])

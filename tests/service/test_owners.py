@@ -15,12 +15,17 @@ import pytest
 from msgspec.structs import replace
 
 from muster.api.streams import LogChunk, Selection
-from muster.caller import ALL_RIGHTS, Caller, Right
+from muster.caller import ALL_RIGHTS, Caller
 from muster.errors import Forbidden, InvalidInput
+from muster.identity import new_id
+from muster.permissions import Right
+from muster.plan.model import PrincipalPlan
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.owners import account_of, account_of_run
 from muster.store.records import RunRecord
+from muster.submission import Submission
 from support.api_runs import prepare, start, wait
+from support.authorities import caller_with
 from support.faults import until
 from support.owners import Server, execute, needs_root, server, wait_until_ready
 
@@ -109,6 +114,7 @@ def targets(two: Server, victim: RunRecord, *, outside: bool) -> str:
         *(folder.path, folder.environ, folder.lock, folder.wakeup, folder.supervisor_log),
         *(folder.logs(0), folder.service_log, folder.outputs, folder.outputs / "mine"),
         *(folder.work(0), folder.work(0) / "mine", folder.cluster_file, folder.usage),
+        *(folder.principal, folder.principal / "0/rpst", folder.principal / "0/key.pem"),
         *(account.home, f"{account.home}/mine", "/etc/shadow"),
         *(f"{home.database}-wal", f"{home.database}-shm"),
     ]
@@ -148,6 +154,35 @@ def test_a_run_reaches_nothing_of_another_owner(two: Server, victim: RunRecord) 
     run = start_python(api, str(ATTACK), targets(two, victim, outside=False))
     assert wait(api, run.id) == "SUCCEEDED", text_of(api, run.id)
     assert not (found := reached(text_of(api, run.id))), found
+
+
+def test_credentials_of_a_run_are_its_owners(two: Server) -> None:
+    api = two.api("ana")
+    files = "$OCI_RESOURCE_PRINCIPAL_RPST $OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM"
+    run = start(api, f'cat {files} >/dev/null && stat -c "%u %a" {files}')
+    assert wait(api, run.id) == "SUCCEEDED", text_of(api, run.id)
+    owned = f"{account_of(two.home, 'ana').uid} 600"
+    assert text_of(api, run.id).splitlines().count(owned) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "is_noted"),
+    [("http://127.0.0.1:8431", True), ("https://muster.example:8431", False), ("", False)],
+)
+def test_a_job_run_that_does_not_reach_its_server_has_a_note(
+    two: Server, url: str, is_noted: bool
+) -> None:
+    principal = PrincipalPlan("tenancy", "compartment", "muster.invalid", url)
+    submission = Submission(
+        *({}, sys.executable, Path("/")),
+        account=account_of(two.home, "ana"),
+        oci_names={"JOB_RUN_OCID": "ocid1.datasciencejobrun.muster.local..a"},
+        principal=principal,
+    )
+    api = EmbeddedAPI(caller=Caller("ana", "ana"), submission=submission, backend=two.backend)
+    told = f"clients of OCI in nodes do not reach {url}, and wait: start the server with --host"
+    notes = prepare(api, "true").plan.notes
+    assert any(note.startswith(told) for note in notes) == is_noted
 
 
 def test_a_command_in_a_node_has_no_more_rights(two: Server, victim: RunRecord) -> None:
@@ -267,6 +302,26 @@ def test_nobody_with_an_account_resumes_a_run_of_root(two: Server) -> None:
         two.api("ben").resume(run.id)
 
 
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_run_is_started_whose_folder_a_killed_server_has_begun(
+    two: Server, *, suspend: bool
+) -> None:
+    """It had not said whose the folder is; the request is sent again."""
+    ana, run_id = two.api("ana"), new_id()
+    submission = replace(ana.context.submission, created_id=run_id)
+    two.home.run_dir(run_id).path.mkdir(mode=0o700, parents=True)
+    again = EmbeddedAPI(caller=ana.context.caller, submission=submission, backend=two.backend)
+    run = start(again, "id -u", suspend=suspend)
+    assert (run.id, account_of_run(two.home.run_dir(run_id))) == (
+        run_id,
+        account_of(two.home, "ana"),
+    )
+    if suspend:
+        ana.resume(run_id)
+    assert wait(ana, run_id) == "SUCCEEDED"
+    assert str(account_of(two.home, "ana").uid) in text_of(ana, run_id).split()
+
+
 def test_no_role_of_a_project_enters_a_run_of_root(two: Server) -> None:
     root = EmbeddedAPI(caller=Caller("root", "ben"), backend=two.backend)
     run = start(root, "sleep 600")
@@ -274,7 +329,7 @@ def test_no_role_of_a_project_enters_a_run_of_root(two: Server) -> None:
     submission = replace(two.api("ben").context.submission, account=None, separate_owners=True)
 
     def api(rights: frozenset[Right]) -> EmbeddedAPI:
-        caller = Caller("ben", "ben", rights)
+        caller = caller_with("ben", "ben", rights)
         return EmbeddedAPI(caller=caller, submission=submission, backend=two.backend)
 
     member = api(ALL_RIGHTS - {Right.ADMINISTER})

@@ -42,3 +42,12 @@ def test_packages_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch
     assert here.version
     assert here.where == ""
     assert (missing.version, missing.where) == (None, "pip install 'muster-jobs[jax]'")
+
+
+def test_packages_of_oci_are_listed_with_the_way_to_install_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "_package_version", lambda _name, _modules: None)
+    found = {one.used_for: one for one in framework_packages()}
+    assert found["OCI"].where == "pip install 'muster-jobs[oci]'"
+    assert found["oci://"].where == "pip install ocifs"

@@ -61,8 +61,9 @@ SEEDS = 1_200
 Patch = pytest.MonkeyPatch
 
 
-def breaches(seeds: int = SEEDS) -> Iterator[tuple[int, str]]:
-    for seed in range(seeds):
+def breaches(seeds: int = SEEDS, first: Sequence[int] = ()) -> Iterator[tuple[int, str]]:
+    """The invariants that seeds break. first: seeds to try before the others."""
+    for seed in (*first, *range(seeds)):
         for breach in check(play(case_of(seed))):
             yield seed, breach.invariant
 
@@ -1117,14 +1118,41 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (events_recorded_while_leaving, "nodes are left alone"),
 ]
 
+#: Seeds that have shown mutants which few seeds show. One that does not any more costs time only.
+SHOWN_BY: dict[Callable[[Patch], None], int] = {
+    arrays_never_fall_short: 87,
+    cancel_ignored_at_rest: 238,
+    deadlines_too_early: 82,
+    error_times_ignored: 74,
+    failures_run_again: 219,
+    grace_period_counts_twice_without_contact: 358,
+    handed_over_early: 192,
+    last_rule_first: 150,
+    native_restarts_beyond_the_budget: 649,
+    only_the_first_failed_replica_restarts: 868,
+    preempted_nodes_as_others: 349,
+    replicas_of_arrays_wait_together: 67,
+    retries_before_fail_replica: 242,
+    rules_about_groups_for_nodes: 197,
+    runtime_reset_by_suspension: 137,
+    serving_nodes_never_stopped: 358,
+    serving_nodes_stopped_early: 385,
+    started_nodes_forgotten: 335,
+    succeeded_removed_first: 218,
+    unstarted_nodes_left_starting: 148,
+}
 
+
+# it tests the invariants, which change seldom
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutate", "invariant"), MUTANTS)
 def test_each_mutant_breaks_its_invariant(
     mutate: Callable[[Patch], None], invariant: str, monkeypatch: Patch
 ) -> None:
     mutate(monkeypatch)
     found: dict[str, int] = {}
-    for seed, broken in breaches():
+    first = [SHOWN_BY[mutate]] if mutate in SHOWN_BY else []
+    for seed, broken in breaches(first=first):
         found.setdefault(broken, seed)
         if broken == invariant:
             return

@@ -255,6 +255,18 @@ def test_nodes_that_cannot_be_ended_are_warned_of(
     assert store.runs.get(lease.run_id).state == RunState.ACCEPTED, "the next command tries again"
 
 
+def test_nodes_that_are_being_ended_are_not_attached_to(
+    run: tuple[Store, Home, Lease], cleaned_up: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its supervisors were lost long ago by now."""
+    store, home, lease = run
+    monkeypatch.setattr(recover, "is_under_way", lambda run_id: run_id == lease.run_id)
+    recover.record_lost(store, home, lease, "killed")
+    record = store.runs.get(lease.run_id)
+    assert (record.state, record.details) == (RunState.FAILED, recover.LOST_REPEATEDLY)
+    assert cleaned_up == [lease.run_id]
+
+
 def test_supervisors_that_are_handed_over_or_lost_seldom_do_not_count(
     run: tuple[Store, Home, Lease], cleaned_up: list[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from muster.identity import DEFAULT_PROJECT, id_of
 from muster.spec.ocids import TENANCY, compartment_ocid, ocid, split_ocid, user_ocid
 
 
@@ -23,6 +24,10 @@ from muster.spec.ocids import TENANCY, compartment_ocid, ocid, split_ocid, user_
 )
 def test_an_ocid_is_split(text: str, parts: tuple[str, str] | None) -> None:
     assert split_ocid(text) == parts
+
+
+def test_the_default_project_is_the_root_compartment() -> None:
+    assert compartment_ocid(DEFAULT_PROJECT) == TENANCY == ocid("tenancy", id_of("tenancy"))
 
 
 def test_ocids_of_projects_and_users_differ() -> None:

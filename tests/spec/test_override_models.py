@@ -40,6 +40,12 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "resources": RESOURCES,
     "shape": st.just("local"),
     "slurm": st.sampled_from([{"partition": "gpu"}, {"time": 90, "extra": ["--nice"]}]),
+    "kubernetes": st.sampled_from(
+        [
+            {"priority_class": "high", "pod_log": False},
+            {"topology": {"required": "rack"}, "resources": {"rdma/ib": 1}},
+        ]
+    ),
     "image": st.just("img"),
     "container": st.sampled_from([{"user": "1000"}, {"pull": "never", "shm_size": 4096}]),
     "mounts": MOUNTS,
@@ -59,6 +65,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "retries": st.integers(0, 2),
     "timeout": TIME,
     "max_runtime": TIME,
+    "preflight": st.sampled_from([{}, {"gpus": False, "command": "true"}, {"bandwidth": "1GiB"}]),
     "ready_timeout": TIME,
     "hang_timeout": TIME,
     "hostname": st.sampled_from(["h-${rank}", "same"]),
@@ -69,7 +76,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         name: GROUP[name]
         for name in (
             *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "slurm"),
-            *("image", "container", "mounts"),
+            *("kubernetes", "image", "container", "mounts", "preflight"),
             *("startup_probe", "liveness_probe", "after_start", "before_stop"),
             *("min_success", "ready_timeout", "hang_timeout"),
             *("replicas", "array", "parallelism", "max_failed", "only", "retries"),
@@ -92,8 +99,12 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "ttl_after_finished": TIME,
     "subdomain": st.just("lab"),
     "namespace": st.just("team"),
+    "kueue": st.sampled_from([{"queue": "team"}, {"queue": "team", "priority": "high"}]),
     "clean_env": st.booleans(),
     "tags": ENV,
+    "notify": st.dictionaries(
+        st.sampled_from(["chat", "mail"]), st.sampled_from(["ended", "failed", "never"])
+    ),
 }
 #: Fields of overrides that a Job does not have.
 RUN_ONLY = ("max_restarts", "run_name", "after", "node_groups")
@@ -132,7 +143,7 @@ def some(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[st
 def written_with(level: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """A job or group with the overrides written into it."""
     both = {**level, **overrides}
-    for name in ("env", "node_env", "framework_options", "tags"):
+    for name in ("env", "node_env", "framework_options", "tags", "notify"):
         if name in level and name in overrides:
             both[name] = {**level[name], **overrides[name]}
     if {"resources", "shape"} & set(overrides):

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from muster.plan.arrange import arrange
+from muster.spec.models import JobSpec, Workload
 from muster.spec.override_models import RunOverrides
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
-from muster.spec.separation import local_paths, owner_problems
+from muster.spec.separation import local_paths, owner_problems, workload_problems
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,22 @@ def test_what_would_need_root_is_refused(fields: dict[str, Any], path: str) -> N
     spec = spec_from_mapping({"name": "demo", "command": "true", "nodes": 2, **fields})
     arranged = arrange(resolve(spec, RunOverrides()).spec)
     assert [one.path for one in owner_problems(arranged.spec)] == ([path] if path else [])
+
+
+@pytest.mark.parametrize(
+    ("workload", "paths"),
+    [
+        (None, []),
+        (Workload(manifest={"metadata": {"name": "a"}}), []),
+        (Workload(manifest={}, uid="1"), ["workload.uid"]),
+        (
+            Workload(manifest={"metadata": {"namespace": "others"}}),
+            ["workload.manifest.metadata.namespace"],
+        ),
+    ],
+)
+def test_a_server_neither_adopts_nor_leaves_its_namespace(
+    workload: Workload | None, paths: list[str]
+) -> None:
+    found = workload_problems(JobSpec(workload=workload))
+    assert [problem.path for problem in found] == paths

@@ -98,8 +98,25 @@ def test_ranges_of_several_files(home: Home, start: int, stop: int) -> None:
 
 def test_a_file_that_is_too_short_is_an_error(home: Home) -> None:
     name = write(home, b"012")
+    with pytest.raises(EOFError, match=f"{name} is damaged"):
+        ObjectReader(home, [(name, 5)], 0, 5)
+    reader = ObjectReader(home, [(name, 3)], 0, 3)
+    os.truncate(path_of(home, name), 0)
     with pytest.raises(EOFError, match="shorter"):
-        read(home, [name], [5], 0, 5)
+        reader.read(3)
+    reader.close()
+
+
+def test_what_is_not_a_file_is_not_read(home: Home) -> None:
+    link, folder = path_of(home, write(home, b"012")), path_of(home, write(home, b"012"))
+    for path in (link, folder):
+        path.unlink()
+    folder.mkdir()
+    with pytest.raises(EOFError, match="is damaged"):
+        ObjectReader(home, [(folder.name, 3)], 0, 3)
+    link.symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="symbolic links"):
+        ObjectReader(home, [(link.name, 3)], 0, 3)
 
 
 def test_what_is_read_outlives_its_name(home: Home) -> None:

@@ -155,6 +155,7 @@ def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
             read(one)
 
 
+@pytest.mark.slow
 def test_deep_folders_are_listed_and_copied(tmp_path: Path) -> None:
     """With neither recursion nor a descriptor for every level; and they are copied."""
     depth = 1200

@@ -16,6 +16,7 @@ from muster.storage.owners import (
     FIRST,
     account_of,
     account_of_run,
+    closed_python,
     owner_home,
     prepare_run_folder,
 )
@@ -96,6 +97,22 @@ def test_a_closed_python_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch)
         account_of(home, "ana")
     (problem,) = caught.value.problems
     assert "set separate_owners = false in server.toml" in problem.hint
+
+
+def test_what_accounts_could_not_read_is_known_before_runs_start(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.storage.owners._needed", lambda: iter((str(home.root),)))
+    home.root.chmod(0o755)
+    assert closed_python() is None
+    home.root.chmod(0o700)
+    problem = closed_python()
+    assert problem is not None
+    assert str(problem) == (
+        f"programs of owners could not read {home.root}, which nodes need (install Python and "
+        "Muster where every user can read them, as in /opt, or, on a server for one user, set "
+        "separate_owners = false in server.toml)"
+    )
 
 
 def test_a_run_belongs_to_the_owner_of_its_folder(home: Home) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from muster.storage.private_addresses import is_public, private_sources
-from muster.storage.sync_process import REFUSED, sync_process
+from muster.storage.sync_process import REFUSED, Access, sync_process
 from support.servers import serving
 
 #: 127.0.0.1 is the public internet here.
@@ -48,6 +48,13 @@ sys.exit(sync.main(sys.argv[1:]))
         ("::ffff:93.184.216.34", True),
         ("64:ff9b::a9fe:a9fe", False),
         ("2002:7f00:1::", False),
+        ("::7f00:1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("64:ff9b:1::a9fe:a9fe", False),
+        ("fec0::1", False),
+        ("5f00::1", False),
+        ("3fff::1", False),
+        ("192.0.0.8", False),
         ("localhost", False),
     ],
 )
@@ -103,9 +110,10 @@ def inner(tmp_path: Path) -> Iterator[int]:
 
 
 def fetch(
-    url: str, folder: Path, program: str | None = None, **more: str
+    url: str, folder: Path, program: str | None = None, own: str = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
-    argv, environ = sync_process("need", folder, url, {**os.environ, **more}, public_only=True)
+    access = Access({**os.environ, **more}, public_only=True, own_storage=own)
+    argv, environ = sync_process("need", folder, url, access)
     if program is not None:
         argv = [sys.executable, "-c", program, *argv[4:]]
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
@@ -117,6 +125,16 @@ def test_an_address_of_the_machine_is_not_fetched(inner: int, tmp_path: Path) ->
         assert done.returncode == REFUSED
         assert "it leads to an address of the server's own network: " in done.stderr
     assert [*(tmp_path / "folder").iterdir()] == []
+
+
+def test_the_objects_of_the_server_itself_are(inner: int, tmp_path: Path) -> None:
+    own, connect = f"localhost:{inner}", "import socket\nfrom muster.storage import sync\n"
+    connect += "def run(url, copy): socket.create_connection(url.split('//')[1].split(':'))\n"
+    connect += "sync._run = run\nsync.main(['need', '/tmp'])\n"
+    assert fetch(f"oci://127.0.0.1:{inner}", tmp_path, connect, own=own).returncode == 0
+    for url in (f"http://127.0.0.1:{inner}", f"oci://127.0.0.2:{inner}", "oci://127.0.0.1:1"):
+        done = fetch(url, tmp_path, connect, own=own)
+        assert "is not an address of the public internet" in done.stderr
 
 
 def test_nor_does_a_redirect_lead_there(inner: int, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.caller import Right, Role
+from muster.caller import Role
 from muster.errors import InvalidInput, NotFound
 from muster.iam.tokens import TokenText, new_token
+from muster.permissions import Right
 from muster.store.account_records import (
     MemberRecord,
     ProjectRecord,
@@ -136,6 +137,52 @@ def test_projects(store: Store) -> None:
         store.accounts.project("visio")
 
 
+def names_below(store: Store) -> dict[str, str]:
+    return {one.name: one.parent for one in store.accounts.projects()}
+
+
+def test_projects_are_a_tree(store: Store) -> None:
+    for name, parent in (("a", ""), ("b", "A"), ("c", "b"), ("d", "default")):
+        store.accounts.create_project(ProjectRecord(name, 1.0, parent=parent))
+    assert names_below(store) == {"a": "", "b": "a", "c": "b", "d": "", "default": ""}
+    assert store.accounts.project("B") == ProjectRecord("b", 1.0, parent="a")
+    assert store.accounts.move_project("B", "D") == ProjectRecord("b", 1.0, parent="d")
+    assert names_below(store) == {"a": "", "b": "d", "c": "b", "d": "", "default": ""}
+    for name, parent, why in (
+        ("default", "a", "project default cannot be moved: it is the root"),
+        ("d", "C", "project d cannot be moved to c, which is below it"),
+        ("d", "d", "project d cannot be moved to d, which is the same"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            store.accounts.move_project(name, parent)
+    for name, parent in (("d", "x"), ("x", "d")):
+        with pytest.raises(NotFound, match="no project named 'x'"):
+            store.accounts.move_project(name, parent)
+    with pytest.raises(NotFound, match="no project named 'x'"):
+        store.accounts.create_project(ProjectRecord("e", 1.0, parent="x"))
+    with pytest.raises(InvalidInput, match=r"project d has projects below it, .*: b "):
+        store.accounts.delete_project("d")
+    assert store.accounts.move_project("c", "default").parent == ""
+    store.accounts.delete_project("b")
+    store.accounts.delete_project("d")
+    assert names_below(store) == {"a": "", "c": "", "default": ""}
+
+
+def test_moves_at_once_make_no_cycle(store: Store) -> None:
+    for name in "ab":
+        store.accounts.create_project(ProjectRecord(name, 1.0))
+
+    def move(pair: tuple[str, str]) -> bool:
+        try:
+            store.accounts.move_project(*pair)
+        except InvalidInput:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(move, [("a", "b"), ("b", "a")])) == [False, True]
+
+
 def test_only_a_project_without_jobs_is_deleted_with_what_belongs_to_it(store: Store) -> None:
     store.accounts.create_user(user())
     for name in ("empty", "used"):
@@ -144,7 +191,7 @@ def test_only_a_project_without_jobs_is_deleted_with_what_belongs_to_it(store: S
         store.secrets.set(name, "key", "x", by="ana", now=1.0)
     record, _ = add_token(store, project="empty")
     accept(store, job(project="used"), project="used")
-    with pytest.raises(InvalidInput, match="project used has jobs, and cannot be deleted"):
+    with pytest.raises(InvalidInput, match="project used has jobs and runs, and cannot be deleted"):
         store.accounts.delete_project("used")
     store.accounts.delete_project("Empty")
     with pytest.raises(NotFound):
@@ -186,7 +233,11 @@ def test_roles_of_groups_come_and_go_and_leave_others_alone(store: Store) -> Non
     store.accounts.set_group_roles("ana", roles)
     vision = MemberRecord("vision", "ana", Role.ADMIN, from_groups=True)
     assert store.accounts.members(user="ana") == [own, vision]
-    store.accounts.set_group_roles("ana", {"sound": Role.VIEWER})
+    generation = store.policies.generation()
+    store.accounts.set_group_roles("ana", roles)
+    assert store.policies.generation() == generation, "nothing was written"
+    store.accounts.set_group_roles("ana", {"sound": Role.ADMIN})
+    store.accounts.set_group_roles("ana", {"Sound": Role.VIEWER})
     sound = MemberRecord("sound", "ana", Role.VIEWER, from_groups=True)
     assert store.accounts.members(user="ana") == [own, sound]
     store.accounts.set_member(replace(sound, from_groups=False))

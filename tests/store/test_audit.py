@@ -30,10 +30,24 @@ def test_entries_are_kept_as_they_are(store: Store) -> None:
     refused = entry(
         allowed=False, why="no", token_id="abc", address="::1", request_id="r", time=2.0
     )
-    hostile = entry(HOSTILE, user=HOSTILE, object=HOSTILE, project=HOSTILE, why=HOSTILE)
+    hostile = entry(
+        HOSTILE,
+        user=HOSTILE,
+        object=HOSTILE,
+        project=HOSTILE,
+        why=HOSTILE,
+        attributes={HOSTILE: HOSTILE},
+    )
+    decided = entry(
+        permission="OBJECT_READ",
+        statement="job-runs#5",
+        attributes={"target.bucket.name": "data"},
+        run="run1run1ru",
+    )
     store.audit.append(refused)
     store.audit.append(hostile, entry())
-    assert listed(store) == [entry(), hostile, refused]
+    store.audit.append(decided)
+    assert listed(store) == [decided, entry(), hostile, refused]
     numbers = [one.seq for one in store.audit.listing(AuditFilter())]
     assert numbers == sorted(numbers, reverse=True)
     assert listed(store, user=HOSTILE, object=HOSTILE, project=HOSTILE) == [hostile]
@@ -45,7 +59,7 @@ def test_filters(store: Store) -> None:
         entry("runs.cancel", time=2.0, user="bo", allowed=False),
         entry("runsx.start", time=3.0, project="vision"),
         entry("runs", time=4.0, object="x"),
-        entry("run%.start", time=5.0),
+        entry("run%.start", time=5.0, permission="OBJECT_READ"),
     ]
     store.audit.append(*entries)
     start, cancel, other, bare, percent = entries
@@ -60,6 +74,8 @@ def test_filters(store: Store) -> None:
         ({"allowed": False}, [cancel]),
         ({"allowed": True, "object": "train-1"}, [percent, other, start]),
         ({"project": "vision"}, [other]),
+        ({"permission": "OBJECT_READ"}, [percent]),
+        ({"permission": "OBJECT_"}, []),
         ({"since": 2.0, "until": 4.0}, [other, cancel]),
         ({"user": "ana", "action": "runs", "since": 1.5}, []),
     ):

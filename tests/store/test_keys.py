@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from muster.errors import InvalidInput, NotFound
+from muster.errors import AlreadyExists, NotFound
 from muster.store.account_records import PublicKeyRecord, UserKind, UserRecord
 from muster.store.base import Store
 from support.store_records import DATABASES
@@ -31,7 +31,7 @@ def test_a_key_is_kept_as_it_is(store: Store) -> None:
 def test_a_key_is_of_one_user(store: Store) -> None:
     add_users(store)
     store.keys.insert(KEY)
-    with pytest.raises(InvalidInput, match="is here already"):
+    with pytest.raises(AlreadyExists, match="is here already"):
         store.keys.insert(replace(KEY, user="ben"))
     assert store.keys.get(KEY.fingerprint).user == "ana"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.store.object_listing import ListQuery, after_all_with, list_page
+from muster.store.object_listing import ListQuery, after_all_with, list_page, seen_only
 from muster.store.object_records import ObjectRange, ObjectRecord
 
 #: Few characters, so that names share prefixes; the others are at the edges of the order.
@@ -74,6 +74,20 @@ def test_the_pages_are_what_the_model_finds(
         prefixes += page.prefixes
         where = page.next_start
     assert (objects, prefixes) == expected(names, query)
+
+
+@given(
+    names=st.sets(NAMES, max_size=30),
+    hidden=st.sets(NAMES, max_size=30),
+    delimiter=st.sampled_from(["", "/"]),
+    limit=st.integers(1, 5),
+)
+def test_what_is_not_seen_is_as_if_it_were_not_there(
+    names: set[str], hidden: set[str], delimiter: str, limit: int
+) -> None:
+    query = ListQuery("b", delimiter=delimiter, limit=limit)
+    read = seen_only(Bucket(names | hidden).read, lambda one: one.name not in hidden)
+    assert list_page(read, query) == list_page(Bucket(names - hidden).read, query)
 
 
 def test_what_is_below_a_prefix_is_skipped() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.identity import new_id
+from muster.notify.retries import LONGEST, MOST_ATTEMPTS, Answer, next_attempt
 from muster.store.base import Store
 from muster.store.object_records import BucketRecord, ObjectRecord, PieceRecord
 from muster.store.outbox_records import (
@@ -19,6 +24,7 @@ from muster.store.outbox_records import (
     matching_types,
 )
 from muster.store.records import LeaseLost, RunStep
+from muster.store.resource_records import JOB, JOB_RUN, ResourceRecord
 from muster.store.sql.outbox import consume, remove_listener, set_listener
 from muster.store.sql.reports import report
 from muster.store.sql.store import SqlStore
@@ -262,3 +268,113 @@ def test_changes_of_objects_are_reported(store: Store) -> None:
         "created_at": 1.5,
         "modified_at": 2.5,
     }
+
+
+def test_jobs_and_job_runs_of_the_oci_api(store: Store) -> None:
+    listen(store)
+    data = {"freeformTags": {"team": "ml"}, "definedTags": {"costs": {"center": "7"}}}
+    made = ResourceRecord(*(JOB, "j1", PROJECT, "train", "ACTIVE", "ana", 1.0, 1.0, data))
+    store.resources.insert(made)
+    store.resources.insert(made)  # repeated: nothing is new
+    store.resources.insert(replace(made, kind="log"))
+    made = store.resources.update(made, replace(made, name="other", updated_at=2.0))
+    run = replace(made, kind=JOB_RUN, id="runrunrunr", name="night", parent="j1")
+    store.resources.insert(run)
+    accept(store, job(), id=run.id)
+    store.resources.update(made, replace(made, state="DELETED", updated_at=3.0))
+    entries = [one.entry for one in pending(store)]
+    # the run's Job is that of its content, of which clients of the OCI API know nothing
+    assert [(one.type, one.subject) for one in entries] == [
+        ("job.created", "jobs/j1"),
+        ("job.updated", "jobs/j1"),
+        ("run.accepted", "runs/runrunrunr"),
+        ("job.deleted", "jobs/j1"),
+    ]
+    shown = [(one.data["name"], one.data["version"]) for one in entries if one.type[0] == "j"]
+    assert shown == [("train", 1), ("other", 2), ("other", 3)]
+    defined = data["definedTags"]
+    assert entries[0].data["oci"] == {"name": "train", "defined_tags": defined}
+    assert entries[0].data["tags"] == {"team": "ml"}
+    assert entries[2].data["oci"] == {
+        "name": "night",
+        "defined_tags": defined,
+        "job": "ocid1.datasciencejob.muster.local..j1",
+    }
+
+
+def test_a_postponed_event_comes_again_after_the_others(store: Store) -> None:
+    listen(store, patterns=["job.*"])
+    first, second = (store.jobs.insert(job(name)).id for name in ("one", "two"))
+
+    def found(now: float) -> list[str]:
+        given = store.outbox.pending(ListenerKind.TRIGGER, limit=9, now=now)
+        return [one.entry.data["id"] for one in given]
+
+    failed = pending(store)[0]
+    assert store.outbox.postpone(failed, "why", 10.0, 20.0)
+    assert not store.outbox.postpone(failed, "another server has done it", 10.0, 20.0)
+    assert (found(19.0), found(20.0)) == ([second], [second, first])
+    failed = pending(store)[1]
+    assert (failed.attempts, failed.first_at) == (1, 10.0)
+    assert store.outbox.postpone(failed, "why", 20.0, None)
+    assert found(1e9) == [second]
+    store.outbox.forget(19.0)
+    assert rows(store, "deliveries") == 2
+    store.outbox.forget(20.0)
+    assert rows(store, "deliveries") == rows(store, "outbox") == 1
+
+
+def test_an_event_that_was_handled_is_not_postponed(store: Store) -> None:
+    listen(store, patterns=["job.*"])
+    store.jobs.insert(job())
+    (found,) = pending(store)
+    assert isinstance(store, SqlStore)
+    store.database.write(lambda c: consume(c, found.listener, found.entry.seq))
+    assert not store.outbox.postpone(found, "why", 10.0, None)
+
+
+def test_a_damaged_event_holds_up_no_other(store: Store) -> None:
+    listen(store, patterns=["job.*"])
+    store.jobs.insert(job("one"))
+    two = store.jobs.insert(job("two"))
+    assert isinstance(store, SqlStore)
+    damage = "UPDATE outbox SET data = '{' WHERE seq = (SELECT min(seq) FROM outbox)"
+    store.database.write(lambda c: c.execute(damage))
+    assert [one.entry.data["id"] for one in pending(store)] == [two.id]
+    (state, answer) = store.database.read("SELECT state, answer FROM deliveries ORDER BY seq")[0]
+    assert state == "failed"
+    assert "is corrupt" in answer
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
+)
+@given(fails=st.lists(st.booleans(), max_size=10), limit=st.integers(1, 3), seed=st.integers())
+def test_events_that_fail_hold_up_no_others(
+    store: Store, fails: list[bool], limit: int, seed: int
+) -> None:
+    """Each event that can be handled is, as soon as if no other one failed; each other one is tried
+    again and given up, within its bounds."""
+    assert isinstance(store, SqlStore)
+    store.database.write(lambda c: c.execute("DELETE FROM deliveries"))
+    listen(store, patterns=["job.*"])
+    bad = {store.jobs.insert(job(f"j{number}")).id: failing for number, failing in enumerate(fails)}
+    rng, now, looks, attempts = Random(seed), 0.0, 0, Counter[str]()
+    while found := pending(store):
+        waiting = store.outbox.pending(ListenerKind.TRIGGER, limit=limit, now=now)
+        if not waiting:  # nothing is due: go to when something is
+            now += 1.0 if looks < len(fails) else 600.0
+            assert now <= LONGEST + 7200.0, found
+        for one in waiting:
+            subject = one.entry.data["id"]
+            attempts[subject] += 1
+            if not bad[subject]:
+                store.database.write(lambda c, one=one: consume(c, one.listener, one.entry.seq))
+                # those before it were tried once each
+                assert looks <= len(fails) // limit
+                continue
+            given_up = (Answer(False, "x"), one.attempts + 1, one.first_at or now, now, rng)
+            assert store.outbox.postpone(one, "x", now, next_attempt(*given_up))
+        looks += 1
+    for subject, failing in bad.items():
+        assert (1 <= attempts[subject] <= MOST_ATTEMPTS) if failing else attempts[subject] == 1

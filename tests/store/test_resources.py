@@ -39,6 +39,23 @@ def test_there_is_one_resource_of_a_kind_with_an_id(store: Store) -> None:
     assert store.resources.get(KIND, "j1").name == "train"
 
 
+def test_many_are_read_by_their_ids(store: Store) -> None:
+    """Also more than one query reads; without those that there are not."""
+    several = {one: replace(JOB, id=one) for one in ("j1", "j2")}
+    for record in (*several.values(), replace(JOB, id="j3"), replace(JOB, kind="log", id="j1")):
+        store.resources.insert(record)
+    none = [f"none{number}" for number in range(600)]
+    assert store.resources.some(KIND, ["j1", *none, "j2"]) == several
+    assert store.resources.some(KIND, []) == {}
+
+
+def test_a_job_is_kept_with_its_job_of_the_oci_api(store: Store) -> None:
+    record = job("of-oci", oci_job="ocid1.datasciencejob.muster.local..j1")
+    made = store.jobs.insert(record)
+    assert made.oci_job == record.oci_job
+    assert store.jobs.find(record.project, made.id).oci_job == record.oci_job
+
+
 def test_a_change_is_based_on_what_was_read(store: Store) -> None:
     store.resources.insert(JOB)
     changed = store.resources.update(JOB, replace(JOB, name="x", data={}, project="p2"))
@@ -53,6 +70,14 @@ def test_a_change_is_based_on_what_was_read(store: Store) -> None:
 
 def of_run(run_id: str) -> ResourceRecord:
     return replace(JOB, kind="datasciencejobrun", id=run_id, run_id=run_id, state="ACCEPTED")
+
+
+def test_what_belongs_to_a_resource_may_be_of_other_projects(store: Store) -> None:
+    other = replace(JOB, id="j2", project="other")
+    for one in (JOB, other, replace(other, id="j3", parent="p2")):
+        store.resources.insert(one)
+    found = store.resources.listing(ResourceFilter(KIND, None, parent="p1"))
+    assert sorted(one.id for one in found) == ["j1", "j2"]
 
 
 @pytest.mark.parametrize(

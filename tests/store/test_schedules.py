@@ -343,3 +343,38 @@ def test_other_schedules_hear_nothing(store: Store) -> None:
     add_webhook(store, name="hook")
     end_run(store)
     assert heard(store) == []
+
+
+def test_schedules_that_start_each_other_are_refused(store: Store) -> None:
+    def after(name: str, before: str) -> ScheduleRecord:
+        given = {"timing": Timing(), "next_at": None, "trigger": AfterRun(before)}
+        of = job(name)
+        return store.schedules.insert(schedule(of, name, **given), of)
+
+    made = after("b", "a")
+    with pytest.raises(InvalidInput, match="without end: b -> a -> b"):
+        after("a", "b")
+    assert store.jobs.by_content(PROJECT, job("a").content_hash) is None  # nothing is left of it
+    other = store.jobs.insert(job("a"))
+    with pytest.raises(InvalidInput, match="without end: a -> a"):
+        store.schedules.update(made, replace(made, job_id=other.id))
+    store.schedules.delete(made.id)
+    after("a", "b")
+
+
+def test_of_two_at_once_one_is_refused(store: Store) -> None:
+    def attempt(pair: tuple[str, str]) -> bool:
+        name, before = pair
+        of = job(name)
+        given = {"timing": Timing(), "next_at": None, "trigger": AfterRun(before)}
+        try:
+            store.schedules.insert(schedule(of, name, **given), of)
+        except InvalidInput as error:
+            assert "without end" in str(error)
+            return False
+        return True
+
+    for number in range(5):
+        one, two = f"one-{number}", f"two-{number}"
+        with ThreadPoolExecutor(2) as threads:
+            assert sorted(threads.map(attempt, [(one, two), (two, one)])) == [False, True]

@@ -66,6 +66,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "disk_full": None,
         "probe": None,
         "liveness": None,
+        "preflight": None,
         "after_start": None,
         "before_stop": None,
         "program": True,

@@ -4,11 +4,14 @@ domain need no DNS, and the clients are as they are."""
 from __future__ import annotations
 
 import socket
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import parse_headers
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import cast
+from urllib.parse import quote
 
 from support.servers import serving
 
@@ -21,17 +24,19 @@ class ConnectProxy(ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, port: int) -> None:
-        """port: where everything leads to."""
+    def __init__(self, port: int, login: str = "") -> None:
+        """port: where everything leads to. login: `NAME:PASSWORD` that clients need."""
         super().__init__(("127.0.0.1", 0), _Tunnel)
-        self.target = ("127.0.0.1", port)
+        self.target, self.login = ("127.0.0.1", port), login
         #: The hosts that clients have asked for.
         self.hosts: set[str] = set()
 
     @property
     def url(self) -> str:
         """For the variable HTTPS_PROXY."""
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        name, colon, password = self.login.partition(":")
+        login = f"{quote(name)}:{quote(password, safe='')}@" if colon else ""
+        return f"http://{login}127.0.0.1:{self.server_address[1]}"
 
 
 class _Tunnel(StreamRequestHandler):
@@ -39,12 +44,15 @@ class _Tunnel(StreamRequestHandler):
 
     def handle(self) -> None:
         verb, host, _version = self.rfile.readline().decode().split()
-        while self.rfile.readline().strip():
-            pass
+        headers = parse_headers(self.rfile)
         if verb != "CONNECT":
             self.wfile.write(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
             return
         proxy = cast(ConnectProxy, self.server)
+        login = b64encode(proxy.login.encode()).decode()
+        if proxy.login and headers["Proxy-Authorization"] != f"Basic {login}":
+            self.wfile.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+            return
         proxy.hosts.add(host.rpartition(":")[0])
         with socket.create_connection(proxy.target) as other:
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -64,8 +72,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def connect_proxy(port: int) -> Iterator[ConnectProxy]:
-    """A proxy to a port of loopback, until the block ends."""
-    proxy = ConnectProxy(port)
+def connect_proxy(port: int, login: str = "") -> Iterator[ConnectProxy]:
+    """A proxy to a port of loopback, until the block ends. login: see `ConnectProxy`."""
+    proxy = ConnectProxy(port, login)
     with serving(proxy):
         yield proxy

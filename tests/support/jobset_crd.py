@@ -1,6 +1,9 @@
 """Write `schema.json` from JobSet's published CustomResourceDefinition:
 
 PYTHONPATH=tests python -m support.jobset_crd jobset.x-k8s.io_jobsets.yaml VERSION
+
+With a third argument, that is the file which is written: schemas of released versions, for tests,
+are in tests/engines/kubernetes/crds.
 """
 
 from __future__ import annotations
@@ -66,4 +69,5 @@ if __name__ == "__main__":
     import sys
 
     content = trimmed(schema(Path(sys.argv[1])), sys.argv[2])
-    SCHEMA.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+    target = Path(sys.argv[3]) if len(sys.argv) > 3 else SCHEMA
+    target.write_text(json.dumps(content, separators=(",", ":")) + "\n")

@@ -25,7 +25,7 @@ from muster.identity import Owner
 from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.states import TERMINAL, JobState, NodeState, RunState
 from muster.store import names
-from muster.store.base import RunBuilder
+from muster.store.protocols.runs import RunBuilder
 from muster.store.records import (
     SUMMARY_LIFECYCLE,
     EventRecord,
@@ -223,7 +223,7 @@ class MemoryStore:
 
 
 class MemoryJobs:
-    """See `store.base.Jobs`."""
+    """See `store.protocols.jobs.Jobs`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -339,7 +339,7 @@ class MemoryJobs:
 
 
 class MemoryRuns:
-    """See `store.base.Runs`."""
+    """See `store.protocols.runs.Runs`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -571,7 +571,7 @@ class MemoryRuns:
 
 
 class MemoryEvents:
-    """See `store.base.Events`."""
+    """See `store.protocols.events.Events`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -607,7 +607,7 @@ class MemoryEvents:
 
 
 class MemoryLeases:
-    """See `store.base.Leases`."""
+    """See `store.protocols.leases.Leases`."""
 
     term: float | None = None
 

@@ -204,7 +204,10 @@ def server_pid(folder: Path) -> int:
 
 def server_pid_if_any(folder: Path) -> int | None:
     """The pid of the server of a folder; None if none runs."""
-    wanted = os.stat(folder / "lock")
+    try:
+        wanted = os.stat(folder / "lock")
+    except FileNotFoundError:  # it is about to start
+        return None
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             for number in os.listdir(f"/proc/{name}/fd") if name.isdigit() else ():

@@ -70,6 +70,17 @@ class OciServer:
         [group] = client.list_log_groups(TENANCY).data
         return str(group.id)
 
+    @cached_property
+    def bucket(self) -> str:
+        """A bucket for messages, as in a profile."""
+        from oci.config import from_file
+        from oci.object_storage import ObjectStorageClient
+
+        client = ObjectStorageClient(from_file(str(self.config)), service_endpoint=self.url)
+        namespace = client.get_namespace().data
+        client.create_bucket(namespace, {"compartmentId": TENANCY, "name": "jobs"})
+        return f"oci://jobs@{namespace}/messages"
+
     def add_engine(self, home: Path, name: str = "oci", **settings: Any) -> None:
         """Write the profile of an engine that runs its nodes there."""
         values = {

@@ -212,7 +212,9 @@ def oci_server(
     settings = Settings(file=replace(ONE_USER.file, oci=oci, **(file or {})))
     if tls:
         files = write_certificate(folder, DOMAIN)
-        settings = replace(settings, tls_cert=str(files.cert), tls_key=str(files.key))
+        settings = replace(
+            settings, tls_cert=str(files.cert), tls_key=str(files.key), oci_domain=DOMAIN
+        )
     backend = Backend(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launcher, "spawn", spawn)

@@ -7,10 +7,12 @@ processes of this machine. What Muster's own server answers is tested with that 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from email.utils import formatdate
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,7 @@ import pytest
 from muster.engines.profiles import file_of, write_profile
 from muster.storage.home import Home
 from support.oci_config import config_of, write_config
+from support.oci_objects import ObjectStorage
 from support.servers import POLL_INTERVAL
 
 needs_sdk = pytest.mark.skipif(
@@ -71,15 +73,19 @@ class OciService:
         self.holds = False
         #: Whether the last node group has the first ranks.
         self.last_group_first = False
+        #: Its object storage.
+        self.storage = ObjectStorage()
         self.shapes = ["VM.Standard.E4.Flex", "VM.GPU.A10.1"]
         #: Retry token -> what it has created.
         self._tokens: dict[str, Record] = {}
+        #: Those of clients.
+        self.connections: set[socket.socket] = set()
         self._processes: dict[str, list[subprocess.Popen[bytes]]] = {}
         self.url = ""
 
     # --- what a test does to it
 
-    @contextmanager
+    @contextlib.contextmanager
     def serving(self) -> Iterator[OciService]:
         """Answer until the block ends."""
         self.open()
@@ -105,6 +111,11 @@ class OciService:
         for run in [*self._processes]:
             self._signal(run, signal.SIGKILL)
 
+    def drop_connections(self) -> None:
+        """Close the connections of clients."""
+        for one in [*self.connections]:
+            one.shutdown(socket.SHUT_RDWR)
+
     def write_config(self) -> Path:
         """Write a file with credentials for it."""
         path = self.folder / "config"
@@ -128,6 +139,10 @@ class OciService:
         """The only job run."""
         [run] = self.runs.values()
         return run
+
+    def processes(self, run: Record) -> list[int]:
+        """The pids of the artifacts of a job run, by rank."""
+        return [process.pid for process in self._processes[run["id"]]]
 
     def start(self, run: Record) -> None:
         """Provide the machines of a job run that waits."""
@@ -365,6 +380,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.service = service
         super().__init__(*words)
 
+    def handle(self) -> None:
+        self.service.connections.add(self.connection)
+        with contextlib.suppress(ConnectionError):  # a client that has ended
+            super().handle()
+        self.service.connections.discard(self.connection)
+
     def log_message(self, *_words: Any) -> None:
         """Nobody reads it."""
 
@@ -373,6 +394,10 @@ class _Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("content-length") or 0)
         sent = self.rfile.read(size)
         query = {key: values[0] for key, values in parse_qs(where.query).items()}
+        answer = self.service.storage.answer(self.command, where.path, query, sent)
+        if answer is not None:
+            self._send(*answer)
+            return
         kind, *rest = where.path.strip("/").split("/")[1:]
         if rest:
             query["id"] = rest[0]
@@ -390,12 +415,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(error.status, {"code": error.code, "message": str(error)})
 
     def _send(self, status: int, found: Any) -> None:
-        content = b"" if found is None else json.dumps(found).encode()
+        is_file = isinstance(found, bytes)
+        content = found if is_file else b"" if found is None else json.dumps(found).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        kind = "application/octet-stream" if is_file else "application/json"
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(content)))
         self.send_header("date", formatdate(time.time(), usegmt=True))
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815

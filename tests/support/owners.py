@@ -18,6 +18,7 @@ from muster.caller import Caller
 from muster.control.launcher import Launcher
 from muster.engines.base import NodeCommand, Stdio
 from muster.engines.local import namespaces
+from muster.plan.model import PrincipalPlan
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
@@ -62,7 +63,10 @@ class Server:
         if name not in self._apis:
             environ = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
             account = account_of(self.home, name)
-            submission = Submission(environ, sys.executable, Path("/"), account=account)
+            principal = PrincipalPlan("tenancy", "compartment", "muster.invalid")
+            submission = Submission(
+                environ, sys.executable, Path("/"), account=account, principal=principal
+            )
             caller = Caller(name, name)
             api = EmbeddedAPI(caller=caller, submission=submission, backend=self.backend)
             self._apis[name] = api

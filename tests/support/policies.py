@@ -30,6 +30,7 @@ REASONS = (
     Reason.OUTPUT_LOST,
     Reason.HANG,
     Reason.UNHEALTHY,
+    Reason.PREFLIGHT,
     Reason.NOT_STARTED,
 )
 TIMES = st.sampled_from([None, None, 5.0, 20.0])

@@ -52,6 +52,7 @@ class Servers(RemoteEngine):
         detached=True,
         mounts=True,
         arrays=True,
+        principals=True,
     )
 
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
@@ -121,6 +122,9 @@ CUT = "cut"
 class Folders:
     """Each node has a folder of the run as its host."""
 
+    #: See `Host`.
+    ends_with_slot = False
+
     def __init__(
         self, machine: Machine, context: RunContext, loop: RunLoop, owner: HostsOwner
     ) -> None:
@@ -141,7 +145,9 @@ class Folders:
         self.allocate([slot for part in parts for slot in part])
 
     def _place(self, rank: int) -> None:
-        self._owner.placed(rank, Host(partial(self._dial, rank), socket.gethostname()))
+        dial = partial(self._dial, rank)
+        host = Host(dial, socket.gethostname(), ends_with_slot=self.ends_with_slot)
+        self._owner.placed(rank, host)
 
     def _dial(self, rank: int) -> Pipes:
         if self._cut.exists():

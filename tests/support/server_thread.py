@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
+from msgspec.structs import replace
+
 from muster.caller import Caller, local_caller
 from muster.client.contexts import Address
 from muster.errors import NotAuthenticated
@@ -34,7 +36,7 @@ def one_user(token: str, project: str | None) -> Caller:
 
 def users_of(backend: Backend) -> Authenticate:
     """Knows the tokens of the backend's users."""
-    authenticator = Authenticator(backend.store.accounts)
+    authenticator = Authenticator(backend.store.accounts, backend.policies)
     return lambda token, project: authenticator.authenticate(token, time.time(), project)
 
 
@@ -46,6 +48,7 @@ class ServerThread:
         self.log = io.StringIO()
         self._listener = listen("127.0.0.1", 0)
         self.port: int = self._listener.getsockname()[1]
+        settings = replace(settings, port=self.port)  # runs are told where it is
         self.server = Server(settings, backend, authenticate, ServerLog(self.log))
         self._thread = Thread(target=self.server.run, args=(self._listener,), daemon=True)
         self._thread.start()

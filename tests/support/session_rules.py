@@ -18,7 +18,9 @@ from muster.lifecycle.events import (
     NodeScheduled,
     NodeStarted,
     NodeUnreachable,
+    ResourcesLeft,
     RunAdmitted,
+    RunEnded,
     RunQueued,
     RunRestarted,
     SessionClosed,
@@ -57,6 +59,7 @@ class SessionRules:
         self._run_waits: str | None = None
         self._native_restarts = 0  # as reported
         self._admitted = self._any_event = self._closed = False
+        self._has_ended = False
 
     def start(self, nodes: Iterable[NodeRef]) -> None:
         """The session's `start` is about to be called."""
@@ -96,6 +99,11 @@ class SessionRules:
             return "" if may_be else "the run does not wait"
         if isinstance(event, RunRestarted):
             return self._restarted(event)
+        if isinstance(event, RunEnded):
+            before, self._has_ended = self._has_ended, True
+            return "that was reported" if before else ""
+        if isinstance(event, ResourcesLeft):
+            return ""
         return self._node(event)
 
     def _restarted(self, event: RunRestarted) -> str:

@@ -6,10 +6,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,18 @@ from muster.lifecycle.status import NodeRef
 from muster.node.processes import children
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
+from support import forked_programs
 from support.faults import until
 from support.node_servers import server_pid_if_any
 
 #: The program of the process that has the session.
 _HOST = Path(__file__).parent / "session_host.py"
+#: What it imports, with all engines and what they use.
+_NEEDED = (
+    "muster.engines",
+    "support.session_host",
+    *(("oci.data_science", "oci.logging", "oci.loggingsearch") if find_spec("oci") else ()),
+)
 Event = dict[str, Any]
 
 #: The engine to test instead, from another package; "" for those of Muster.
@@ -39,9 +45,9 @@ KINDS = ["local-namespaces", "local-plain", "local-shared", "processes"]
 #: Those whose nodes have namespaces.
 NAMESPACES = ("local-namespaces", "local-shared")
 #: Those whose nodes outlive the session.
-_REMOTE = ("servers", "dialed", "hosts", "container", "slurm", "oci")
-#: Those whose nodes are in jobs, which may wait.
-_BATCH = ("slurm", "oci")
+_REMOTE = ("servers", "dialed", "hosts", "container", "slurm", "oci", "kubernetes")
+#: Those whose nodes are in jobs or pods, which may wait.
+_BATCH = ("slurm", "oci", "kubernetes")
 DETACHED = (*_REMOTE, _PLUG_IN)
 SIMULATED = ("simulated", "simulated-agents")
 #: Those whose nodes are real, and all.
@@ -180,13 +186,8 @@ class Session(DrivenSession):
         alive = [[*ref, state] for ref, state in self.recorded.items()]
         keep = "keep" if self._keep else ""
         words = [json.dumps(self.plan.to_json()), keep, json.dumps(alive), str(self._turn)]
-        self.process = subprocess.Popen(
-            [sys.executable, str(_HOST), self._kind, str(self.home), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
+        argv = [str(_HOST), self._kind, str(self.home), *words]
+        self.process = forked_programs.start(argv, _NEEDED)
         assert self.process.stdout is not None
         self.pid = int(self.process.stdout.readline())
         self._unread: list[str] = []
@@ -295,6 +296,11 @@ class Session(DrivenSession):
             return self.folder / "hosts" / str(rank)
         if self.engine == "container":
             return self.folder / "containers" / str(rank) / "node"
+        if self.engine == "kubernetes":
+            from support import kube_engine  # which no session needs
+
+            cluster = kube_engine.shared_cluster()
+            return kube_engine.node_folder(cluster, Home(self.home), self.plan, rank)
         if self.engine in _BATCH:
             # each job has servers of its own; the newest has the highest number
             nodes = self.home / self.engine
@@ -326,9 +332,19 @@ class Session(DrivenSession):
     def agents(self) -> list[int]:
         """The pids of the nodes' agents, in the order they were started."""
         if self.engine in DETACHED:
-            return [agent for server in self.servers() for agent in children(server)]
+            found = [one for server in self.servers() for one in children(server)]
+            return [pid for pid in found if _leads_session(pid)]
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in text.split()][self._others :]
+
+
+def _leads_session(pid: int) -> bool:
+    """Whether a process is the first of its session, as agents are: a server that dials its
+    supervisor has another child for a moment."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from muster.caller import Right, Role
+from muster.caller import Role
+from muster.permissions import Right
 from muster.store.account_records import (
     AuditEntry,
     AuditFilter,
@@ -191,7 +192,7 @@ class AccountsAPI(Protocol):
     def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
         """Add a public key, in PEM, by which requests of a user to the OCI API are verified. title:
         for people, such as the machine where the private key is. Administrators add keys for all
-        users. Raises InvalidInput for what is no public RSA key, or is here already."""
+        users. Raises InvalidInput for what is no public RSA key, AlreadyExists."""
         ...
 
     def create_session(self, pem: str) -> NewSession:

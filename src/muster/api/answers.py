@@ -7,6 +7,18 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from muster.describe.stacks import ThreadStack
+from muster.permissions import Right
+
+
+class CallerInfo(Struct, frozen=True):
+    """Who calls."""
+
+    user: str
+    project: str
+    rights: frozenset[Right]
+    """What the caller may do in the project."""
+    token_id: str = ""
+    """Of the token that it shows; "" if it shows none."""
 
 
 class ClusterAccess(Struct, frozen=True):

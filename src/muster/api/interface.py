@@ -6,11 +6,11 @@ answers are plain data or frozen Structs, streams are iterators of those, so tha
 called over a network; `node_access` is the exception. Times are epoch seconds in UTC, durations
 are seconds, sizes are bytes.
 
-Besides the errors that a method names, each method raises Forbidden if the caller lacks the right
-that it needs (`muster.caller.Right`), and StoreError if the records cannot be read or written. A
-method with `run_id` or `job_id` raises NotFound if the caller's project does not have it. A method
-that returns an iterator checks this before it returns; its iterator is to be closed if it is not
-read to its end.
+Besides the errors that a method names, each method raises Forbidden if the caller lacks the
+permission that it needs (`muster.permissions`), and StoreError if the records cannot be read or
+written. A method with `run_id` or `job_id` raises NotFound if the caller's project does not have
+it. A method that returns an iterator checks this before it returns; its iterator is to be closed if
+it is not read to its end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequ
 from typing import Protocol
 
 from muster.api.answers import (
+    CallerInfo,
     ClusterAccess,
     DiskItem,
     EngineInfo,
@@ -40,7 +41,6 @@ from muster.api.retry import Retry
 from muster.api.schedules import ScheduleChange, WebhookAddress
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage
-from muster.caller import Caller
 from muster.engines.findings import Finding
 from muster.errors import Problem
 from muster.lifecycle.schedule import Timing
@@ -73,7 +73,7 @@ class MusterAPI(Protocol):
         """The nodes themselves: commands, ports and files in them."""
         ...
 
-    def caller(self) -> Caller:
+    def caller(self) -> CallerInfo:
         """Who calls, in which project, with which rights."""
         ...
 
@@ -101,6 +101,15 @@ class MusterAPI(Protocol):
     def check_engine(self, name: str) -> list[Finding]:
         """Check what an engine needs, such as that its machines can be reached, which may take a
         minute. Raises InvalidInput if there is none with this name."""
+        ...
+
+    def read_workload(self, engine: str, reference: str, namespace: str | None = None) -> JobSpec:
+        """The job of a workload that an engine runs already, such as `jobset/train`: a run of it
+        adopts that. namespace: where it is; None: where the engine's runs are.
+
+        Raises InvalidInput if there is none, the engine has none, or a run in progress has adopted
+        it; or on a server, which adopts nothing. EngineError if it cannot be read.
+        """
         ...
 
     def close(self) -> None:
@@ -454,10 +463,18 @@ class MusterAPI(Protocol):
 
     # Change runs
 
-    def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
+    def cancel(
+        self,
+        run_id: str,
+        why: str = "canceled by user",
+        *,
+        force: bool = False,
+        keep: bool = False,
+    ) -> None:
         """Request the run's end; it is CANCELED when none of its processes is left. No effect on a
         run that has ended; the record may be corrupt. force: kill its processes at once; raises
-        EngineError if that fails."""
+        EngineError if that fails. keep: leave the workload that it has adopted as it is; raises
+        InvalidInput if there is none."""
         ...
 
     def adopt(self, run_id: str) -> RunRecord:

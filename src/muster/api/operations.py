@@ -158,7 +158,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "usage": _get(f"{_RUN}/usage"),
     "counters": _get(f"{_RUN}/counters"),
     "stacks": _get(f"{_RUN}/stacks"),
-    "cancel": _post(f"{_RUN}/cancel", "why", "force"),
+    "cancel": _post(f"{_RUN}/cancel", "why", "force", "keep"),
     "adopt": _post(f"{_RUN}/adopt"),
     "suspend": _post(f"{_RUN}/suspend", "why"),
     "prepare_resume": _post(f"{_RUN}/resume/preview", "changes"),

@@ -18,7 +18,7 @@ from muster.bootstrap.workdir import work_dir_problem
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.registry import framework_names
 from muster.spec.quantities import parse_duration
-from muster.spec.wording import Refused, suggestion
+from muster.spec.wording import Refused, short, suggestion
 
 Mode = Literal["MAIN", "WORKER", "PS"]
 _MODES: tuple[Mode, ...] = ("MAIN", "WORKER", "PS")
@@ -226,7 +226,7 @@ class _Reader:
         text = self._text("cluster_type") or ""
         names = framework_names()
         if text.lower() not in names:
-            problem = f"no framework named {text!r}" if text else "is not set"
+            problem = f"no framework named {short(text)}" if text else "is not set"
             self._problems.append(
                 Problem(self._name("cluster_type"), problem, suggestion(text, names))
             )

@@ -37,6 +37,11 @@ def _filters(command: Any) -> Any:
         ),
         click.option("--object", metavar="NAME", help="Only what was done to this."),
         click.option("--project", metavar="PROJECT", help="Only in this project."),
+        click.option(
+            "--permission",
+            metavar="PERMISSION",
+            help="Only what needed this, such as OBJECT_READ.",
+        ),
         click.option("--refused", is_flag=True, help="Only what was not allowed."),
         click.option("--since", metavar="TIME", help="Only later than this: 2h, 2026-11-23T10:00."),
         click.option("--until", metavar="TIME", help="Only earlier than this."),

@@ -72,6 +72,38 @@ def notifications(_ctx: click.Context, _param: click.Parameter, typed: str) -> l
     return _matching([(one.name, one.target) for one in found], typed)
 
 
+def policies(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Policies by name, with their compartments."""
+    from muster.client.connect import connect_policies
+
+    return _matching([(one.name, one.compartment) for one in connect_policies().policies()], typed)
+
+
+def user_groups(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Groups of users by name."""
+    from muster.client.connect import connect_policies
+
+    return _matching([(one.name, one.description) for one in connect_policies().groups()], typed)
+
+
+def dynamic_groups(
+    _ctx: click.Context, _param: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """Dynamic groups by name."""
+    from muster.client.connect import connect_policies
+
+    found = connect_policies().dynamic_groups()
+    return _matching([(one.name, one.description) for one in found], typed)
+
+
+def compartments(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Compartments by name."""
+    from muster.client.connect import connect_policies
+
+    found = connect_policies().compartments()
+    return _matching([(one.name, one.description) for one in found], typed)
+
+
 def event_types(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Types of events, the last of those separated by commas."""
     from muster.store.outbox_records import EVENT_TYPES

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from muster.cli.streams import write
 from muster.cli.terminal import echo, make_room, print_error
-from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, MusterError
+from muster.errors import (
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    InvalidInput,
+    MusterError,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,10 +137,14 @@ def _alarm_later() -> None:
 
 def _cancel(ids: Sequence[str]) -> None:
     from muster.client.client import Client
+    from muster.spec.values import ADOPTED_TAG
 
     try:
         api = Client().api  # a connection to the database belongs to one thread
         for run_id in ids:
+            if (adopted := api.find_run(run_id).tags.get(ADOPTED_TAG)) is not None:
+                what = f"{adopted} was adopted, and is not deleted by Ctrl-C: `muster cancel` asks"
+                raise InvalidInput(Problem("", what))
             api.cancel(run_id, "canceled by Ctrl-C")
     except MusterError as error:
         print_error(error)

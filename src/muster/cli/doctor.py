@@ -16,8 +16,8 @@ from muster.cli.terminal import echo
 def doctor(as_json: bool) -> None:
     """Show what this machine supports, and how to extend it.
 
-    Also lists the frameworks installed for the Python that runs Muster, and programs for
-    containers, Slurm, MPI and git, with their versions.
+    Also lists the frameworks and packages of OCI that are installed for the Python that runs
+    Muster, and programs for containers, Slurm, MPI and git, with their versions.
 
     \b
     muster doctor

@@ -230,7 +230,8 @@ _OCI_HELP = {
     "config-profile": "The profile in it. Default: DEFAULT.",
     "region": "The region, in place of the one in the file.",
     "endpoint": "The URL of the service. Default: that of the region.",
-    "address": "The address of this machine that nodes reach.",
+    "bucket": "The bucket for messages of nodes that do not reach this machine: oci://NAME@NAMESPACE.",
+    "address": "The address of this machine that nodes reach, if they do.",
     "ports": "The ports of this machine that nodes reach, as in 7000-7100. Default: any.",
 }
 
@@ -245,6 +246,11 @@ _OCI_HELP = {
     type=click.Choice(["api_key", "security_token", "resource_principal", "instance_principal"]),
     help="How requests are signed. Default: api_key.",
 )
+@click.option(
+    "--multi-node/--no-multi-node",
+    default=None,
+    help="Whether nodes of a run share a job run; else each has one. Default: they do.",
+)
 @click.option("--replace", is_flag=True, help="Replace an engine of this name.")
 @click.pass_context
 def oci(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
@@ -254,9 +260,86 @@ def oci(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> Non
 
     \b
     muster engines add oci --compartment ocid1.compartment.oc1..aaaa \\
-        --project ocid1.datascienceproject.oc1.iad.aaaa --address 10.0.0.5
+        --project ocid1.datascienceproject.oc1.iad.aaaa --bucket oci://jobs@ourtenancy
     """
     _add(ctx, name, "oci", settings, replace=replace)
+
+
+_KUBERNETES_HELP = {
+    "context": "The context of kubectl. Default: the current one.",
+    "namespace": "The namespace of runs. Default: that of the context.",
+    "kubeconfig": "The file with contexts. Default: $KUBECONFIG, or ~/.kube/config; in a pod, its "
+    "service account.",
+    "image": "The image of nodes whose job names none. Default: Python's own.",
+    "python": "The Python of images. Default: python3.",
+    "queue": "The LocalQueue of Kueue in which runs wait. Default: none.",
+    "queue-priority": "The WorkloadPriorityClass of runs in it.",
+    "claim": "A PersistentVolumeClaim with a volume that all pods share. Code is sent there once.",
+    "code-limit": "Size limit of a job's code, which is sent to each pod through the API "
+    "server. Default: 64MiB.",
+    "address": "The address of this machine that pods dial, with --contact dial.",
+    "ports": "The ports of this machine that pods dial, as in 7000-7100. Default: any.",
+}
+
+
+@add.command()
+@_name_option("kubernetes")
+@_options_of(_KUBERNETES_HELP)
+@click.option(
+    "--contact",
+    type=click.Choice(["exec", "dial"]),
+    help="How pods are reached: by exec streams of the API server, or they dial this machine. "
+    "Default: exec.",
+)
+@click.option(
+    "--image-pull-secret",
+    "image_pull_secrets",
+    multiple=True,
+    metavar="NAME",
+    help="A Secret with the login of a registry. May be repeated.",
+)
+@click.option("--replace", is_flag=True, help="Replace an engine of this name.")
+@click.pass_context
+def kubernetes(ctx: click.Context, /, name: str, replace: bool, **settings: Any) -> None:
+    """Add a cluster of Kubernetes, or set defaults for runs there.
+
+    `muster run --engine kubernetes` works without, in the current context of kubectl. It needs
+    an HTTP client: pip install 'muster-jobs[kubernetes]'.
+
+    \b
+    muster engines add kubernetes --context gpu-cluster --namespace research
+    muster engines add kubernetes --name lab --context lab --queue team-vision
+    """
+    if (config := settings["kubeconfig"]) is not None:
+        files = [os.path.abspath(os.path.expanduser(one)) for one in config.split(os.pathsep)]
+        settings["kubeconfig"] = os.pathsep.join(files)
+    _add(ctx, name, "kubernetes", settings, replace=replace)
+
+
+@engines.command()
+@click.argument("name", shell_complete=engine_names)
+@click.option("--user", "users", multiple=True, metavar="NAME", help="Who gets it. Repeatable.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group that gets it.")
+@click.option(
+    "--service-account",
+    "service_accounts",
+    multiple=True,
+    metavar="[NAMESPACE:]NAME",
+    help="A service account that gets it.",
+)
+def role(name: str, **grantees: tuple[str, ...]) -> None:
+    """Print the Role that runs on Kubernetes need, for an administrator to apply.
+
+    It has no more verbs than Muster uses. With --user, --group or --service-account, a RoleBinding
+    follows; each may be repeated.
+
+    \b
+    muster engines role kubernetes --group researchers | kubectl apply -f -
+    """
+    from muster.service.engines import rights
+
+    check_local("rights are printed")
+    echo(rights(name, **grantees), end="")
 
 
 @engines.command()

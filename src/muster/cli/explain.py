@@ -86,6 +86,25 @@ def show_prepared(
     return works
 
 
+def created_for(target: str, engine: str) -> list[str]:
+    """What an engine would create for a run of a target, or of each job in it. Raises
+    InvalidInput."""
+    from muster.client.client import Client
+
+    client, created = Client(), list[str]()
+    with explain.make_context("explain", [target, "--engine", engine]) as ctx:
+        options = {name: value for name, value in ctx.params.items() if name != "as_json"}
+        every = prepare_all(client, ctx.meta["after"], {**options, "yes": True})
+    try:
+        for prepared in every:
+            created += client.api.plan_limits(prepared.plan).created.values()
+    finally:
+        for prepared in every:
+            if prepared.new_job:
+                client.api.discard(prepared.job)
+    return created
+
+
 def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
     plan = with_described_addresses(plan)

@@ -13,7 +13,7 @@ from muster.cli.terminal import echo, warn
 from muster.errors import InvalidInput, NotAuthenticated, Problem
 
 if TYPE_CHECKING:
-    from muster.caller import Caller
+    from muster.api.answers import CallerInfo
     from muster.client.contexts import Address
     from muster.iam.oidc.device_login import DeviceLogin
 
@@ -61,9 +61,9 @@ def login(
 
 
 def _warn_of_plain_text(address: Address) -> None:
-    from muster.client.contexts import is_here
+    from muster.addresses import is_on_loopback
 
-    if address.url.startswith("http:") and not is_here(address.url):
+    if address.url.startswith("http:") and not is_on_loopback(address.url):
         warn(f"{address.url} is not encrypted: who reads the network's traffic can read the token")
 
 
@@ -99,7 +99,7 @@ def _show_login(login: DeviceLogin) -> None:
     echo("waiting ...", err=True)
 
 
-def _ask_who(address: Address) -> Caller:
+def _ask_who(address: Address) -> CallerInfo:
     """The caller that the server knows by the token. Raises NotAuthenticated, ServerUnavailable."""
     from muster.client.http.api import HttpAPI
 

@@ -33,6 +33,7 @@ _COMMANDS = {
     "events": ("muster.cli.events", "Show what happened to a run."),
     "wait": ("muster.cli.runs:wait", "Wait until a run ends."),
     "cancel": ("muster.cli.runs:cancel", "Cancel runs; canceled runs cannot be resumed."),
+    "adopt": ("muster.cli.adopt", "Make a run of a JobSet that is in a cluster."),
     "rerun": ("muster.cli.rerun", "Run again what a run ran, such as on another engine."),
     "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),
     "runs": ("muster.cli.runs", "Suspend, resume and scale runs; all commands for runs."),
@@ -58,6 +59,7 @@ _COMMANDS = {
     "context": ("muster.cli.context", "Choose where commands work: here, or on a server."),
     "users": ("muster.cli.users", "List, add and change the users of a server."),
     "projects": ("muster.cli.projects", "List and change projects and their members."),
+    "iam": ("muster.cli.iam", "Say who may do what: policies, groups, compartments."),
     "tokens": ("muster.cli.tokens", "List, create and revoke tokens."),
     "secrets": ("muster.cli.secrets", "Store secrets that runs use."),
     "audit": ("muster.cli.audit", "Show who did what on a server."),
@@ -150,7 +152,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(None, "-V", "--version", package_name="muster-jobs")
 def cli() -> None:
-    """Run multi-node jobs: on this machine, in containers, over ssh, on Slurm.
+    """Run multi-node jobs: on this machine, in containers, over ssh, on Slurm, on Kubernetes.
 
     RUN is a run's name, the start of its id, or `last` (the newest run). `muster COMMAND --help`
     shows a command's options and examples.

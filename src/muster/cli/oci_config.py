@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
 from muster.cli.arguments import json_option
 from muster.cli.output import print_json
 from muster.cli.terminal import echo
-from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from muster.client.oci_config import Profile
@@ -65,69 +63,18 @@ def oci_config(
 
     from muster.client.connect import connect_accounts
     from muster.client.contexts import current_address
-    from muster.client.oci_config import (
-        NO_REGION,
-        Profile,
-        ensure_key,
-        missing_names,
-        write_profile,
-    )
-    from muster.node.files import replace_file
+    from muster.client.oci_config import Choices, set_up
 
-    address = current_address()
-    accounts = connect_accounts()
-    access, me = accounts.oci(), accounts.whoami().user
-    if address is None and not access.region:
-        text = "commands use this machine's Muster, and clients of OCI need a server"
-        hint = "`muster server` starts one; `muster login URL` uses it"
-        raise InvalidInput(Problem("", text, hint))
     given = file or Path(os.environ.get("OCI_CONFIG_FILE") or _FOLDER / "config")
     place = given.expanduser().absolute()
-    in_session = auth == "security_token"
-    session = place.with_name("sessions") / profile
-    default = session / "oci_api_key.pem" if in_session else place.with_name("muster_api_key.pem")
-    key_file = (key or default).expanduser().absolute()
-    pem, fingerprint = ensure_key(key_file)
-    token_file = ""
-    if in_session:
-        token_file = str(session / "token")
-        session.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(Path(token_file), accounts.create_session(pem).token.encode(), 0o600)
-    elif fingerprint not in {one.fingerprint for one in accounts.keys(me)}:
-        accounts.add_key(me, pem, f"{os.uname().nodename}:{key_file}"[:200])
-    ca = ""
-    if access.ca:
-        ca = str(place.with_name("muster_ca.pem"))
-        replace_file(Path(ca), access.ca.encode(), 0o644)
-    values = {
-        "user": access.user,
-        "fingerprint": fingerprint,
-        "tenancy": access.tenancy,
-        "region": access.region or NO_REGION,
-        "key_file": str(key_file),
-        **({"security_token_file": token_file} if in_session else {}),
-    }
-    write_profile(place, profile, values, replace=replace)
-    lacking = missing_names(access)
-    host = "127.0.0.1" if address is None else urlsplit(address.url).hostname
-    made = Profile(
-        file=str(place),
-        profile=profile,
-        key_file=str(key_file),
-        fingerprint=fingerprint,
-        auth=auth,
-        region=values["region"],
-        user=access.user,
-        tenancy=access.tenancy,
-        compartment=access.compartment,
-        ca=ca,
-        hosts=f"{host} {' '.join(lacking)}" if lacking else "",
-        endpoint="" if access.region or address is None else address.url,
-    )
+    key_file = None if key is None else key.expanduser().absolute()
+    address, accounts = current_address(), connect_accounts()
+    choices = Choices(place, profile, key_file, auth, replace)
+    made = set_up(accounts, choices, None if address is None else address.url)
     if as_json:
         print_json(asdict(made))
         return
-    _print(made, me)
+    _print(made, accounts.whoami().user)
 
 
 def _print(made: Profile, user: str) -> None:

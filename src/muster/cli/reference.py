@@ -17,7 +17,7 @@ def reference_markdown() -> str:
         "| exit code | |",
         "| --- | --- |",
         "| 0 | the run succeeded; the command completed |",
-        "| 1 | the run failed |",
+        "| 1 | the run failed; a check found something; `muster iam explain`: it is refused |",
         "| 2 | bad input; nothing was started |",
         "| 3 | the run was canceled or suspended, or timed out; `wait --timeout` gave up |",
         "| 4 | platform or engine error (a full disk, ...), or a bug in Muster |",

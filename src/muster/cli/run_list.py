@@ -50,7 +50,7 @@ def _waits_for(run: RunSummary, api: MusterAPI) -> str:
     if run.state not in (RunState.ACCEPTED, RunState.IN_PROGRESS):
         return ""
     queued = api.nodes(run.id, NodeFilter(states=(NodeState.QUEUED,), limit=1))
-    return "".join(f"waiting for {node.waits_for}" for node in queued if node.waits_for)
+    return "".join(node.waits_for for node in queued)
 
 
 def _cells(run: RunSummary, details: str) -> dict[str, str]:

@@ -35,6 +35,8 @@ from muster.describe.words import plural
 from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from muster.client.client import Client
     from muster.client.run import JobRun
     from muster.store.records import RunSummary
@@ -182,6 +184,7 @@ def _find(names: tuple[str, ...]) -> list[JobRun]:
 @choice_options
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
 @click.option("--force", is_flag=True, help="Kill all processes at once, without SIGTERM.")
+@click.option("--keep", is_flag=True, help="Leave adopted JobSets in their clusters.")
 @json_option()
 @click.pass_context
 def cancel(
@@ -190,15 +193,18 @@ def cancel(
     run_name: tuple[str, ...],
     no_wait: bool,
     force: bool,
+    keep: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Cancel runs: SIGTERM, and SIGKILL after the grace period.
 
-    Canceled runs cannot be resumed. If one run cannot be canceled, the others still are.
+    Canceled runs cannot be resumed. If one run cannot be canceled, the others still are. Of an
+    adopted run (`muster adopt`), the JobSet is deleted, with its pods: that is asked before. With
+    --keep, it stays as it is, and Muster only stops watching it.
 
     With --force, programs cannot save anything. It also kills supervisors: use it if a supervisor
-    hangs and does not act on `cancel`.
+    hangs and does not act on `cancel`. A JobSet that you may not delete is left in its cluster.
 
     \b
     muster cancel train-3 train-4
@@ -213,9 +219,14 @@ def cancel(
     flags = choice_flags(options)
     found = choose_runs(client, run_name, flags, outcome, verb="cancel", states=active)
     ended = {run.id for run in found if run.state in TERMINAL}
+    if not (flags.yes or keep):
+        _confirm_adopted([run for run in found if run.id not in ended])
 
     def request(run: RunSummary) -> RunSummary:
-        client.api.cancel(run.id, force=force and run.id not in ended)
+        if run.id in ended:
+            client.api.cancel(run.id)
+        else:
+            client.api.cancel(run.id, force=force, keep=keep)
         return run
 
     def wait(run: RunSummary) -> RunSummary:
@@ -231,7 +242,27 @@ def cancel(
             continue
         already = " already" if run.id in ended else ""
         echo(f"{run.name} is{already} {state(run.state)}")
+        for line in _left(run) if run.id not in ended else ():
+            echo(line, err=True)
     ctx.exit(outcome.exit_code)
+
+
+def _left(run: RunSummary) -> list[str]:
+    """What a run has left where it was, as sentences; they follow the reason of its end."""
+    from muster.lifecycle.states import RunState
+
+    return run.details.splitlines()[1:] if run.state == RunState.CANCELED else []
+
+
+def _confirm_adopted(runs: Sequence[RunSummary]) -> None:
+    """Ask before what Muster has not made is deleted. Raises InvalidInput without a terminal, and
+    Exit for a no."""
+    from muster.cli.confirm import confirm
+    from muster.spec.values import ADOPTED_TAG
+
+    for run in runs:
+        if (adopted := run.tags.get(ADOPTED_TAG)) is not None:
+            confirm(f"delete {adopted} and its pods, which {run.name} has adopted")
 
 
 def _wait_for_rest(client: Client, run: RunSummary) -> RunSummary:

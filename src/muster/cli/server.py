@@ -109,6 +109,108 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
         ctx.exit(EXIT_RUN_FAILED)
 
 
+@server.group("instance")
+def instance() -> None:
+    """Hosts that act as themselves (OCI: instance principals).
+
+    Commands for the machine of the server; `metadata` is for the host.
+    """
+
+
+@instance.command("add")
+@click.argument("name")
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option("--project", default="default", show_default=True, help="The project that it is in.")
+@click.option("--user", required=True, help="Who answers for it.")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="ADDRESS",
+    help="An address or a network, as the server sees it, from which alone the host can be used.",
+)
+@click.pass_context
+def add_instance(
+    ctx: click.Context,
+    name: str,
+    folder: str,
+    project: str,
+    user: str,
+    addresses: tuple[str, ...],
+) -> None:
+    """Register a host, and write its certificate to a folder.
+
+    Copy the folder to the host, and run `muster server instance metadata FOLDER` there. A host that
+    is registered again gets another certificate; its former one is of no use any more.
+
+    \b
+    muster server instance add gpu-7 folder/ --user ana
+    muster server instance add gpu-7 folder/ --user ana --address 10.0.0.7
+    muster server --oci-domain jobs.example.org instance add gpu-7 folder/ --user ana
+    """
+    from muster.server.instances import add
+
+    assert ctx.parent is not None and ctx.parent.parent is not None, "it is a command of a command"
+    server = ctx.parent.parent.params
+    made = add(name, project, user, folder, server["oci_domain"], server["port"], addresses)
+    echo(made)
+
+
+@instance.command("remove")
+@click.argument("name")
+def remove_instance(name: str) -> None:
+    """Remove a host: its certificate and its tokens are of no use any more.
+
+    \b
+    muster server instance remove gpu-7
+    """
+    from muster.server.instances import remove
+
+    remove(name)
+
+
+@instance.command("metadata")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--port", default=8432, type=click.IntRange(1, 65535), show_default=True, help="Port."
+)
+@click.option(
+    "--url", help="Of the server, to renew the certificate there. Default: by the server's domain."
+)
+def serve_metadata(folder: str, port: int, url: str | None) -> None:
+    """Serve a host's certificate to clients of OCI on this host, until it is interrupted.
+
+    The certificate is renewed every six hours.
+
+    \b
+    muster server instance metadata gpu-7/
+    export OCI_METADATA_BASE_URL=http://127.0.0.1:8432/opc/v2
+    """
+    from pathlib import Path
+    from threading import Event, Thread
+
+    from muster.server.certificate_renewal import auth_url, keep_renewed
+    from muster.server.metadata import PREFIX, metadata_server
+
+    place = Path(folder)
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidInput(Problem("--url", f"must begin with https://, not {url!r}"))
+    try:
+        server = metadata_server(place, port)
+    except OSError as error:
+        text = f"cannot listen on port {port}: {error.strerror}"
+        raise InvalidInput(Problem("--port", text, "choose another one")) from None
+    with server as made:
+        echo(f"export OCI_METADATA_BASE_URL=http://127.0.0.1:{port}{PREFIX}")
+        if server_url := (url or auth_url(place) or "").rstrip("/"):
+            given = (place, server_url, Event(), partial(echo, err=True))
+            Thread(target=keep_renewed, args=given, daemon=True).start()
+        else:
+            why = "the certificate is not renewed: the server has no domain, and --url is missing"
+            echo(why, err=True)
+        made.serve_forever()
+
+
 def _check_exposure(host: str, cert: str | None, key: str | None, *, plain: bool) -> None:
     """Raises InvalidInput for addresses that tokens would be sent to in plain text."""
     if (cert is None) != (key is None):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.caller import Right
 from muster.cli.account_data import account_data
 from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
+from muster.permissions import Right
 
 if TYPE_CHECKING:
     from muster.store.account_records import TokenRecord

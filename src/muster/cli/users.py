@@ -45,7 +45,7 @@ def whoami(as_json: bool) -> None:
         print_json(to_builtins(me) | {"token": token})
         return
     echo(f"{me.user}, in project {me.project}")
-    echo(f"may: {', '.join(me.rights) or 'nothing; ask who manages a project to add you'}")
+    echo(f"may: {', '.join(me.rights) or 'nothing; ask an admin of a project to add you'}")
     for member in me.projects:
         echo(f"{member.role} of project {member.project}")
     if me.token is not None and me.token.expires_at is not None:
@@ -143,7 +143,7 @@ def add(
         return
     echo(f"added {made.kind} {made.name}", err=True)
     if not made.admin:
-        echo(f"next: muster projects add-member default {made.name} --role submitter", err=True)
+        echo(f"next: muster projects add-member PROJECT {made.name} --role submitter", err=True)
 
 
 @users.command()

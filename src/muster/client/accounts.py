@@ -11,19 +11,21 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, fields
 
 from muster.api.accounts import TOKEN_LIFETIME, UserChange
-from muster.caller import Right, Role
+from muster.caller import Role
 from muster.client.connect import connect_accounts
 from muster.client.filters import age_of, duration_of, since_of
+from muster.client.item import Item
 from muster.client.table import Table
-from muster.describe.times import json_ready, minute, moment
+from muster.describe.times import minute, moment
 from muster.errors import InvalidInput, Problem
+from muster.permissions import Right
 from muster.spec.wording import alternatives
 from muster.store.account_records import AuditFilter, UserKind, UserRecord
 
 _Name = TypeVar("_Name", Right, Role)
 
 
-class AccountItem(Struct, frozen=True):
+class AccountItem(Struct, Item, frozen=True):
     """What lists of accounts have in common."""
 
     @classmethod
@@ -39,10 +41,6 @@ class AccountItem(Struct, frozen=True):
     def _cells(self) -> Mapping[str, str]:
         found = self._facts().items()
         return {name.replace("_", " ").upper(): _text(given) for name, given in found}
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data; times as RFC 3339 text."""
-        return json_ready(self._facts())
 
 
 def _value(name: str, given: Any) -> Any:
@@ -85,6 +83,8 @@ class Project(AccountItem, frozen=True):
     created_at: datetime
     created_by: str
     description: str
+    #: The project that it is right below; "" for `default`, which is the root, and for itself.
+    parent: str
 
 
 class Member(AccountItem, frozen=True):
@@ -160,6 +160,14 @@ class AuditEntry(AccountItem, frozen=True):
     token_id: str
     address: str
     request_id: str
+    #: What the caller needed: `DATA_SCIENCE_JOB_RUN_CREATE`; "" if no policy decided it.
+    permission: str
+    #: What allowed it: a policy, and the number of its statement, as `job-runs#2`.
+    statement: str
+    #: What conditions of policies could know of the object.
+    attributes: Mapping[str, str]
+    #: The id of the run that asked; "" if a user did.
+    run: str
 
 
 class Caller(AccountItem, frozen=True):
@@ -347,6 +355,7 @@ class Accounts:
         allowed: bool | None = None,
         since: datetime | timedelta | None = None,
         until: datetime | timedelta | None = None,
+        permission: str | None = None,
         before: int | None = None,
         after: int | None = None,
         limit: int = 100,
@@ -354,11 +363,12 @@ class Accounts:
         """Entries of the audit log, newest first. For administrators, and for admins of a project.
 
         action: `runs.start`, or `runs` for all on runs. since, until: an aware datetime, or how
-        long ago. before: the `seq` of the last entry, for the next page. after: likewise, oldest
-        first. limit: at most 10,000.
+        long ago. permission: what the caller needed. before: the `seq` of the last entry, for the
+        next page. after: likewise, oldest first. limit: at most 10,000.
         """
         chosen = AuditFilter(
             *(user, action, object, project, allowed, since_of(since), since_of(until)),
+            permission=permission,
             before=before,
             after=after,
             limit=limit,

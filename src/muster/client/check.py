@@ -196,7 +196,7 @@ def _waits_for(run: JobRun) -> list[str]:
     """What a run waits for that others use, or its nodes."""
     if run.state == RunState.QUEUED:
         return [run.details]
-    return [f"waiting for {node.waits_for}" for node in run.nodes if node.waits_for]
+    return [f"waiting: {node.waits_for}" for node in run.nodes if node.waits_for]
 
 
 def _answer(line: str) -> dict[str, Any] | None:

@@ -135,7 +135,9 @@ class Client:
             raise InvalidInput(*self.api.review(written, changes))
         if not large_array:
             check_array_size(None if known is not None else written.spec, changes.overrides)
-        notes = (*notes_for(target, fields.get("entrypoint")), *chosen, *unknown_shape)
+        if written.spec.workload is None or known is not None:
+            unknown_shape = (*notes_for(target, fields.get("entrypoint")), *unknown_shape)
+        notes = (*unknown_shape, *chosen)
         try:
             job, spec, is_new = self._find_or_prepare(known, written.spec, new=new)
             return self.api.prepare_run(
@@ -160,6 +162,8 @@ class Client:
         if known is not None:
             return ParsedSpec(self.api.job_spec(known.id)), ()
         try:
+            if (found := self._as_is(target, fields, changes)) is not None:
+                return found
             written = parse_target(target, command, fields)
         except InvalidInput as error:
             problems = [self._with_close_job(problem) for problem in error.problems]
@@ -172,6 +176,55 @@ class Client:
         shapes = {shape.name for shape in self.api.shapes()}
         spec, notes = without_unknown(written.spec, shapes)
         return replace(written, spec=spec), notes
+
+    def _as_is(
+        self, target: str | Path | None, fields: Mapping[str, Any], changes: Changes
+    ) -> tuple[ParsedSpec, tuple[str, ...]] | None:
+        """The spec of a JobSet that its engine runs as it is, and notes; None if the target is
+        something else, or the engine reads it as a job. Raises InvalidInput."""
+        from muster.client.target import is_spec_target, parse_as_is
+        from muster.spec.models import DEFAULT_ENGINE, JobSpec
+
+        if not is_spec_target(target):
+            return None
+        changed, _ = _with_project(changes, JobSpec(engine=fields.get("engine")))
+        name = changed.overrides.engine or fields.get("engine")
+        if name is None or name == DEFAULT_ENGINE:
+            return None
+        found = parse_as_is(target, fields)
+        if found is None or not self._runs_as_is(name):
+            return None
+        written, notes = found
+        return replace(written, spec=replace(written.spec, engine=name)), notes
+
+    def _runs_as_is(self, engine: str) -> bool:
+        """Whether an engine runs JobSets as they are."""
+        every = {one.name: one.capabilities or {} for one in self.api.engines()}
+        return every.get(engine, {}).get("workloads", False)
+
+    def adopt(
+        self,
+        workload: str,
+        *,
+        engine: str = "kubernetes",
+        namespace: str | None = None,
+        name: str | None = None,
+    ) -> JobRun:
+        """Make a run of what an engine runs already, such as the JobSet `jobset/train`, and watch
+        it. It is not changed, unless the run is canceled: that deletes it.
+
+        namespace: where it is; default: where the engine's runs are. name: of the job; default: its
+        own. Raises InvalidInput if there is none, EngineError if it cannot be read.
+        """
+        from muster.spec.override_models import RunOverrides
+
+        spec = self.api.read_workload(engine, workload, namespace)
+        if name is not None:
+            spec = replace(spec, name=name)
+        prepared = self.api.prepare_job(spec)
+        record, spec = prepared.record, prepared.spec
+        run = self.api.prepare_run(record, RunOverrides(), spec=spec, new_job=prepared.new)
+        return self.start(run)
 
     def _with_close_job(self, problem: Problem) -> Problem:
         """A missing target's problem, with the name of a similar Job unless its hint is better."""

@@ -11,6 +11,7 @@ from muster.storage.home import Home, default_home
 if TYPE_CHECKING:
     from muster.api.accounts import AccountsAPI
     from muster.api.interface import MusterAPI
+    from muster.api.policies import PoliciesAPI
     from muster.control.launcher import Launcher
     from muster.submission import Submission
 
@@ -51,6 +52,25 @@ def connect_accounts(project: str | None = None) -> AccountsAPI:
 
     caller = Caller(user_name(), project or DEFAULT_PROJECT)
     return EmbeddedAccounts(Backend(default_home()), caller)
+
+
+def connect_policies(project: str | None = None) -> PoliciesAPI:
+    """The policies of the server of the current context or, without one, of this machine. project:
+    see `connect_accounts`."""
+    address = current_address()
+    if address is not None:
+        from msgspec.structs import replace
+
+        from muster.client.http.policies import HttpPolicies
+
+        return HttpPolicies(address if project is None else replace(address, project=project))
+    from muster.caller import Caller
+    from muster.identity import DEFAULT_PROJECT, user_name
+    from muster.service.backend import Backend
+    from muster.service.policies import EmbeddedPolicies
+
+    caller = Caller(user_name(), project or DEFAULT_PROJECT)
+    return EmbeddedPolicies(Backend(default_home()), caller)
 
 
 def place_of(home: str | Path | None) -> str:

@@ -90,13 +90,6 @@ def _from_environment(url: str) -> Address:
     return Address(url, token)
 
 
-def is_here(url: str) -> bool:
-    """Whether the server at a URL is on this machine: at an address of its loopback interface."""
-    from muster.addresses import is_loopback  # few commands ask
-
-    return is_loopback(urlsplit(url).hostname or "")
-
-
 def read_contexts() -> Contexts:
     """All contexts of the user. Raises InvalidInput if the file is damaged."""
     try:
@@ -119,16 +112,14 @@ def write_contexts(contexts: Contexts) -> None:
 
 def checked_url(url: str) -> str:
     """The address of a server in its normal form. Raises InvalidInput."""
+    from muster.addresses import is_server_url  # few commands ask
+
     if "://" not in url:
         url = f"http://{url}" if url.startswith(("localhost", "127.")) else f"https://{url}"
-    parts = urlsplit(url)
-    try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment or "@" in parts.netloc:
+    if not is_server_url(url):
         hint = "write https://HOST or http://HOST:PORT"
         raise InvalidInput(Problem("", f"{url!r} is not the address of a server", hint))
+    parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.spec.quantities import is_bare_number, no_unit, parse_duration
-from muster.spec.wording import Refused, suggestion
+from muster.spec.wording import Refused, short, suggestion
 
 #: Names that other programs have for a state.
 _OTHER_NAMES = {
@@ -37,7 +37,7 @@ def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
         state = _OTHER_NAMES.get(upper) or known.get(upper)
         if state is None:
             hint = suggestion(upper, known)
-            raise InvalidInput(Problem(field, f"no state named {name!r}", hint))
+            raise InvalidInput(Problem(field, f"no state named {short(name)}", hint))
         states.append(state)
     return states or None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from muster.client.client import Client, check_array_size, overrides_from
+from muster.client.item import Item
 from muster.client.run import JobRun
 from muster.describe.times import json_ready, minute, moment, rfc3339
 from muster.store.records import JobRecord
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from muster.client.table import Table
 
 
-class JobEvent(Struct, frozen=True):
+class JobEvent(Struct, Item, frozen=True):
     """An entry of a Job's event log; secrets hidden."""
 
     #: From 1, within the Job.
@@ -54,13 +55,8 @@ class JobEvent(Struct, frozen=True):
     def __str__(self) -> str:
         return f"{rfc3339(self.time)} {self.kind}{f' by {self.by}' if self.by else ''}"
 
-    def _repr_html_(self) -> str:
-        from muster.client.html import table
 
-        return table([self._cells()])
-
-
-class Job:
+class Job(Item):
     """A named template of runs. Its code never changes; a new version is another Job."""
 
     def __init__(self, client: Client, record: JobRecord) -> None:
@@ -232,11 +228,6 @@ class Job:
             "CREATED": minute(self.created_at),
             "BY": self.created_by or "-",
         }
-
-    def _repr_html_(self) -> str:
-        from muster.client.html import table
-
-        return table([self._cells()])
 
     def __repr__(self) -> str:
         return f"<Job {self.name}@{self.version} {self.id}>"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from muster.describe.times import json_ready, optional_moment, span
+from muster.client.item import ItemRecord
+from muster.describe.times import optional_moment, span
 from muster.lifecycle.states import NodeState
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 _RUNNING = (NodeState.RUNNING, NodeState.READY)
 
 
-class Node(Struct, frozen=True):
+class Node(ItemRecord, frozen=True):
     """One node of a run. Times are aware, in UTC; None: has not happened yet."""
 
     rank: int
@@ -40,13 +38,9 @@ class Node(Struct, frozen=True):
     """What it waits for while it is QUEUED."""
     host: str = ""
     """The machine that it is on, if that is not this one."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The node as JSON-ready data; times as RFC 3339 text."""
-        return json_ready(asdict(self))
-
-    def _facts(self) -> dict[str, Any]:
-        return asdict(self)
+    host_id: str = ""
+    """What its infrastructure calls the place that it has there: the name of its pod or container,
+    the id of its job of Slurm, or the OCID of its job run; empty if there is none, or none yet."""
 
     def _cells(self) -> dict[str, str]:
         runs = self.state in _RUNNING
@@ -81,11 +75,6 @@ class Node(Struct, frozen=True):
         took = "" if self.seconds is None else f" after {cells['TIME']}"
         return f"{self.fqdn} ({self.group}) is {cells['STATE']}{note}{took}"
 
-    def _repr_html_(self) -> str:
-        from muster.client.html import table
-
-        return table([self._cells()])
-
 
 def node_from(record: NodeRecord) -> Node:
     """The node of a stored record."""
@@ -105,4 +94,5 @@ def node_from(record: NodeRecord) -> Node:
         unreachable_why=record.unreachable_why,
         waits_for=record.waits_for,
         host=record.host,
+        host_id=record.host_id,
     )

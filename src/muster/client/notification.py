@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from muster.describe.times import json_ready, minute, moment, optional_moment
+from muster.client.item import Item, ItemRecord
+from muster.describe.times import minute, moment, optional_moment
 from muster.store.notification_records import DeliveryRecord, DeliveryState, NotificationRecord
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from muster.client.table import Table
 
 
-class Delivery(Struct, frozen=True):
+class Delivery(ItemRecord, frozen=True):
     """An event for one notification."""
 
     #: The name of the notification.
@@ -38,13 +37,6 @@ class Delivery(Struct, frozen=True):
     #: What the receiver answered last, or why there was no answer.
     answer: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """It as JSON-ready data; times as RFC 3339 text."""
-        return json_ready(self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
-
     def _cells(self) -> dict[str, str]:
         return {
             "TIME": minute(self.time),
@@ -56,11 +48,8 @@ class Delivery(Struct, frozen=True):
             "ANSWER": self.answer or "-",
         }
 
-    def __str__(self) -> str:
-        return " ".join(text for text in self._cells().values() if text != "-")
 
-
-class Notification:
+class Notification(Item):
     """A notification: events are sent to its target, while a server runs."""
 
     def __init__(self, client: Client, record: NotificationRecord, key: str = "") -> None:
@@ -167,8 +156,8 @@ class Notification:
         self._client.api.delete_notification(self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON-ready data; times as RFC 3339 text."""
-        return json_ready(self._facts() | ({"key": self.key} if self.key else {}))
+        """As JSON-ready data; times as RFC 3339 text."""
+        return super().to_dict() | ({"key": self.key} if self.key else {})
 
     def _facts(self) -> dict[str, Any]:
         names = ("id", "name", "target", "on", "job", "tags", "format", "paused", "created_by")
@@ -184,11 +173,6 @@ class Notification:
             "STATE": "paused" if self.paused else "active",
             "BY": self.created_by or "-",
         }
-
-    def _repr_html_(self) -> str:
-        from muster.client.html import table
-
-        return table([self._cells()])
 
     def __repr__(self) -> str:
         return f"<Notification {self.name} {self.target}>"

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from muster.api.accounts import OciAccess
+from muster.api.accounts import AccountsAPI, OciAccess
 from muster.errors import InvalidInput, Problem
 from muster.node.files import replace_file
+from muster.spec.ocids import NO_REGION
 
-#: The region of a profile if the server has no domain. It never resolves, so that no request which
-#: does not name the server goes to OCI.
-NO_REGION = "muster.invalid"
 #: Without it at the end of a key's file, OCI's clients print a warning each time.
 _LABEL = b"OCI_API_KEY\n"
 _SECTION = r"^\[{}\][ \t]*\n(?:(?!\[).*\n?)*"
+
+
+class Choices(Struct, frozen=True):
+    """How clients are to be set up."""
+
+    file: Path
+    """OCI's configuration file."""
+    profile: str
+    """The name of the profile."""
+    key: Path | None
+    """The file of the private key; None: one beside the configuration file."""
+    auth: str
+    """How clients sign: "api_key" or "security_token"."""
+    replace: bool
+    """Replace a profile with this name."""
+
+    @property
+    def session(self) -> Path | None:
+        """The folder of a session's key and token; None without a session."""
+        if self.auth != "security_token":
+            return None
+        return self.file.with_name("sessions") / self.profile
+
+    @property
+    def key_file(self) -> Path:
+        """The file of the private key."""
+        folder = self.session
+        beside = self.file.with_name("muster_api_key.pem")
+        return self.key or (beside if folder is None else folder / "oci_api_key.pem")
 
 
 class Profile(Struct, frozen=True):
@@ -40,6 +69,63 @@ class Profile(Struct, frozen=True):
     hosts: str
     #: The URL to give to clients as their endpoint; "" if the region is enough.
     endpoint: str
+
+
+def set_up(accounts: AccountsAPI, choices: Choices, url: str | None) -> Profile:
+    """Write a profile, with a key whose public part the server gets. url: the server's; None: it is
+    reached otherwise. Raises InvalidInput if clients cannot reach it."""
+    access = accounts.oci()
+    if url is None and not access.region:
+        text = "commands use this machine's Muster, and clients of OCI need a server"
+        hint = "`muster server` starts one; `muster login URL` uses it"
+        raise InvalidInput(Problem("", text, hint))
+    file, key_file = choices.file, choices.key_file
+    pem, fingerprint = ensure_key(key_file)
+    ca = ""
+    if access.ca:
+        ca = str(file.with_name("muster_ca.pem"))
+        replace_file(Path(ca), access.ca.encode(), 0o644)
+    values = {
+        "user": access.user,
+        "fingerprint": fingerprint,
+        "tenancy": access.tenancy,
+        "region": access.region or NO_REGION,
+        "key_file": str(key_file),
+        **_enroll(accounts, choices, pem, fingerprint),
+    }
+    write_profile(file, choices.profile, values, replace=choices.replace)
+    lacking = missing_names(access)
+    host = "127.0.0.1" if url is None else urlsplit(url).hostname
+    return Profile(
+        file=str(file),
+        profile=choices.profile,
+        key_file=str(key_file),
+        fingerprint=fingerprint,
+        auth=choices.auth,
+        region=values["region"],
+        user=access.user,
+        tenancy=access.tenancy,
+        compartment=access.compartment,
+        ca=ca,
+        hosts=f"{host} {' '.join(lacking)}" if lacking else "",
+        endpoint="" if access.region or url is None else url,
+    )
+
+
+def _enroll(
+    accounts: AccountsAPI, choices: Choices, pem: str, fingerprint: str
+) -> Mapping[str, str]:
+    """Make the server know a key, for a session or until it is deleted. What the profile says of
+    that."""
+    if (folder := choices.session) is not None:
+        token = folder / "token"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(token, accounts.create_session(pem).token.encode(), 0o600)
+        return {"security_token_file": str(token)}
+    me = accounts.whoami().user
+    if fingerprint not in {one.fingerprint for one in accounts.keys(me)}:
+        accounts.add_key(me, pem, f"{os.uname().nodename}:{choices.key_file}"[:200])
+    return {}
 
 
 def ensure_key(path: Path) -> tuple[str, str]:

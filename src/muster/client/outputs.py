@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, overload
 
 from msgspec import Struct
 
+from muster.client.item import Item
 from muster.client.table import Table
-from muster.describe.times import json_ready, minute, moment
+from muster.describe.times import minute, moment
 from muster.describe.words import named
 from muster.errors import InvalidInput, Problem, Unreadable
 from muster.spec.quantities import format_size
@@ -27,7 +28,7 @@ _NAMED = 5
 _BLOCK = 1 << 20  # bytes that are read at once
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, Item, frozen=True):
     """A file, or a symbolic link, that a program wrote to its output directory."""
 
     #: The folder with the outputs of the run, on Muster's machine.
@@ -75,10 +76,6 @@ class Output(Struct, frozen=True):
     def read_text(self) -> str:
         """What is in the file, as UTF-8. Raises OSError."""
         return self.read_bytes().decode()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The output as JSON-ready data; times as RFC 3339 text."""
-        return json_ready(self._facts())
 
     def _facts(self) -> dict[str, Any]:
         return {

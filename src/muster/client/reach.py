@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from muster.client.contexts import is_here
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -62,8 +61,10 @@ def _names(node: NodeRecord) -> tuple[str, str, str]:
 def shares_loopback(api: MusterAPI) -> bool:
     """Whether loopback addresses of nodes are this machine's: there is no server, or it is at one,
     too."""
+    from muster.addresses import is_on_loopback  # few commands ask
+
     location = api.location()
-    return not location.startswith(("http:", "https:")) or is_here(location)
+    return not location.startswith(("http:", "https:")) or is_on_loopback(location)
 
 
 def answering_host(node_port: NodePort) -> str | None:

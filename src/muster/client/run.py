@@ -83,14 +83,17 @@ class JobRun(RunFacts):
 
         return self._refresh_ended(await wait_async(self._api, self.id, timeout))
 
-    def cancel(self, why: str = "canceled by user", *, force: bool = False) -> JobRun:
+    def cancel(
+        self, why: str = "canceled by user", *, force: bool = False, keep: bool = False
+    ) -> JobRun:
         """Request that the run be canceled; `wait` returns when all its processes have ended.
         Returns itself.
 
         No effect on a run that has ended. force: kill all its processes at once, including a
-        supervisor that no longer answers. Raises EngineError if that fails.
+        supervisor that no longer answers. keep: leave the JobSet that it has adopted as it is.
+        Raises EngineError if that fails, InvalidInput if it has adopted none.
         """
-        self._api.cancel(self.id, why, force=force)
+        self._api.cancel(self.id, why, force=force, keep=keep)
         return self.refresh()
 
     @property

@@ -9,10 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
+from muster.client.item import Item, ItemRecord
 from muster.describe.schedules import clock_text, event_text, when_text
-from muster.describe.times import json_ready, minute, moment, optional_moment
+from muster.describe.times import minute, moment, optional_moment
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.schedule import Missed, Overlap, Timing, times, zone
 from muster.spec.quantities import format_duration
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from muster.lifecycle.trigger import Trigger
 
 
-class Firing(Struct, frozen=True):
+class Firing(ItemRecord, frozen=True):
     """What was done at a time of a schedule."""
 
     #: The time of the schedule, in UTC.
@@ -45,13 +46,6 @@ class Firing(Struct, frozen=True):
     #: The event, such as `run.succeeded prepare-3`; "" if its time has come.
     event: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """It as JSON-ready data; the time as RFC 3339 text."""
-        return json_ready(self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
-
     def _cells(self) -> dict[str, str]:
         return {
             "TIME": minute(self.time),
@@ -62,11 +56,8 @@ class Firing(Struct, frozen=True):
             "EVENT": self.event or "-",
         }
 
-    def __str__(self) -> str:
-        return " ".join(text for text in self._cells().values() if text != "-")
 
-
-class Schedule:
+class Schedule(Item):
     """A schedule: it starts runs of a Job at times, while a server runs."""
 
     def __init__(self, client: Client, record: ScheduleRecord) -> None:
@@ -184,9 +175,8 @@ class Schedule:
         self._client.api.delete_schedule(self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON-ready data; times as RFC 3339 text, durations as seconds, secrets hidden."""
-        facts = self._facts()
-        return {**json_ready(facts), "overrides": self.overrides}
+        """As JSON-ready data; times as RFC 3339 text, durations as seconds, secrets hidden."""
+        return super().to_dict() | {"overrides": self.overrides}
 
     def _facts(self) -> dict[str, Any]:
         timing = self.timing
@@ -228,11 +218,6 @@ class Schedule:
             "NEXT": self.next_text(),
             "BY": self.created_by or "-",
         }
-
-    def _repr_html_(self) -> str:
-        from muster.client.html import table
-
-        return table([self._cells()])
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name} {when_text(self.timing, self.started_by)}>"
@@ -368,6 +353,6 @@ def settings_text(timing: Timing, trigger: Trigger | None = None) -> str:
     if trigger is not None:
         missed = {
             Missed.SKIP: f"an event is missed if no server starts its run within {within}",
-            Missed.RUN_ONCE: "an event while no server ran starts its run later",
+            Missed.RUN_ONCE: "an event that happens while no server runs starts its run later",
         }[timing.missed]
     return f"{overlap}; {missed}"

@@ -98,6 +98,27 @@ def parse_target(
     return parse_spec({"artifact": str(path.absolute()), **given})
 
 
+def parse_as_is(
+    target: str | Path | None, fields: Mapping[str, Any]
+) -> tuple[ParsedSpec, tuple[str, ...]] | None:
+    """The spec of a JobSet in a file that the engine is to run as it is, and notes; None if the
+    target is no JobSet. fields: as for `parse_target`. Raises InvalidInput."""
+    if target is None or is_address(target) or not _may_be_manifests(target, None):
+        return None
+    from muster.spec.formats.jobset.as_is import read_as_is
+    from muster.spec.formats.manifests import find_jobset
+
+    path, chosen = split_target(target)
+    found = find_jobset(path, chosen)
+    if found is None:
+        return None
+    given = {name: value for name, value in fields.items() if name not in _OVERRIDABLE}
+    if problems := already_described(str(path), given):
+        raise InvalidInput(*problems)
+    document, notes = found
+    return ParsedSpec(read_as_is(document), source=document.source), notes
+
+
 def _refuse_quoted(command: Sequence[str]) -> None:
     """Refuse a whole command in quotes, which would be the name of a program. Raises
     InvalidInput."""
@@ -263,9 +284,11 @@ def single_targets(target: str | None, entrypoint: str | None = None) -> list[st
     """The target, or one target for each JobSet and Job in it. Raises InvalidInput."""
     if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return [target]
-    from muster.spec.formats.manifests import read_manifests
+    from muster.spec.formats.manifests import count_jobs, read_manifests
 
     path, chosen = split_target(target)
+    if count_jobs(path, chosen) == 1:
+        return [target]  # it is read when it is known where it runs
     found = read_manifests(path, chosen)
     return [target] if len(found) == 1 else [f"{target}#{item.spec.name}" for item in found]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.control import run_lock
+from muster.control.clean_up import clean_up_soon
 from muster.errors import EngineError, MusterError, StoreFull
 from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
@@ -34,12 +35,13 @@ def expire(store: Store, home: Home) -> None:
     `muster rm` and `muster prune` say why."""
     for run_id in store.runs.expired(time.time()):
         with suppress(NotDeleted):
-            delete_run(store, home, run_id)
+            delete_run(store, home, run_id, soon=True)
 
 
-def delete_run(store: Store, home: Home, run_id: str) -> None:
+def delete_run(store: Store, home: Home, run_id: str, *, soon: bool = False) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
-    that, the run can be deleted again. Raises NotDeleted, StoreError."""
+    that, the run can be deleted again. soon: in a command that is about something else. Raises
+    NotDeleted, StoreError."""
     from muster.engines.registry import find_engine
 
     with suppress(StoreFull):  # deleting frees space
@@ -48,7 +50,10 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
     engine = find_engine(run.engine, home)
     if engine is not None and engine.left_behind(run_id):
         try:
-            engine.clean_up(run_id)
+            if soon:
+                clean_up_soon(engine, run_id)
+            else:
+                engine.clean_up(run_id)
         except EngineError as left:
             raise NotDeleted(f"{run.name} is not deleted: {left}") from None
     path = home.run_dir(run_id).lock

@@ -11,11 +11,14 @@ whole term drives the run no more, since another one may.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from muster.engines.loop import EventLoop
 from muster.errors import StoreBusy
-from muster.store.base import Store
 from muster.store.records import Lease, LeaseLost
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: Seconds between looks at the store.
 _INTERVAL = 1.0

@@ -46,6 +46,7 @@ class Intent(Struct, frozen=True, omit_defaults=True, rename=_INTENT_KEYS):
     away: float = 0.0
     host: str = ""
     address: str = ""
+    host_id: str = ""
 
 
 _INTENT = msgspec.json.Decoder(Intent)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.control import lease, run_lock, stored_submission
+from muster.control.clean_up import clean_up_soon, is_under_way
 from muster.errors import EngineError, InvalidInput, NotRecovered, Problem, StoreError
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
@@ -58,6 +59,10 @@ def recover(store: Store, home: Home, start_supervisor: StartSupervisor) -> list
                 recovered.append(run_id)
         except StoreError:
             raise
+        except EngineError as error:
+            name = store.runs.summary(run_id).name
+            text = f"{name} has lost its supervisor, and is not recovered yet: {error}"
+            warnings.warn(text, NotRecovered, stacklevel=2)
         except Exception as error:  # noqa: BLE001  of an engine: the other runs are recovered
             name = store.runs.summary(run_id).name
             text = f"{name} has lost its supervisor, and recovering it fails: {error!r}"
@@ -187,7 +192,7 @@ def _take_and_break(store: Store, home: Home, run_id: str, why: str) -> bool:
     own = _take(store, home, run_id)
     if own is None:
         return False
-    record_broken(store, home, own, why)
+    record_broken(store, home, own, why, soon=True)
     store.leases.release(own)
     return True
 
@@ -224,7 +229,7 @@ def _continue(
             submission = stored_submission.read(home, own.run_id)
             if submission is None:
                 text = f"the run's environment cannot be read from {folder.environ} any more"
-                record_broken(store, home, own, f"{text}; start the run again")
+                record_broken(store, home, own, f"{text}; start the run again", soon=True)
             else:
                 start_supervisor(own, run.engine, (lock, liveness), submission)
     except CorruptRecord as error:  # the other runs still have to be recovered
@@ -247,7 +252,7 @@ def _end_unattended(store: Store, home: Home, own: Lease, engine: str) -> None:
     if engine_named(engine, home).capabilities.detached:
         pipe = home.run_dir(own.run_id).liveness_pipe
         why = f"{pipe} was deleted while the run was in progress"
-        record_broken(store, home, own, why)
+        record_broken(store, home, own, why, soon=True)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -270,7 +275,7 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
     Nothing if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
-    installed here; EngineError as `Engine.clean_up`.
+    installed here; EngineError as `clean_up_soon`.
 
     Where nodes outlive their supervisor, nothing is lost: the run's status stays as it is, and the
     next supervisor attaches to them, and applies requests.
@@ -284,10 +289,10 @@ def record_lost(store: Store, home: Home, own: Lease, why: str) -> None:
         try:
             _record_replaced(store, home, own, why)
         except CorruptRecord:  # nobody can attach to its nodes
-            engine.clean_up(run_id)
+            clean_up_soon(engine, run_id)
             raise
         return
-    engine.clean_up(run_id)
+    clean_up_soon(engine, run_id)
     record = store.runs.get(run_id)
     if RunState(record.state).terminal:
         return
@@ -336,8 +341,9 @@ def _record_replaced(store: Store, home: Home, own: Lease, why: str) -> None:
         events.count_since_last_node_entry(own.run_id, kind, now - _SOON)
         for kind in ("supervisor_replaced", "handed_over")
     )
-    if replaced - handed_over >= MAX_LOST_SUPERVISORS:
-        record_broken(store, home, own, LOST_REPEATEDLY)
+    # its nodes are not attached to while they are being ended
+    if replaced - handed_over >= MAX_LOST_SUPERVISORS or is_under_way(own.run_id):
+        record_broken(store, home, own, LOST_REPEATEDLY, soon=True)
         return
     plan, folder = plan_of(store.runs.get(own.run_id)), home.run_dir(own.run_id)
     ledger = StoreLedger(store, plan, own, folder)
@@ -347,16 +353,19 @@ def _record_replaced(store: Store, home: Home, own: Lease, why: str) -> None:
     ledger.record(Record(status, status, (entry,), now))
 
 
-def record_broken(store: Store, home: Home, own: Lease, why: str) -> None:
-    """End a run that cannot continue under any policy. Raises LeaseLost, EngineError as
-    `Engine.clean_up`."""
+def record_broken(store: Store, home: Home, own: Lease, why: str, *, soon: bool = False) -> None:
+    """End a run that cannot continue under any policy. soon: in a command that is about something
+    else. Raises LeaseLost, EngineError as `Engine.clean_up` or `clean_up_soon`."""
     from muster.engines.registry import find_engine
 
     engine = find_engine(store.runs.summary(own.run_id).engine, home)
     if engine is not None:  # without it, no supervisor was started
         if engine.capabilities.detached:
             _check_lease(store, own)  # its nodes may be those of another supervisor
-        engine.clean_up(own.run_id)
+        if soon:
+            clean_up_soon(engine, own.run_id)
+        else:
+            engine.clean_up(own.run_id)
     try:
         _record_broken(store, home.run_dir(own.run_id), own, why)
     except CorruptRecord as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.control import run_lock
 from muster.control.expire import NotDeleted, delete_run
@@ -15,8 +16,10 @@ from muster.storage.code_trees import remove_artifact, remove_unlinked
 from muster.storage.config import Retention, read_config
 from muster.storage.disk_use import entries_of
 from muster.storage.home import Home
-from muster.store.base import Store
 from muster.store.records import RunFilter, RunSummary
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: Seconds for which a run that has ended stays in any case, unless a user deletes it: commands may
 #: still show its end.

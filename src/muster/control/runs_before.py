@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from muster.engines.base import Report, RunContext, Session
 from muster.engines.deferred import DeferredSession
@@ -19,7 +20,9 @@ from muster.lifecycle.events import RunAdmitted, RunQueued
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunBefore, RunPlan
 from muster.storage.liveness import watch_liveness
-from muster.store.base import Store
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: Seconds between looks at a run that has no supervisor here.
 _INTERVAL = 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.control.persist import plan_of
@@ -18,8 +19,10 @@ from muster.plan.model import RunPlan
 from muster.spec.wording import suggestion
 from muster.storage import wakeup
 from muster.storage.home import Home
-from muster.store.base import Store
 from muster.store.records import RunRecord
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 def scale(store: Store, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:

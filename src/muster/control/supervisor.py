@@ -52,6 +52,7 @@ from muster.store.run_columns import Lifecycle, lifecycle_of
 from muster.unix_account import UnixAccount, as_root
 
 if TYPE_CHECKING:
+    from muster.iam.run_checks import RunChecks
     from muster.store.base import Store
 
 
@@ -197,6 +198,7 @@ class SupervisedRun:
             turn=assignment.lease.token,
             alone=self._alone,
             account=assignment.account,
+            **self._checks(record, plan),
         )
         return drive.RunParts(
             policy=plan.policy,
@@ -207,6 +209,24 @@ class SupervisedRun:
             detached=detached,
             secrets=secret_lines(plan.secrets.values()),
         )
+
+    def _checks(self, record: RunRecord, plan: RunPlan) -> dict[str, Any]:
+        """`RunContext.check_image` and `check_url`. Policies decide about runs that act as
+        themselves."""
+        if plan.principal is None:
+            return {}
+
+        def checks() -> RunChecks:
+            from muster.iam.run_checks import checks_of  # few runs need it
+
+            found = checks_of(self._store, record, plan)
+            assert found is not None
+            return found
+
+        return {
+            "check_image": lambda image: checks().image(image),
+            "check_url": lambda url, written: checks().url(url, written),
+        }
 
     def _opener(self, plan: RunPlan, context: RunContext) -> drive.OpenSession:
         """What opens the session of the run, when the runs before it have succeeded."""
@@ -342,6 +362,10 @@ class _Signals:
         """Raises HomeGone if a file of the run is missing, LeaseLost."""
         missing = self._presence.missing()
         if missing is not None:
+            descriptor = self._presence.fileno()
+            if self._participant is not None and descriptor is not None:
+                # nobody reads it any more, while the session takes its time to close
+                self._participant.unwatch(descriptor)
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
         self._keeper.check(self._lease.run_id)
 

@@ -47,5 +47,5 @@ def _text(values: Mapping[str, Any], path: str) -> str:
     value = values.get(path)
     if value is None or value in ([], {}):
         return "not set"
-    text = value_text(path, value)
+    text = value_text(path, value) or '""'
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -70,6 +70,7 @@ def describe_values(plan: RunPlan, group: GroupPlan) -> NodeValues:
         environ={},
         python_folder="(the interpreter's folder)",
         cluster_file="(the cluster metadata file)",
+        principal="(the folder of the run's credentials)",
         outputs="(the node's output directory)",
         run_outputs="(the run's output directory)",
         checkpoint="(the node's checkpoint file)",

@@ -27,7 +27,7 @@ _RUN: Mapping[str, str] = {
 _NODES: Mapping[str, tuple[str, str]] = {
     NodeState.SCALED_DOWN: ("is scaled down", "are scaled down"),
     NodeState.PENDING: ("is waiting to start", "are waiting to start"),
-    NodeState.QUEUED: ("waits in a queue", "wait in a queue"),
+    NodeState.QUEUED: ("is waiting", "are waiting"),
     NodeState.STARTING: ("is starting", "are starting"),
     NodeState.RUNNING: ("is running", "are running"),
     NodeState.READY: ("is ready", "are ready"),
@@ -122,7 +122,7 @@ def _run(fields: Mapping[str, str]) -> str:
     state = fields["state"]
     text = _RUN.get(state, f"the run is {state}")
     if "admitted" in fields:
-        return "the resources that the run waited for are free"
+        return "the run no longer waits, and can start"
     if "details" not in fields:
         return text
     again = " again" if state == RunState.ACCEPTED else ""

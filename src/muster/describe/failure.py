@@ -11,13 +11,15 @@ _HEADLINE = (
     r"(?P<node>node-\d+|replica \d+(?:, node \d+)?) \((?P<where>group [^()]+)\) (?:failed with )?"
     r"(?P<text>[^()]+?)(?: \((?P<signal>signal [^()]+)\))?"
 )
-#: The last line of the details of some runs, which Muster writes: `Stopping.note`.
+#: What has become of a JobSet of the user's.
+_JOBSET = r"(?:its )?JobSet(?: \S+)? (?:has failed|was deleted|is left|may be left)\b[^\n]*"
+#: The last lines of the details of some runs, which Muster writes: `Stopping.note`.
 _NOTE = re.compile(
     r"\n(?:[\d,]+ of [\d,]+ replicas of group \S+ failed: [^\n]*"
     r"|(?:all [\d,]+ re(?:tries|starts)|the only re(?:try|start))\b[^\n]* (?:are|is) used up[^\n]*"
     r"|(?:failure\.)?max_restarts(?: of (?:group|rule) [^\n]+)? allows no restart"
     r"|group \S+ allows no retry \(total_retries\)|rule [^\n]+"
-    r"|another start would fail in the same way)\Z"
+    rf"|another start would fail in the same way|{_JOBSET})(?:\n{_JOBSET})*\Z"
 )
 
 
@@ -65,7 +67,7 @@ def cause_lines(details: str, most: int) -> list[str]:
 
     shown = written if len(written) <= most else ["...", *written[-most:]]
     alone = len(written) == 1 or (len(written) == 2 and written[0] == LAST_LINE)
-    notes = [] if note is None else [note[0].strip()]
+    notes = [] if note is None else note[0].strip().splitlines()
     return [cause_first(details), *([] if alone else shown), *notes]
 
 

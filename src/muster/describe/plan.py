@@ -47,6 +47,9 @@ def plan_lines(
     """
     yield f"job {plan.job_name}: {_size(plan)}"
     yield from first
+    if plan.workload is not None:
+        yield from _workload(plan, engine)
+        return
     yield from _sources(plan)
     yield f"framework: {plan.framework}"
     yield f"engine: {plan.engine}"
@@ -58,6 +61,15 @@ def plan_lines(
     for group in plan.groups:
         yield ""
         yield from _group(plan, group, limits.get(group.name, ""), memory[group.name])
+
+
+def _workload(plan: RunPlan, engine: Iterable[str]) -> Iterator[str]:
+    """A plan whose nodes run what is in a manifest of the user's."""
+    yield f"engine: {plan.engine}"
+    yield from (f"  {line}" for line in engine)
+    yield from (f"note: {note}" for note in plan.notes)
+    for group in plan.groups:
+        yield f"group {group.name}: {plural(group.size, 'node')}, image {group.image}"
 
 
 def _sources(plan: RunPlan) -> Iterator[str]:

@@ -38,7 +38,7 @@ def replica_state(states: Collection[str]) -> str:
 
 def states_of_replicas(counted: Mapping[str, int]) -> dict[str, int]:
     """State -> number of replicas, without those that are scaled down. counted: as of
-    `store.base.Runs.replica_states`."""
+    `store.protocols.runs.Runs.replica_states`."""
     found: dict[str, int] = {}
     for states, number in counted.items():
         state = replica_state(states.split(","))

@@ -176,7 +176,7 @@ def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) ->
 
 
 def _surroundings(status: RunStatus) -> Iterator[str]:
-    """Which nodes cannot be reached, and which wait in a queue."""
+    """Which nodes cannot be reached, and what others wait for."""
     if lost := _unreachable(status):
         subject = _ranks(lost)
         if status.stopping is not None:
@@ -191,8 +191,8 @@ def _surroundings(status: RunStatus) -> Iterator[str]:
         if node.state is NodeState.QUEUED:
             waiting.setdefault(node.waits_for, []).append(rank)
     for why, ranks in waiting.items():
-        verb = "waits" if len(ranks) == 1 else "wait"
-        yield f"{_ranks(ranks)} {verb} in a queue{f': {why}' if why else ''}"
+        verb = "is" if len(ranks) == 1 else "are"
+        yield f"{_ranks(ranks)} {verb} waiting{f': {why}' if why else ''}"
 
 
 def _scaling_sentences(plan: RunPlan, status: RunStatus) -> Iterator[str]:

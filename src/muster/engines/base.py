@@ -26,7 +26,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
     from muster.engines.admission import Shortage
     from muster.engines.findings import Finding
+    from muster.engines.grantees import Grantees
     from muster.engines.loop import RunLoop
     from muster.frameworks.base import Network
     from muster.node.counters import Counters
@@ -93,6 +94,15 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     run_network: bool = False
     #: Run other containers beside that of a node (`extra_containers`).
     extra_containers: bool = False
+    #: Run a workload of the infrastructure as it is (`RunPlan.workload`), and find one that is
+    #: there (`Engine.read_workload`).
+    workloads: bool = False
+    #: Nodes are pods of Kubernetes: a patch of these (`kubernetes.pod`) may have volumes in the
+    #: place of mounts.
+    pod_patches: bool = False
+    #: Programs can act as their run at the server that has started it (`RunPlan.principal`): nodes
+    #: have the run's credentials (`engines.credentials`) as files, which are replaced in time.
+    principals: bool = False
     #: On a server that runs as root: runs of different owners cannot reach each other's files,
     #: processes and network, because each owner's have a Unix account (`RunContext.account`).
     separates_owners: bool = False
@@ -132,6 +142,13 @@ class RunContext(Struct, frozen=True):
     #: Whether the process drives this run only. If not, what the session does to its process, such
     #: as to its children or its mounts, must not affect the sessions of other runs.
     alone: bool = True
+    #: Why the run may not use an image with a name: a sentence; "" if it may. Called in any
+    #: thread, before an engine uses one, pulled already or not, that Muster has not built for it.
+    #: May raise StoreError. None: nothing is asked.
+    check_image: Callable[[str], str] | None = None
+    #: Why the run may not copy from a URL or, if the second argument is true, also to it, as far as
+    #: policies say: as `check_image`, called when a copy has failed.
+    check_url: Callable[[str, bool], str] | None = None
     #: Whom the nodes' programs run as, and whom the process that drives the run acts as; None: the
     #: user of that process.
     account: UnixAccount | None = None
@@ -302,6 +319,13 @@ class Session(Protocol):
     each restart. The controller calls `start` for desired nodes that are not in
     `RunRestarted.ranks`, in their order; for the others only when another process drives the run.
 
+    A workload that is run as it is (`RunPlan.workload`) may be restarted by its infrastructure
+    whatever the engine's capabilities are, and none of these restarts counts. RunEnded says that it
+    has ended, after the ends of the nodes that have led to it, and in the same report. Nodes that
+    are left then end by themselves; until it is reported, `stop` ends the whole workload. If a user
+    ends the run by force, or keeps the workload (`Engine.prepare_cancel`), ResourcesLeft says what
+    is left, and the ends of all nodes follow in the same report.
+
     An infrastructure ends all nodes of a run before it starts new ones. It restarts neither single
     nodes nor runs with arrays. It counts restarts over the run: an allocation is told, when it is
     made, how often earlier ones have restarted the run. Before the session makes another one, or
@@ -430,6 +454,21 @@ class Engine(Protocol):
         """
         ...
 
+    def misconfigured(self, environ: Mapping[str, str]) -> str:
+        """Why no run can be started with the engine's configuration, such as a file of credentials
+        that does not exist: a sentence, as in `findings`; "" if that is not known. An
+        infrastructure that does not answer is none: runs wait for it.
+
+        Called for each run that is prepared; nothing is contacted. environ: the variables with
+        which the run would be submitted.
+        """
+        ...
+
+    def rights(self, grantees: Grantees) -> str:
+        """What an administrator of the infrastructure gives to its own tools so that some may use
+        the engine, such as a Role of Kubernetes; "" if nobody has to grant anything."""
+        ...
+
     def replicas_at_once(self, resources: ResourcePlan, nodes: int) -> int:
         """How many replicas of an array to run at once if the job does not say; at least 1.
         resources: of each node. nodes: in each replica."""
@@ -453,6 +492,23 @@ class Engine(Protocol):
 
         It is made by what makes it when the run starts, without secrets. Contacts no
         infrastructure.
+        """
+        ...
+
+    def images(self, plan: RunPlan) -> Sequence[str]:
+        """The images that the infrastructure pulls for a run with this plan: policies are asked
+        about them before it starts. Empty if nodes have none, and of an engine that uses images
+        itself, which asks before it does (`RunContext.check_image`). Contacts no infrastructure.
+        """
+        ...
+
+    def read_workload(self, reference: str, namespace: str | None) -> Mapping[str, Any]:
+        """The manifest of a workload that is there, as it is in its infrastructure, for a plan with
+        `RunPlan.workload`.
+
+        reference: as the infrastructure's own commands name it, such as `jobset/NAME`. namespace:
+        where it is; None: where the engine's runs are. Raises InvalidInput if there is none,
+        EngineError if it cannot be read.
         """
         ...
 
@@ -536,6 +592,12 @@ class Engine(Protocol):
         nodes that are left, and returns when they have ended. Raises EngineError if that cannot be
         confirmed.
         """
+        ...
+
+    def prepare_cancel(self, run_id: str, *, force: bool, keep: bool) -> None:
+        """A user is about to cancel a run in progress, by force, or so that the workload that it
+        has adopted is kept (`Capabilities.workloads`). What the engine cannot end soon by force, or
+        keeps, its session reports (ResourcesLeft). Raises OSError."""
         ...
 
     def left_behind(self, run_id: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.engines.base import Capabilities
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Stdio,
     )
     from muster.engines.findings import Finding
+    from muster.engines.grantees import Grantees
     from muster.engines.loop import RunLoop
     from muster.errors import Problem
     from muster.frameworks.base import Network
@@ -55,6 +56,14 @@ class BasicEngine(ABC):
     def findings(self) -> list[Finding]:
         """See `Engine.findings`."""
         return []
+
+    def misconfigured(self, environ: Mapping[str, str]) -> str:
+        """See `Engine.misconfigured`."""
+        return ""
+
+    def rights(self, grantees: Grantees) -> str:
+        """See `Engine.rights`."""
+        return ""
 
     @abstractmethod
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
@@ -96,6 +105,14 @@ class BasicEngine(ABC):
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
         return {}
+
+    def images(self, plan: RunPlan) -> Sequence[str]:
+        """See `Engine.images`. There are none."""
+        return ()
+
+    def read_workload(self, reference: str, namespace: str | None) -> Mapping[str, Any]:
+        """See `Engine.read_workload`."""
+        raise NotImplementedError
 
     def dry_run(self, plan: RunPlan) -> list[Finding]:
         """See `Engine.dry_run`."""
@@ -151,6 +168,11 @@ class BasicEngine(ABC):
 
     def clean_up(self, run_id: str) -> None:  # noqa: B027  nothing to do
         """See `Engine.clean_up`."""
+
+    def prepare_cancel(  # noqa: B027  nothing to do
+        self, run_id: str, *, force: bool, keep: bool
+    ) -> None:
+        """See `Engine.prepare_cancel`."""
 
     def left_behind(self, run_id: str) -> bool:
         """See `Engine.left_behind`."""

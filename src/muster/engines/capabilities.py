@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from muster.spec.models import JobSpec, NodeGroup
 
 #: The capabilities that can be requested of a run, by their names in `Capabilities`.
-Ability = Literal["exec", "forward", "stacks", "counters", "suspend", "resize"]
+Ability = Literal["exec", "forward", "stacks", "counters", "suspend", "resize", "workloads"]
 
 #: Capability -> what an engine with it does, and one without cannot do.
 PHRASES = {
@@ -39,6 +39,9 @@ PHRASES = {
     "images": "run the programs of images",
     "run_network": "give each run a network of its own by default",
     "extra_containers": "run other containers beside the program of a node",
+    "workloads": "run a JobSet as it is",
+    "pod_patches": "mount volumes of a patch of pods",
+    "principals": "give programs credentials of their run",
     "separates_owners": "keep the runs of different owners apart",
 }
 
@@ -52,6 +55,9 @@ def require(engine: Engine, ability: Ability) -> None:
 def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
     """What a spec in normal form asks of its engine that the engine cannot do."""
     can, failure = engine.capabilities, spec.failure
+    if spec.workload is not None and not can.workloads:
+        hint = "run the file of the JobSet: it is read as a job then"
+        yield _problem(engine, "engine", "workloads", hint)
     if spec.suspend and not can.suspend:
         yield _problem(engine, "suspend", "suspend", "leave it out")
     if failure.strategy == "in_place" and not can.in_place:
@@ -72,16 +78,19 @@ def spec_problems(engine: Engine, spec: JobSpec) -> Iterator[Problem]:
 
 
 def image_problems(engine: Engine, spec: JobSpec, plan: RunPlan) -> Iterator[Problem]:
-    """Programs of images, where the engine has none. spec: of the plan, whose code may be missing
+    """Programs of images, where the engine runs none. spec: of the plan, whose code may be missing
     for other problems."""
     if engine.capabilities.images or spec.artifact is not None or spec.git is not None:
         return
+    if spec.workload is not None:
+        return  # the infrastructure starts its containers
     for group in plan.groups:
         if group.role.program and group.command is None and group.image is not None:
             text = (
-                f"only image {group.image} knows what runs, and engine {engine.name} has no images"
+                f"is missing: only image {group.image} knows what runs, and engine {engine.name} "
+                "does not run its ENTRYPOINT"
             )
-            hint = "use --engine container, or give the command, as from `docker inspect`"
+            hint = "give the command, as from `docker inspect`, or use --engine container"
             yield Problem(f"node_groups[{group.name}].command", text, hint)
 
 

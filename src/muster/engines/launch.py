@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from muster.node.launch_message import (
     GivenFile,
     LaunchMessage,
     OutputFiles,
+    Preflight,
     Probe,
     ProcessLaunch,
 )
@@ -30,7 +32,14 @@ from muster.plan.environment import (
     has_tmpdir,
     moved,
 )
-from muster.plan.model import GroupPlan, MountPlan, NodePlan, ResourcePlan
+from muster.plan.model import (
+    PREFLIGHT_PORT,
+    GroupPlan,
+    MountPlan,
+    NodePlan,
+    PreflightPlan,
+    ResourcePlan,
+)
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
@@ -45,7 +54,12 @@ MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 _READY_REPORT_PART, _READY_REPORT_MARGIN = 10, 30.0
 
 #: Fields of a group's plan that its launch messages have in another form.
-_CONVERTED = frozenset(("env", "hostname", "node_args", "probe", "liveness", "services_timeout"))
+_CONVERTED = frozenset(
+    (
+        *("env", "hostname", "node_args", "probe", "liveness", "preflight"),
+        "services_timeout",
+    )
+)
 #: Settings that a launch message copies from the policy, and from the group's plan.
 _OF_POLICY = tuple(set(Policy.__struct_fields__).intersection(LaunchMessage._fields))
 _OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._fields) - _CONVERTED)
@@ -157,6 +171,7 @@ def launch_message(
         services_timeout=group.services_timeout - margin,
         probe=None if group.probe is None else Probe(**group.probe),
         liveness=None if group.liveness is None else Probe(**group.liveness),
+        preflight=None if group.preflight is None else _preflight(group, group.preflight, facts),
         cwd=cwd,
         folder=str(paths.folder),
         fresh=list(start.fresh),
@@ -175,6 +190,31 @@ def launch_message(
         **{name: getattr(plan.policy, name) for name in _OF_POLICY},
         **{name: getattr(group, name) for name in _OF_GROUP},
     )
+
+
+def _preflight(group: GroupPlan, given: PreflightPlan, facts: Facts) -> Preflight:
+    """The checks of a node. With its bandwidth to be measured, it is told how the nodes of its
+    group are reached which start with it."""
+    checks: dict[str, Any] = {"gpus": group.resources.gpus if given.gpus else 0}
+    if given.command is not None:
+        checks["command"] = list(given.command)
+    if given.bandwidth is not None:
+        cluster, rank = facts.plan.cluster(facts.node), int(facts.fill("${node.rank}"))
+        index, size = int(facts.fill("${group.rank}")), _size_in_cluster(group)
+        before, after = ((index + step) % size - index + rank for step in (-1, 1))
+        places = {
+            name: [cluster[other].address, facts.ports[f"{PREFLIGHT_PORT}.{other}"]]
+            for name, other in (("own", rank), ("next", after))
+        }
+        checks |= {"bandwidth": given.bandwidth, "alone": size == 1, **places}
+        checks["names"] = [f"node-{before}", f"node-{after}"]
+    python = facts.fill("${python}")
+    return Preflight([python, "-m", "muster.node.host_checks", json.dumps(checks)], given.timeout)
+
+
+def _size_in_cluster(group: GroupPlan) -> int:
+    """How many nodes of a group are in one cluster."""
+    return group.nodes if group.is_array else group.size
 
 
 def with_sub_paths(
@@ -293,6 +333,7 @@ def _node_values(
         environ=context.environ,
         python_folder=os.path.dirname(context.python),
         cluster_file=str(paths.cluster_file),
+        principal=str(run_dir.principal),
         outputs=str(run_dir.output(node.rank, own=plan.node_outputs)),
         run_outputs=str(run_dir.outputs),
         checkpoint=str(paths.checkpoint_file),

@@ -12,6 +12,7 @@ _OF_CAPABILITIES = {
     "forward": "forward",
     "stacks": "stacks",
     "counters": "counters",
+    "read_workload": "workloads",
 }
 #: Missing methods that are named.
 _SHOWN = 4

@@ -39,11 +39,12 @@ BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 KINDS = {
     "container": "muster.engines.container.engine:ContainerEngine",
     "hosts": "muster.engines.hosts.engine:HostsEngine",
+    "kubernetes": "muster.engines.kubernetes.engine:KubernetesEngine",
     "oci": "muster.engines.oci.engine:OciEngine",
     "slurm": "muster.engines.slurm.engine:SlurmEngine",
 }
 #: Those that need not be told anything: without a profile, they work with their defaults.
-DEFAULT_KINDS = frozenset({"container", "slurm"})
+DEFAULT_KINDS = frozenset({"container", "kubernetes", "slurm"})
 _OWN_MODULES = {place.partition(":")[0] for place in (*BUILT_IN.values(), *KINDS.values())}
 
 
@@ -89,8 +90,10 @@ def engine_names(home: Home) -> list[str]:
 def kind_named(kind: str) -> Callable[[Profile, Home], Engine]:
     """What makes engines of a kind. Raises InvalidInput (path `kind`) if there is none."""
     if kind not in KINDS:
+        from muster.spec.wording import short
+
         hint = f"there is {', '.join(KINDS)}"
-        raise InvalidInput(Problem("kind", f"no kind of engine is named {kind!r}", hint))
+        raise InvalidInput(Problem("kind", f"no kind of engine is named {short(kind)}", hint))
     made: Callable[[Profile, Home], Engine] = _imported(KINDS[kind])
     return made
 
@@ -112,12 +115,12 @@ def _unknown(name: str, home: Home) -> Problem:
     if name in KINDS:
         hint = f"`muster engines add {name} --help` says how to add it"
         return Problem("engine", f"no engine {name} was added", hint)
-    from muster.spec.wording import close_to
+    from muster.spec.wording import close_to, short
 
     names = engine_names(home)
     meant = [f'did you mean "{close}"?' for close in close_to(name, [*names, *KINDS])]
     hint = " ".join([*meant, f"installed: {', '.join(names)}"])
-    return Problem("engine", f"no engine named {name!r} is installed", hint)
+    return Problem("engine", f"no engine named {short(name)} is installed", hint)
 
 
 @cache
@@ -162,6 +165,14 @@ def unavailable(engine: Engine) -> str:
         return engine.available()
     except Exception as error:  # noqa: BLE001  a plug-in may raise any
         return _error_of(engine, "available", error)
+
+
+def misconfigured(engine: Engine, environ: Mapping[str, str]) -> str:
+    """As `Engine.misconfigured`. An error of a plug-in is a reason."""
+    try:
+        return engine.misconfigured(environ)
+    except Exception as error:  # noqa: BLE001  a plug-in may raise any
+        return _error_of(engine, "misconfigured", error)
 
 
 @as_root()

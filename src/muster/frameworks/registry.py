@@ -17,7 +17,7 @@ from msgspec import Struct
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Framework
 from muster.spec.decode import decode
-from muster.spec.wording import suggestion
+from muster.spec.wording import short, suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -55,7 +55,7 @@ def get_framework(name: str) -> Framework:
         if entry.name == name:
             return cast(Framework, entry.load()())
     hint = suggestion(name, framework_names())
-    raise InvalidInput(Problem("framework", f"no framework named {name!r}", hint))
+    raise InvalidInput(Problem("framework", f"no framework named {short(name)}", hint))
 
 
 def read_options(framework: Framework, data: Mapping[str, Any]) -> Struct:

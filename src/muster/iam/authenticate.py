@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from muster.caller import Caller
+from muster.caller import ALL_RIGHTS, NOTHING, Authority, Caller
 from muster.errors import Forbidden, InvalidInput, NotAuthenticated, Problem, StoreError
-from muster.iam.roles import limited, rights_in
+from muster.iam.authority import authority_of_user
 from muster.iam.tokens import parse_token
 from muster.identity import DEFAULT_PROJECT
+from muster.permissions import Right
 
 if TYPE_CHECKING:
+    from muster.iam.current_policies import CurrentPolicies
     from muster.store.account_records import Credential
-    from muster.store.base import Accounts
+    from muster.store.protocols.accounts import Accounts
 
 #: Seconds for which an answer is given again without a look at the records: for so long at most, a
 #: token works after it was revoked, and a user after it was disabled or has lost a role.
@@ -40,9 +42,12 @@ class OutsideProject(Forbidden):
         self.caller = caller
 
 
-def caller_of(credential: Credential, now: float, project: str | None = None) -> Caller:
+def caller_of(
+    credential: Credential, authority: Authority, now: float, project: str | None = None
+) -> Caller:
     """The caller with this credential, in a project (None: the one that it is limited to, or the
-    default one, or the only one of its user). One that an administrator names exists. Pure.
+    default one, or the only one of its user). One that an administrator names exists. authority:
+    of the user.
 
     Raises NotAuthenticated if it cannot be used any more, OutsideProject if not in this project,
     and InvalidInput if the user has to choose one.
@@ -57,13 +62,15 @@ def caller_of(credential: Credential, now: float, project: str | None = None) ->
         raise NotAuthenticated(f"the token {token.id} expired at {when}; log in again")
     if user.disabled:
         raise NotAuthenticated(f"the user {user.name} is disabled; ask who administers the server")
-    chosen = _project(credential, project)
-    own = rights_in(credential.roles.get(chosen), administrator=user.admin)
-    rights = limited(own, token.scopes, one_project=token.project is not None)
-    return Caller(user.name, chosen, rights, token.id, withheld=own - rights)
+    chosen = _project(credential, authority, project)
+    scopes = ALL_RIGHTS if token.scopes is None else token.scopes
+    if token.project is not None:  # it cannot be used to administer the server
+        scopes -= {Right.ADMINISTER}
+    limited = token.project is not None
+    return Caller(user.name, chosen, authority, token.id, scopes, only_here=limited)
 
 
-def _project(credential: Credential, requested: str | None) -> str:
+def _project(credential: Credential, authority: Authority, requested: str | None) -> str:
     limit, roles = credential.token.project, credential.roles
     if limit is not None:
         if requested is not None and requested.lower() != limit.lower():
@@ -72,7 +79,7 @@ def _project(credential: Credential, requested: str | None) -> str:
         return limit
     if requested is not None:
         requested = next((name for name in roles if name.lower() == requested.lower()), requested)
-        if requested not in roles and not credential.user.admin:
+        if requested not in roles and not authority.reaches(requested):
             # the same words whether it exists or not
             text = f"{credential.user.name} is a member of no project named {requested!r}"
             known = ", ".join(sorted(roles)) or "none"
@@ -88,7 +95,7 @@ def _project(credential: Credential, requested: str | None) -> str:
 
 
 def _outside(text: str, credential: Credential, project: str) -> OutsideProject:
-    caller = Caller(credential.user.name, project, frozenset(), credential.token.id)
+    caller = Caller(credential.user.name, project, NOTHING, credential.token.id)
     return OutsideProject(text, caller)
 
 
@@ -103,9 +110,14 @@ class _Answer(Struct, frozen=True):
 class Authenticator:
     """Finds the callers of tokens, and remembers the last ones. Threads may share it."""
 
-    def __init__(self, accounts: Accounts, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        accounts: Accounts,
+        policies: CurrentPolicies,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """clock: seconds on a clock that is never set."""
-        self._accounts = accounts
+        self._accounts, self._policies = accounts, policies
         self._clock = clock
         self._lock = Lock()
         # by a hash, so that how long the look takes tells nothing about the tokens
@@ -133,8 +145,11 @@ class Authenticator:
         if credential is None or not token.matches(credential.digest):
             raise NotAuthenticated(_UNKNOWN)
         if project is not None and credential.user.admin:
-            project = self._accounts.project(project).name  # of others, it is among the roles
-        caller = caller_of(credential, now, project)
+            project = self._accounts.project(project).name
+        elif project is not None:
+            project = self._policies.get().name_of(project)
+        authority = authority_of_user(self._policies, credential.user.name)
+        caller = caller_of(credential, authority, now, project)
         last = credential.token.last_used_at
         if last is None or now - last >= _NOTED_EVERY:
             with suppress(StoreError):  # a full disk keeps nobody out

@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -153,13 +154,14 @@ def check_body(digest: str, body: bytes) -> None:
         raise SignatureRefused("the body has another digest than the header x-content-sha256 says")
 
 
-def check_value(key: RSAPublicKey, signature: Signature, text: bytes) -> None:
-    """Raises SignatureRefused unless the text was signed with the private key of this one."""
+def check_value(keys: Sequence[RSAPublicKey], signature: Signature, text: bytes) -> None:
+    """Raises SignatureRefused unless the text was signed with the private key of one of these."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    try:
-        key.verify(signature.value, text, PKCS1v15(), SHA256())
-    except InvalidSignature:
-        raise SignatureRefused("the signature does not fit the request and the key") from None
+    for key in keys:
+        with suppress(InvalidSignature):
+            key.verify(signature.value, text, PKCS1v15(), SHA256())
+            return
+    raise SignatureRefused("the signature does not fit the request and the key")

@@ -25,6 +25,9 @@ _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-fA-F]{32,}")
 _PASSWORD = re.compile(r"([a-z]+://)?[^/@:]*:[^/@]*@(?![a-z0-9]+:[0-9a-fA-F]{8,}$)")
 #: Characters of registry and repository together that registries allow.
 _MAX_LENGTH = 255
+#: The registry of names without one, and what else it is called.
+DOCKER_HUB = "docker.io"
+_OF_DOCKER = {"": DOCKER_HUB, "index.docker.io": DOCKER_HUB}
 _FORM = "REGISTRY/NAME:TAG, as in registry.example.com/team/trainer:1.4"
 
 
@@ -71,6 +74,23 @@ def _read(text: str, path: str, suggestion: str) -> Reference:
             *(Problem(path, f"{short(text)} {problem}", hint) for problem in problems)
         )
     return _split(text)
+
+
+def repository_name(text: str) -> str:
+    """What policies call the repository of an image (`target.repo.name`). It begins with the
+    registry, so that nobody has an image of the same name elsewhere be taken for it.
+
+    OCI: in its own registry, REGION.ocir.io/NAMESPACE/NAME:TAG, it is the NAME alone. docker: a
+    name without a registry is of docker.io, and one without a slash is in library/ there.
+    """
+    reference = _split(text)
+    repository = reference.repository
+    if reference.registry.partition(":")[0].endswith(".ocir.io"):
+        return repository.partition("/")[2] or repository
+    registry = _OF_DOCKER.get(reference.registry, reference.registry)
+    if registry == DOCKER_HUB and "/" not in repository:
+        repository = f"library/{repository}"
+    return f"{registry}/{repository}"
 
 
 def _split(text: str) -> Reference:

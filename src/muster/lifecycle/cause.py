@@ -18,6 +18,7 @@ _NEVER_CONSEQUENCES = (
     Reason.PREEMPTED,
     Reason.CANCELED,
     Reason.NOT_STARTED,
+    Reason.PREFLIGHT,
     Reason.OUTPUT_LOST,
 )
 

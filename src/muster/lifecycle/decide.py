@@ -14,6 +14,7 @@ from msgspec import Struct
 from muster.lifecycle import (
     deadlines,
     failure,
+    native_ends,
     native_restarts,
     observe,
     queueing,
@@ -65,6 +66,7 @@ def decide(
     transition = Transition(policy, status, now)
     observe.apply(transition, events)
     requests.apply(transition, events)
+    native_ends.apply(transition, events)
     for rule in (native_restarts, failure, success, deadlines):
         rule.apply(transition)
     queueing.apply(transition, events)

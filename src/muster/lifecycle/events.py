@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from muster.lifecycle.states import RunState
 from muster.lifecycle.status import Reason
 
 
@@ -50,6 +51,8 @@ class NodeLocated(Struct, frozen=True, gc=False):
     """For people."""
     address: str = ""
     """At which the other nodes reach it."""
+    host_id: str = ""
+    """See `NodeStatus.host_id`."""
 
 
 class NodeReady(Struct, frozen=True, gc=False):
@@ -181,6 +184,24 @@ class RunRestarted(Struct, frozen=True):
     """A phrase on the latest one."""
 
 
+class RunEnded(Struct, frozen=True):
+    """The engine's infrastructure has ended the run by rules of its own. Nodes that are left are
+    stopped."""
+
+    outcome: RunState
+    """SUCCEEDED or FAILED."""
+    why: str = ""
+    """A sentence: why it has failed (JobSet: the message of the condition Failed)."""
+
+
+class ResourcesLeft(Struct, frozen=True):
+    """The engine leaves something where it is as the run ends: a user wants that, or has ended the
+    run by force. Its nodes count as ended."""
+
+    why: str
+    """A sentence for `details`: what is left, and why."""
+
+
 class SessionClosed(Struct, frozen=True):
     """The engine's session has closed, as the controller requested: no process of the run is left,
     unless it was to leave them alone. For the controller; `decide` ignores it."""
@@ -210,7 +231,7 @@ NodeEvent = (
     | DiskExceeded
 )
 AdmissionEvent = RunQueued | RunAdmitted
-EngineEvent = NodeEvent | AdmissionEvent | RunRestarted | SessionClosed
+EngineEvent = NodeEvent | AdmissionEvent | RunRestarted | RunEnded | ResourcesLeft | SessionClosed
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
 Event = (
     ControllerStarted

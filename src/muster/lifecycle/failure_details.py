@@ -8,12 +8,46 @@ from signal import Signals
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Reason
 
+#: Headlines of failures whose program did not end by itself.
+_SENTENCES: Mapping[Reason, str] = {
+    Reason.NOT_STARTED: "{where} could not be started",
+    Reason.NODE_LOST: "{where} was lost",
+    Reason.PREEMPTED: "{where} was preempted",
+    Reason.CANCELED: "{where} was canceled from outside",
+    Reason.STARTUP_TIMEOUT: "{where} did not become ready",
+    Reason.DEADLINE: "{where} took too long",
+    Reason.HANG: "{where} hung and was ended",
+    Reason.UNHEALTHY: "{where} did not answer its liveness probe and was ended",
+    Reason.PREFLIGHT: "{where} did not pass its preflight checks",
+    Reason.OUTPUT_LOST: "the files that {where} wrote could not be copied back",
+    Reason.OUT_OF_MEMORY: "{where} ran out of memory and was ended",
+}
+#: Those whose message is from the engine if there is no exit code: the program cannot know.
+_OF_ENGINE = frozenset(
+    {
+        Reason.NOT_STARTED,
+        Reason.NODE_LOST,
+        Reason.PREEMPTED,
+        Reason.CANCELED,
+        Reason.OUT_OF_MEMORY,
+    }
+)
+
 
 def describe(failure: Failure, group: GroupPolicy | None = None) -> str:
     """The headline, then the message of the program or the engine on the lines below. group: of the
     node; None: of no array."""
     head = headline(failure, group)
     return f"{head}:\n{failure.message}" if failure.message else head
+
+
+def cause_of_restart(failure: Failure, group: GroupPolicy) -> str:
+    """One line: the headline and, where nothing that the program has written tells it, what the
+    engine says."""
+    head = headline(failure, group)
+    of_engine = failure.exit_code is None and failure.reason in _OF_ENGINE
+    reason = reason_of(failure.message) if of_engine else ""
+    return f"{head}: {reason}" if reason else head
 
 
 def replica_and_node(group: GroupPolicy, rank: int) -> dict[str, int]:
@@ -43,32 +77,13 @@ def headline(failure: Failure, group: GroupPolicy | None = None) -> str:
     rank = "" if numbers else f", rank {failure.rank}"
     name = name_of(failure.rank, numbers)
     where = f"{name} (group {failure.group}{rank})"
-    match failure.reason:
-        case Reason.NOT_STARTED:
-            text = f"{where} could not be started"
-        case Reason.NODE_LOST:
-            text = f"{where} was lost"
-        case Reason.PREEMPTED:
-            text = f"{where} was preempted"
-        case Reason.CANCELED:
-            text = f"{where} was canceled from outside"
-        case Reason.STARTUP_TIMEOUT:
-            text = f"{where} did not become ready"
-        case Reason.DEADLINE:
-            text = f"{where} took too long"
-        case Reason.HANG:
-            text = f"{where} hung and was ended"
-        case Reason.UNHEALTHY:
-            text = f"{where} did not answer its liveness probe and was ended"
-        case Reason.OUTPUT_LOST:
-            text = f"the files that {where} wrote could not be copied back"
-        case Reason.OUT_OF_MEMORY:
-            text = f"{where} ran out of memory and was ended, exit code {failure.exit_code}"
-        case _:
-            text = f"{where} failed with exit code {failure.exit_code}"
-            if failure.signal:
-                text += f" ({_signal_text(failure.signal)})"
-    return text
+    if (template := _SENTENCES.get(failure.reason)) is not None:
+        text = template.format(where=where)
+        # of a pod that was killed with its node program there is no exit code
+        with_code = failure.reason is Reason.OUT_OF_MEMORY and failure.exit_code is not None
+        return f"{text}, exit code {failure.exit_code}" if with_code else text
+    text = f"{where} failed with exit code {failure.exit_code}"
+    return f"{text} ({_signal_text(failure.signal)})" if failure.signal else text
 
 
 def _signal_text(number: int) -> str:
@@ -86,10 +101,12 @@ def reason_of(message: str) -> str:
     first, newline, rest = message.strip().partition("\n")
     if not newline:
         return first
-    from muster.node.failure_text import LAST_LINE, LAST_LINES, TRACEBACK, explain
+    from muster.node.failure_text import LAST_LINE, LAST_LINES, LAST_LOG_LINES, TRACEBACK, explain
 
     if first in (LAST_LINE, LAST_LINES):
         return f"{LAST_LINE} {explain(rest).lines[-1]}"
+    if rest.startswith(LAST_LOG_LINES):
+        return first
     found = explain(message)
     reason = next(iter(found.reasons), found.lines[-1])
     is_ours = first not in found.lines and TRACEBACK not in first

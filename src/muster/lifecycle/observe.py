@@ -92,7 +92,8 @@ def _locate(transition: Transition, events: Iterable[NodeLocated]) -> None:
     """Record where nodes are. events: of incarnations that are alive."""
     for event in events:
         node = transition.nodes[event.rank]
-        transition.set_node(event.rank, replace(node, host=event.host, address=event.address))
+        place = {"host": event.host, "address": event.address, "host_id": event.host_id}
+        transition.set_node(event.rank, replace(node, **place))
 
 
 def _current(transition: Transition, events: Iterable[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ never happens takes milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from itertools import islice
 
@@ -58,7 +58,7 @@ class Rule(Struct, frozen=True):
         found = (
             at
             for period in self._periods(first.date(), begin.date(), last_year)
-            for at in self._of_period(period, first)
+            for at in self._of_period(period, first, begin.date())
             if at >= first
         )
         return islice(found, self.count)
@@ -152,30 +152,63 @@ class Rule(Struct, frozen=True):
 
     # --- times of days
 
-    def _of_period(self, days: list[date], first: datetime) -> Iterator[datetime]:
-        times = (at for day in days for at in self._of_day(day, first))
-        if not self.positions:
-            yield from times
-            return
-        every = [*times]
-        chosen = {n - 1 if n > 0 else len(every) + n for n in self.positions}
-        yield from (every[n] for n in sorted(chosen) if 0 <= n < len(every))
+    def _of_period(self, days: list[date], first: datetime, begin: date) -> Iterator[datetime]:
+        """The occurrences on the days of a period. begin: none before it are needed."""
+        if self.positions:
+            return self._at_positions(days, first)
+        return (at for day in days if day >= begin for at in self._of_day(day, first))
+
+    def _at_positions(self, days: list[date], first: datetime) -> Iterator[datetime]:
+        """The chosen occurrences of a period, which may have millions of others. Each of its days
+        has the same times."""
+        hours, minutes, seconds = self._clock(first)
+        of_hour = len(minutes) * len(seconds)
+        of_day = len(hours) * of_hour
+        length = len(days) * of_day
+        chosen = {n - 1 if n > 0 else length + n for n in self.positions}
+        for number in sorted(n for n in chosen if 0 <= n < length):
+            day, in_day = divmod(number, of_day)
+            hour, in_hour = divmod(in_day, of_hour)
+            minute, second = divmod(in_hour, len(seconds))
+            yield _at(days[day], hours[hour], minutes[minute], seconds[second])
 
     def _of_day(self, day: date, first: datetime) -> Iterator[datetime]:
+        hours, minutes, seconds = self._clock(first)
+        days = day.toordinal() - first.toordinal()
+        if self.frequency == "MINUTELY":
+            clock = self._by_minute(days, first, hours, set(minutes))
+        elif self.frequency == "HOURLY":
+            start = (first.hour - days * 24) % self.interval
+            chosen = sorted({*hours} & {*range(start, 24, self.interval)})
+            clock = ((hour, minute) for hour in chosen for minute in minutes)
+        else:
+            clock = ((hour, minute) for hour in hours for minute in minutes)
+        for hour, minute in clock:
+            for second in seconds:
+                yield _at(day, hour, minute, second)
+
+    def _clock(self, first: datetime) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        """The hours, minutes and seconds that match; of those that are missing, the ones of the
+        first occurrence, or all that the frequency counts."""
         hourly, by_minute = self.frequency == "HOURLY", self.frequency == "MINUTELY"
         hours = sorted(self.hours) or (range(24) if hourly or by_minute else (first.hour,))
         minutes = sorted(self.minutes) or (range(60) if by_minute else (first.minute,))
-        seconds = sorted(self.seconds) or (first.second,)
-        days = day.toordinal() - first.toordinal()
-        for hour in hours:
-            since = days * 24 + hour - first.hour
-            if hourly and since % self.interval:
-                continue
-            for minute in minutes:
-                if by_minute and (since * 60 + minute - first.minute) % self.interval:
-                    continue
-                for second in seconds:
-                    yield datetime(day.year, day.month, day.day, hour, minute, second)
+        return hours, minutes, sorted(self.seconds) or (first.second,)
+
+    def _by_minute(
+        self, days: int, first: datetime, hours: Sequence[int], minutes: Container[int]
+    ) -> Iterator[tuple[int, int]]:
+        """The hours and minutes of a day, which is so many days after the first one."""
+        since = days * 1440 - first.hour * 60 - first.minute
+        spans = [(60 * hour, 60 * hour + 60) for hour in hours] if self.hours else [(0, 1440)]
+        for start, end in spans:
+            for at in range(start + -(since + start) % self.interval, end, self.interval):
+                if at % 60 in minutes:
+                    yield divmod(at, 60)
+
+
+def _at(day: date, hour: int, minute: int, second: int) -> datetime:
+    return datetime(day.year, day.month, day.day, hour, minute, second)
 
 
 def _steps(first: int, begin: int, last: int, step: int) -> range:

@@ -13,7 +13,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from muster.lifecycle import backoff, cause, stopping
-from muster.lifecycle.failure_details import headline
+from muster.lifecycle.failure_details import cause_of_restart
 from muster.lifecycle.policy import Action
 from muster.lifecycle.ranks import shortened_ranks, to_ranges
 from muster.lifecycle.status import Failure, NodeStatus
@@ -52,7 +52,7 @@ def begin(
     transition.update(last_incarnation=number, cause=cause.first(transition.run.failures))
     wait = _delay(transition, action, failure, replicas)
     group = transition.policy.group_of(failure.rank)
-    why = headline(failure, group) + (f"; {by}" if by else "")
+    why = cause_of_restart(failure, group) + (f"; {by}" if by else "")
     what = _scope_text(transition, action, failure, replicas)
     transition.log("restart", restart=number, what=what, why=why, wait=round(wait, 3))
     if action is Action.RESTART_RUN:

@@ -265,13 +265,17 @@ def problems_of(timing: Timing, *, by_events: bool = False) -> list[Problem]:
         problems.append(_not_between("every", timing.every))
     if not _SHORTEST <= timing.start_within <= _LONGEST:
         problems.append(_not_between("start_within", timing.start_within))
-    problems += _range_problems(timing)
-    if (found := _zone_problem(timing.time_zone)) is not None:
-        return [*problems, found]
+    ranges = [*_range_problems(timing)]
+    problems += ranges
     if timing.cron is not None and (cron := _cron_problem(timing.cron)) is not None:
         problems.append(cron)
-    if timing.ical is not None and (ical := _ical_problem(timing)) is not None:
-        problems.append(ical)
+    if (found := _zone_problem(timing.time_zone)) is not None:
+        problems.append(found)  # times of a recurrence are those of a zone: it is not looked at
+    elif timing.ical is not None:
+        # no time can be calculated from a start outside the calendar
+        given = replace(timing, start=None, end=None) if ranges else timing
+        if (ical := _ical_problem(given)) is not None:
+            problems.append(ical)
     if not problems and not by_events and next(times(timing, -1.0), None) is None:
         problems.append(Problem("end", "no time is between start and end", "change one of them"))
     return problems

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     DEADLINE = "deadline"  # its replica, or the attempt, exceeded its time limit
     HANG = "hang"  # it wrote no output for longer than `hang_timeout`
     UNHEALTHY = "unhealthy"  # its liveness probe failed too often
+    PREFLIGHT = "preflight"  # its host did not pass the checks before the program
     OUTPUT_LOST = "output_lost"  # its output could not be written to its destination
 
 
@@ -95,6 +96,10 @@ class NodeStatus(Struct, frozen=True, gc=False, cache_hash=True):
     """Where it is, for people; "" if the engine has not said so."""
     address: str = ""
     """Its address there; "" if it is that of the plan."""
+    host_id: str = ""
+    """What the engine's infrastructure calls the place that it has there, for programs: the name of
+    its pod or container, the id of its job of Slurm, or the OCID of its job run. Nodes may share
+    it, and it may be the place of an earlier incarnation. "" if the engine has not said so."""
 
     @property
     def alive(self) -> bool:

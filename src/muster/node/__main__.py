@@ -56,6 +56,17 @@ def _serve(words: Sequence[str]) -> int:
     return serve_command(words, __version__)
 
 
+def _serve_pod(words: Sequence[str]) -> int:
+    import gc
+
+    gc.disable()  # what is imported stays
+    from muster.node.pod import serve_pod_command
+
+    gc.freeze()  # so that the server and agents, which are forked, share it
+    gc.enable()
+    return serve_pod_command(words, __version__)
+
+
 def _open(words: Sequence[str]) -> int:
     import gc
 
@@ -65,6 +76,12 @@ def _open(words: Sequence[str]) -> int:
     gc.freeze()  # so that processes that are forked share it
     gc.enable()
     return open_command(words, __version__)
+
+
+def _connect(words: Sequence[str]) -> int:
+    from muster.node.bridge import connect_command
+
+    return connect_command(words)
 
 
 def _end(words: Sequence[str]) -> int:
@@ -96,7 +113,9 @@ def _facts(words: Sequence[str]) -> int:
 #: Command -> (what runs it with the words after it and returns the exit code, summary).
 _COMMANDS: Dict[str, Tuple[Callable[[Sequence[str]], int], str]] = {
     "serve": (_serve, "Serve the node of a folder, in this process."),
+    "serve-pod": (_serve_pod, "Serve the node of this pod in a Kubernetes cluster."),
     "open": (_open, "Connect to the server of a folder; start it if need be."),
+    "connect": (_connect, "Connect to the server of a folder, if one runs."),
     "facts": (_facts, "Show what this machine has, as JSON; try to use a folder."),
     "end": (_end, "End the node of a folder, and remove the folder."),
     "--version": (_version, "Show the versions of Muster and of the protocol."),

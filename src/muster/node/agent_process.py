@@ -190,7 +190,7 @@ def prepare(launch: messages.Launch) -> None:
     them. Raises OSError."""
     for path in launch.folders:
         os.makedirs(path, 0o700, exist_ok=True)
-    write_files(launch.files)
+    write_files(launch.files, launch.packed)
     outputs = [(process.stdout, process.stderr) for process in launch.launch.processes]
     outputs += [(service.stdout, service.stderr) for service in launch.launch.services]
     for files in (*outputs, *launch.launch.ranks):
@@ -212,8 +212,13 @@ def _make_output(path: str, size: int, *, empty: bool) -> None:
         os.close(descriptor)
 
 
-def write_files(files: Mapping[str, str]) -> None:
-    """Write files, each atomically, readable for their owner only. files: path -> content. Raises
-    OSError."""
+def write_files(files: Mapping[str, str], packed: Mapping[str, str]) -> None:
+    """Write files, each atomically, readable for their owner only. files: path -> content. packed:
+    the same, as `packed_text` packs it. Raises OSError, ValueError."""
     for path, content in files.items():
         replace_file(path, content.encode(), 0o600)
+    if packed:
+        from muster.node.packed_text import unpack  # small runs have none
+
+        for path, content in packed.items():
+            replace_file(path, unpack(content), 0o600)

@@ -36,7 +36,15 @@ from muster.node.reservation import (
     set_visible,
     units_of,
 )
-from muster.node.serve import CannotServe, Settings, connect, connect_if_running, run_command
+from muster.node.serve import (
+    CannotServe,
+    Settings,
+    connect,
+    connect_if_running,
+    connect_when_running,
+    run_command,
+    run_in_folder,
+)
 
 #: Bytes of a read; of a line of the caller.
 _CHUNK, _MAX_LINE = 1 << 18, 64
@@ -47,6 +55,17 @@ _LOOK_PAUSE = 1.0
 def open_command(words: Sequence[str], version: str) -> int:
     """`open FOLDER`. version: Muster's. Returns the exit code."""
     return run_command(words, version, _open)
+
+
+def connect_command(words: Sequence[str]) -> int:
+    """`connect FOLDER`: connects standard input and output with the server of a folder, which
+    somebody else starts: it is waited for. Returns the exit code."""
+    return run_in_folder(words, _connect)
+
+
+def _connect(folder: str) -> int:
+    """Returns the exit code. Raises CannotServe, OSError."""
+    return _bridge_to(connect_when_running(folder))
 
 
 def _open(folder: str, settings: Settings) -> int:

@@ -35,10 +35,11 @@ class CannotFetch(Exception):  # noqa: N818
 
 
 class Archives:
-    """The archives in a folder, for one of the servers that use it."""
+    """The archives in a folder, for one of the servers that use it. check_owner: whether the folder
+    has to belong to this user."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, place: str, *, check_owner: bool = True) -> None:
+        self.place, self._check_owner = place, check_owner
         self._held: Dict[str, int] = {}  # descriptors by SHA-256
 
     def hold(self, sha256: str) -> bool:
@@ -65,7 +66,7 @@ class Archives:
         part = archive(self.place, sha256) + _PART
         while True:
             os.makedirs(self.place, 0o700, exist_ok=True)
-            if os.stat(self.place).st_uid != os.geteuid():
+            if self._check_owner and os.stat(self.place).st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, "it belongs to another user", self.place)
             try:
                 descriptor = open_or_replace(part, os.O_RDWR, 0o600)
@@ -125,7 +126,8 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 def _remove_unless_held(path: str) -> None:
     with contextlib.suppress(OSError):  # BlockingIOError: it is held
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # NFS locks exclusively only what is open for writing
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(descriptor, path):

@@ -113,6 +113,16 @@ class Connection:
         self._handshaking = _is_encrypted(transport)
         self._handshake_waits = select.POLLIN | select.POLLOUT
 
+    @property
+    def peer(self) -> str:
+        """The address of the other end; "" if it is not known."""
+        if isinstance(self._transport, Pipes):
+            return ""
+        with contextlib.suppress(OSError):  # it is gone
+            found = self._transport.getpeername()
+            return str(found[0]) if isinstance(found, tuple) else ""
+        return ""
+
     # --- greeting
 
     def say(self, hello: Mapping[str, Any]) -> None:

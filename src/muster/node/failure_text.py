@@ -33,6 +33,8 @@ _ELLIPSIS = "  ..."
 #: Precede lines that do not explain why a signal ended a process.
 LAST_LINE = "last line of stderr:"
 LAST_LINES = "last lines of stderr:"
+#: Below a sentence that says why a container was ended: what follows does not.
+LAST_LOG_LINES = "last lines of its log:"
 
 #: Prefixes that launchers and libraries put before each line of a process: PyTorch's "[rank0]: ",
 #: Open MPI's "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.

@@ -139,8 +139,10 @@ class _Inotify(Watcher):
         return changed
 
     def close(self) -> None:
-        _keep_descriptor(self._descriptor, self._paths)
-        self._paths.clear()
+        if self._descriptor >= 0:
+            _keep_descriptor(self._descriptor, self._paths)
+            self._descriptor = -1  # which another watcher may have soon
+            self._paths.clear()
 
 
 class _Polling(Watcher):

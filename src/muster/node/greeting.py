@@ -18,9 +18,27 @@ from muster.node.link import Link, LinkError
 
 #: To be raised with every change of messages (`node.messages`), of their fields, or of frames
 #: (`node.connection`): an end refuses what it does not know.
-PROTOCOL = 5
+PROTOCOL = 6
 #: Seconds of silence after which a node server gives a connection up.
 SERVER_TIMEOUT = 60.0
+
+
+def node_key(secret: bytes, slot: int) -> bytes:
+    """From which the tokens of a slot are made: from it, those of other slots cannot be found.
+    secret: the run's."""
+    return _hmac(secret, b"node %d" % slot)
+
+
+def node_token(key: bytes, server: int = 0) -> str:
+    """The token by which a node that dials its supervisor proves who it is (`Claim`). key: that of
+    its slot. server: which of the servers that the slot has one after the other."""
+    return (_hmac(key, b"server %d" % server) if server else key).hex()
+
+
+def _hmac(key: bytes, text: bytes) -> bytes:
+    import hmac  # servers do without
+
+    return hmac.digest(key, text, "sha256")
 
 
 class Refusal(Exception):  # noqa: N818

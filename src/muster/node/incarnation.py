@@ -12,11 +12,11 @@ from typing import Dict, List, Sequence
 from muster.node import incarnation_files, launch_record, messages, metrics, processes
 from muster.node.channel import Channel
 from muster.node.disk_usage import DiskUsage, is_full
-from muster.node.exit_report import ExitReporter
-from muster.node.files import empty_folder
+from muster.node.exit_report import ExitReporter, stderr_tail
+from muster.node.files import empty_folder, file_size
 from muster.node.hang_detector import HangDetector
 from muster.node.hooks import Hook
-from muster.node.launch_message import LaunchMessage
+from muster.node.launch_message import LaunchMessage, Preflight
 from muster.node.messages import ExitReport, Message
 from muster.node.probe import LivenessProbe, StartupProbe
 from muster.node.services import ServiceExit, Services
@@ -47,6 +47,9 @@ class Incarnation:
         self._done_sent = False
         self._probe: StartupProbe | None = None
         self._liveness: LivenessProbe | None = None
+        self._preflight: Hook | None = None
+        self._preflight_due = 0.0
+        self._preflight_offset = 0  # size of the file with its output before
         self._after_start: Hook | None = None
         self._before_stop: Hook | None = None
         self._hang_detector: HangDetector | None = None
@@ -117,7 +120,7 @@ class Incarnation:
 
                 given_files.write(launch.given)
             os.makedirs(launch.output_folder, exist_ok=True)
-            os.chdir(launch.cwd)
+            _enter(launch.cwd)
             incarnation_files.prepare_outputs(launch)
             incarnation_files.clear_stale_state(launch)
             incarnation_files.record_start(launch.folder, launch.incarnation, launch.rank)
@@ -126,17 +129,51 @@ class Incarnation:
             self._reporter.start()
             if launch.disk is not None:
                 self._disk = DiskUsage(launch.folder, launch.disk, time.monotonic)
-            if self._services.expected:
-                self._channel.send(messages.Started(launch.incarnation))
-            self._start_what_can_start()
+            if launch.preflight is None:
+                self._begin()
+            else:
+                self._start_preflight(launch.preflight)
         except OSError as error:  # something of the node's folder is missing
             self.restartable = False
             self._reporter.record(None, 0, "not_started", str(error))
             return False
         return True
 
+    def _start_preflight(self, preflight: Preflight) -> None:
+        """Check the host before anything of the node starts."""
+        self._preflight_offset = file_size(self._launch.processes[0].stderr)
+        self._preflight_due = time.monotonic() + preflight.timeout
+        self._preflight = self._run_hook("preflight", preflight.command)
+        self._check_preflight()
+
+    def _check_preflight(self) -> None:
+        """Continue if the checks have ended, or take too long."""
+        hook = self._preflight
+        if hook is None or self._kill_at is not None:
+            return
+        if hook.pid is None:
+            self._preflight = None
+            if hook.failed:
+                tail = stderr_tail(self._launch.processes[0].stderr, self._preflight_offset)
+                self._fail(None, 0, "preflight", tail or hook.failed)
+            else:
+                self._begin()
+        elif time.monotonic() >= self._preflight_due:
+            assert self._launch.preflight is not None
+            self._preflight = None  # it is killed with all processes of the node
+            text = "its checks have not ended after %g s" % self._launch.preflight.timeout
+            self._fail(None, 0, "preflight", text)
+
+    def _begin(self) -> None:
+        """Begin with the services or, without any, the program."""
+        if self._services.expected:
+            self._channel.send(messages.Started(self._launch.incarnation))
+        self._start_what_can_start()
+
     def _start_what_can_start(self) -> None:
         """Start the services in their order, then the program, as far as their checks hold."""
+        if self._preflight is not None:
+            return
         if self._program_started:
             self._services.step(time.monotonic())
             return
@@ -222,6 +259,7 @@ class Incarnation:
             if self.stop_requested:
                 self._stop()
             self._reap()
+            self._check_preflight()
             self._start_what_can_start()
             self._check_hooks()
             self._check_probes()
@@ -266,6 +304,7 @@ class Incarnation:
         watchers = (self._probe, self._liveness, self._hang_detector, self._disk)
         times = [self._kill_at, self._services.due]
         times += [watcher.due for watcher in watchers if watcher]
+        times += [self._preflight_due if self._preflight is not None else None]
         due = [t for t in times if t is not None]
         if not due:
             return None
@@ -301,7 +340,7 @@ class Incarnation:
             probes = (self._probe, self._liveness)
             if any(probe is not None and probe.reaped(pid, status, now) for probe in probes):
                 continue
-            hooks = (self._after_start, self._before_stop)
+            hooks = (self._preflight, self._after_start, self._before_stop)
             if any(hook is not None and hook.reaped(pid, status) for hook in hooks):
                 continue
             if self._services.reaped(pid, status, now):
@@ -416,3 +455,14 @@ class Incarnation:
             self._services.stop(time.monotonic())
         elif not self._program_started:
             self._record_stop()
+
+
+def _enter(folder: str) -> None:
+    """Change to the working directory of a program. Raises OSError."""
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        raise OSError(
+            "its working directory %s does not exist where the node runs (--copy sends a copy of a "
+            "directory, an artifact has one of its own)" % folder
+        ) from None

@@ -14,20 +14,20 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
-import signal
 import sys
 import time
-from typing import Any, List, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence
 
-from muster.node.files import remove_tree
-from muster.node.serve import SERVED, SETTINGS, TOKEN, serve_command
+from muster.node.kept_server import keep_serving
+from muster.node.serve import SETTINGS, TOKEN
+
+if TYPE_CHECKING:
+    from muster.node.tunnel_process import TunnelProcess
 
 #: The file with the description of the job, in the package `muster.node` of the artifact.
 DESCRIPTION = "job.json"
 #: Seconds until the service has to list the nodes of a group, and between looks at the file.
 _LISTED_TIMEOUT, _LISTED_PAUSE = 900.0, 0.5
-#: Seconds until a server that was killed is started again.
-_RESTART_PAUSE = 1.0
 
 
 class CannotStart(Exception):  # noqa: N818
@@ -49,6 +49,8 @@ class Description(NamedTuple):
     nodes: Mapping[str, Mapping[str, Any]]
     #: Slot -> the token of its server.
     tokens: Mapping[str, str]
+    #: The fields of `node.tunnel_process.Place`, if nodes reach the supervisor through a bucket.
+    tunnel: Optional[Mapping[str, str]] = None
 
 
 def main(version: str) -> int:
@@ -66,8 +68,28 @@ def main(version: str) -> int:
         % (description.folder, description.settings["run_id"], description.number, slot)
     )
     settings = {**description.settings, **description.nodes[str(slot)], "rank": slot}
+    try:
+        tunnel = _open_tunnel(description)
+    except OSError as error:
+        sys.stderr.write("muster: this node cannot reach its supervisor: %s\n" % error)
+        return 1
+    if tunnel is not None:
+        settings["supervisor"] = {**settings["supervisor"], "address": tunnel.address}
     told = {SETTINGS: json.dumps(settings), TOKEN: description.tokens[str(slot)]}
-    return _keep_serving(folder, told, version)
+    code = keep_serving(folder, told, version, tunnel)
+    if tunnel is not None:
+        tunnel.close()
+    return code
+
+
+def _open_tunnel(description: Description) -> Optional[TunnelProcess]:
+    """What carries the connections of the server; None: it reaches its supervisor itself. Raises
+    OSError."""
+    if description.tunnel is None:
+        return None
+    from muster.node.tunnel_process import Place, TunnelProcess  # which takes a while
+
+    return TunnelProcess(Place(**description.tunnel).seen_from(os.environ))
 
 
 def own_slot(description: Description, environ: Mapping[str, str]) -> int:
@@ -133,49 +155,3 @@ def _read_list(path: str) -> object:
             return json.load(file)
     except (OSError, ValueError):
         return []
-
-
-def _keep_serving(folder: str, told: Mapping[str, str], version: str) -> int:
-    """Serve in a child process, and again if that was killed: it finds its node. Returns the exit
-    code."""
-    child, ended = 0, False
-
-    def terminate(number: int, _frame: object) -> None:
-        nonlocal ended
-        ended = True
-        if child:
-            os.kill(child, number)
-
-    blocked = {signal.SIGTERM, signal.SIGINT}
-    for one in blocked:
-        signal.signal(one, terminate)
-    while True:
-        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)  # until the child is known
-        child = os.fork()
-        if child == 0:
-            _serve_and_exit(folder, told, version, blocked)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        _, status = os.waitpid(child, 0)
-        child = 0
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0 or ended:
-            break
-        sys.stderr.write("muster: the node server was ended by signal %d; again\n" % -code)
-        time.sleep(_RESTART_PAUSE)
-    if ended and code != SERVED:
-        remove_tree(folder)  # nobody needs its files
-    return code if code >= 0 else 128 - code
-
-
-def _serve_and_exit(folder: str, told: Mapping[str, str], version: str, blocked: Any) -> None:
-    """In a forked process."""
-    code = 1
-    try:
-        for one in blocked:
-            signal.signal(one, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        os.environ.update(told)
-        code = serve_command([folder], version)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)

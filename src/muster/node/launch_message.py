@@ -65,6 +65,14 @@ class Probe(NamedTuple):
     file: str | None = None
 
 
+class Preflight(NamedTuple):
+    """What has to succeed before anything of the node starts."""
+
+    command: Sequence[str]
+    #: Seconds.
+    timeout: float
+
+
 class GivenFile(NamedTuple):
     """A file with given content (see `node.given_files`)."""
 
@@ -112,6 +120,8 @@ class LaunchMessage(NamedTuple):
     probe: Probe | None
     #: Tried once the node is ready; past its threshold, the node has failed.
     liveness: Probe | None
+    #: None: nothing is checked.
+    preflight: Preflight | None
     #: A command that runs once the program has started; the node is ready, and its probes are
     #: tried, when it has succeeded. If it fails, so has the node. None: there is none.
     after_start: Sequence[str] | None

@@ -15,6 +15,9 @@ _REMOTE = ("192.0.2.1", 9)
 #: Has a folder for each NVIDIA device.
 _DRIVERS = "/proc/driver/nvidia/gpus"
 _SIOCGIFADDR = 0x8915
+#: Of netlink (linux/netlink.h, linux/rtnetlink.h): what is asked for, and what comes.
+_NEWADDR, _GETADDR, _DUMP, _DONE, _ERROR = 20, 22, 0x301, 3, 2
+_ADDRESS, _LOCAL = 1, 2
 
 
 class MachineFacts(NamedTuple):
@@ -147,6 +150,43 @@ def own_address() -> str:
     for _, address in interfaces():
         return address
     return socket.gethostbyname(socket.gethostname())
+
+
+def addresses() -> List[str]:
+    """All addresses of this machine, of IPv4 and of IPv6, also those of the loopback interface. On
+    systems other than Linux those of `interfaces` and of the loopback. Empty if the kernel does not
+    say."""
+    if not hasattr(socket, "AF_NETLINK"):
+        return [*(address for _, address in interfaces()), "127.0.0.1", "::1"]
+    found: List[str] = []
+    with contextlib.suppress(OSError), _netlink() as query:
+        query.send(struct.pack("=IHHIIB3x", 20, _GETADDR, _DUMP, 1, 0, socket.AF_UNSPEC))
+        kind = 0
+        while kind not in (_DONE, _ERROR):
+            data = query.recv(1 << 16)
+            while data and kind not in (_DONE, _ERROR):
+                size, kind = struct.unpack_from("=IH", data)
+                if kind == _NEWADDR:
+                    found += _address_in(data[16:size])
+                data = data[(size + 3) & ~3 :]
+    return found
+
+
+def _netlink() -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+
+
+def _address_in(message: bytes) -> Iterator[str]:
+    """The address of an interface. message: `ifaddrmsg` and its attributes."""
+    family, found, rest = message[0], {}, message[8:]
+    while len(rest) >= 4:
+        size, kind = struct.unpack_from("=HH", rest)
+        found[kind] = rest[4:size]
+        rest = rest[max(4, (size + 3) & ~3) :]
+    # of a tunnel, the other attribute is the address of its other end
+    address = found.get(_LOCAL, found.get(_ADDRESS))
+    if address is not None and family in (socket.AF_INET, socket.AF_INET6):
+        yield socket.inet_ntop(family, address)
 
 
 def interfaces() -> List[Tuple[str, str]]:

@@ -13,6 +13,7 @@ from muster.node import records
 from muster.node.launch_message import (
     LaunchMessage,
     OutputFiles,
+    Preflight,
     Probe,
     ProcessLaunch,
     ServiceLaunch,
@@ -173,6 +174,8 @@ class Launch(NamedTuple):
     #: Folders to empty first: what a node that has had the slot before has left, and which the
     #: supervisor has.
     empty: Sequence[str] = ()
+    #: Path -> content of further files, as `packed_text` packs it: large texts that many nodes get.
+    packed: Mapping[str, str] = {}
 
     @property
     def incarnation(self) -> int:
@@ -215,6 +218,8 @@ class WriteFiles(NamedTuple):
 
     #: Path -> content.
     files: Mapping[str, str]
+    #: The same of large texts that many nodes get, as `packed_text` packs them.
+    packed: Mapping[str, str] = {}
 
 
 class Release(NamedTuple):
@@ -270,6 +275,10 @@ class HostFacts(NamedTuple):
     short: str
     #: What programs there inherit.
     environ: Mapping[str, str]
+    #: Those that its requests may come from, see `machine.addresses`; empty if not known.
+    addresses: Sequence[str] = ()
+    #: See `machine.boot_id`.
+    boot: str = ""
 
 
 class PortsReserved(NamedTuple):
@@ -504,7 +513,8 @@ _NAMES = {record: name for name, record in _TYPES.items()}
 def prepare_agents() -> None:
     """Before a process forks agents: do once what each would do when it first restarts a node."""
     records.prepare(
-        Restart, Outputs, LaunchMessage, ProcessLaunch, OutputFiles, ServiceLaunch, Probe
+        *(Restart, Outputs, LaunchMessage, ProcessLaunch, OutputFiles, ServiceLaunch, Probe),
+        Preflight,
     )
 
 

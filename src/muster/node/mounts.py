@@ -33,13 +33,15 @@ def set_up(mounts: Sequence[Mount], archives: str, sent: str) -> None:
     archives; sent: that of the notes of `tree_streams`. Raises OSError, whose text says of which
     directory."""
     for mount in mounts:
+        where = mount.path
         try:
             _provide(mount, archives, sent)
             if mount.link:
-                link(os.path.join(mount.path, mount.file) if mount.file else mount.path, mount.link)
+                where = mount.link
+                link(os.path.join(mount.path, mount.file) if mount.file else mount.path, where)
         except OSError as error:
             why = error.strerror or str(error)
-            raise OSError("the mounted directory %s: %s" % (mount.path, why)) from None
+            raise OSError("the mounted directory %s: %s" % (where, why)) from None
 
 
 def _provide(mount: Mount, archives: str, sent: str) -> None:

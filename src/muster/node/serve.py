@@ -13,6 +13,7 @@ A node server has a folder, which no other server uses:
     agent       see `node.leftovers`
     groups      see `node.leftovers`
     ports       see `node.free_ports`
+    log-copy    see `node.log_copy`
     sent/       see `node.tree_streams`
     node/       the node's own files; emptied before a new node starts
     server.log  what the server and its agents write
@@ -60,6 +61,7 @@ from muster.node.server import Identity, Limits, NodeServer
 
 if TYPE_CHECKING:
     from muster.node.dialer import Dialer
+    from muster.node.log_copy import LogCopy
 
 #: Variables with what `serve` is told, for infrastructures that give a program an environment and
 #: no standard input: the line with the settings, and the node's token. No process of the node has
@@ -71,6 +73,8 @@ _SOCKET = "socket"
 #: Seconds that a server gets to start.
 _START_TIMEOUT = 60.0
 _PAUSE = 0.005
+#: Seconds that a server which leaves gives readers of its standard output to take the rest.
+_COPY_TIMEOUT = 2.0
 #: The name of the file that is locked.
 _LOCK = "lock"
 _MAX_SETTINGS = 65_536  # bytes of the line
@@ -114,10 +118,19 @@ class Settings(NamedTuple):
     amounts: Amounts = Amounts()
     #: Whether what runs the server limits it to these amounts, such as a container.
     contained: bool = False
+    #: Whether what runs the server may end it with its node, and the supervisor learns there why.
+    #: What dials its supervisor is hosted.
+    hosted: bool = False
+    #: Whether the server writes the output of its programs to its own standard output and error,
+    #: too (`node.log_copy`).
+    copy_log: bool = False
     #: What starts the Python that runs the server, if that is not a program by itself; "": it is.
     executable: str = ""
     #: Variables that programs of the node inherit, and the server itself does without.
     environ: Mapping[str, str] = {}
+    #: Whether archives are on a volume of the infrastructure: who owns files there may differ from
+    #: who has made them.
+    on_volume: bool = False
 
 
 def serve(folder: str, settings: Settings) -> int:
@@ -177,6 +190,18 @@ def connect_if_running(folder: str) -> socket.socket | None:
             return None
         _check_deadline(folder, deadline)
         time.sleep(_PAUSE)  # it is starting, or ending
+
+
+def connect_when_running(folder: str) -> socket.socket:
+    """A connection to the server of a folder, which is starting, or is started again after it was
+    killed: by somebody else. Raises CannotServe, OSError."""
+    deadline = time.monotonic() + _START_TIMEOUT
+    while True:
+        running = connect_to_running(folder)
+        if running is not None:
+            return running
+        _check_deadline(folder, deadline)
+        time.sleep(_PAUSE)
 
 
 def _check_deadline(folder: str, deadline: float) -> None:
@@ -298,23 +323,30 @@ def _serve(
     wake = processes.wake_on_signals()
     journal = _take_over(folder)
     groups, amounts = _make_groups(folder, settings)
+    log_copy = _make_log_copy(folder) if settings.copy_log else None
     modules, short = provide_modules(folder, settings.version), provide_short(folder)
     with unix_sockets.listen(folder, _SOCKET) as listener:
         ready()
         limits = Limits(settings.isolation, settings.decision)
         identity = Identity(settings.version, settings.run_id, settings.rank)
         shared = os.path.expanduser(settings.archives)
-        archives = Archives(shared or os.path.join(folder, "code"))
+        own = os.path.join(folder, "code")
+        archives = Archives(shared or own, check_owner=not settings.on_volume)
         place = os.path.expanduser(settings.environments)
         environments = Environments(place or os.path.join(folder, "environments"))
         server = NodeServer(
             *(identity, folder, archives, listener, journal, wake, limits, modules, short),
-            *(environments, groups, amounts, held, dialer),
+            *(environments, groups, amounts, held, dialer, log_copy),
+            hosted=settings.hosted,
         )
         code = server.run()
+    if log_copy is not None:
+        log_copy.finish(_COPY_TIMEOUT)
     groups.end()
     archives.close()
     remove_short(folder)  # another server makes one
+    if server.exit_message:
+        sys.stderr.write("muster: %s\n" % server.exit_message)
     if server.removes_folder:
         _remove(folder)
     server.close()
@@ -345,6 +377,12 @@ def _make_groups(folder: str, settings: Settings) -> Tuple[NodeGroups, Amounts]:
         raise CannotServe("the node cannot be limited: %s" % why)
     sys.stderr.write("muster: the node has no control group: %s\n" % why)
     return NodeGroups(name, None, None), Amounts()
+
+
+def _make_log_copy(folder: str) -> LogCopy:
+    from muster.node.log_copy import LogCopy  # most servers copy nothing
+
+    return LogCopy(os.path.join(folder, "log-copy"))
 
 
 def _make_dialer(settings: Settings) -> Dialer | None:
@@ -413,7 +451,7 @@ def serve_command(words: Sequence[str], version: str) -> int:
     text = os.environ.pop(SETTINGS, None)
     if text is None:
         return run_command(words, version, serve)
-    return _run(words, lambda folder: serve(folder, _parse_settings(text, version)))
+    return run_in_folder(words, lambda folder: serve(folder, _parse_settings(text, version)))
 
 
 def end(folder: str) -> None:
@@ -439,16 +477,17 @@ def end(folder: str) -> None:
 
 def end_command(words: Sequence[str]) -> int:
     """`end FOLDER`. Returns the exit code."""
-    return _run(words, end)
+    return run_in_folder(words, end)
 
 
 def run_command(words: Sequence[str], version: str, command: Callable[[str, Settings], int]) -> int:
     """Run a command of which the words are the arguments. version: Muster's. Returns its exit
     code."""
-    return _run(words, lambda folder: command(folder, read_settings(0, version)))
+    return run_in_folder(words, lambda folder: command(folder, read_settings(0, version)))
 
 
-def _run(words: Sequence[str], command: Callable[[str], int | None]) -> int:
+def run_in_folder(words: Sequence[str], command: Callable[[str], int | None]) -> int:
+    """Run a command of which the word is the argument. Returns its exit code."""
     if len(words) != 1:
         sys.stderr.write("muster-node: one argument is needed: the server's folder\n")
         return 2

@@ -63,6 +63,7 @@ from muster.node.tree_streams import SENT
 
 if TYPE_CHECKING:
     from muster.node.dialer import Dialer
+    from muster.node.log_copy import LogCopy
 
 #: The variable with the name of the host in the infrastructure that has started the server, if it
 #: has another one there.
@@ -83,6 +84,12 @@ _TERMINATED = "its node server was told to end, as when a job is canceled, preem
 #: ends the node may send it to the program first, and to the server next.
 _CAUSE_TIMEOUT = 0.5
 _SIGTERM_EXIT = 128 + signal.SIGTERM
+#: The exit code of a server that has left as nobody has decided what follows the failure of its
+#: program: the first one that no program of the system has (sysexits.h ends at 78). Whatever the
+#: program's own is, the infrastructure finds it by this code alone.
+UNDECIDED = 79
+#: The most characters of what a program has said about its failure in `exit_message`.
+_MAX_MESSAGE = 500
 #: Pause after a failed accept, in seconds.
 _ACCEPT_PAUSE = 1.0
 
@@ -102,8 +109,9 @@ class Limits(NamedTuple):
     #: After this time without contact, it kills its processes and leaves: a supervisor that cannot
     #: reach it may start another node in its place then.
     isolation: float | None = None
-    #: This long after its node's end, if there is no contact, it exits with the program's exit
-    #: code, so that the infrastructure that started it may restart it.
+    #: This long after its program has failed by itself, if there is no contact, it exits with
+    #: UNDECIDED, so that the infrastructure that started it may restart it. It waits on after a
+    #: success, as the outputs are to be copied, and after a stop.
     decision: float | None = None
 
 
@@ -114,7 +122,8 @@ class NodeServer:
     descriptor that becomes readable with every signal. modules, short: see `messages.HostFacts`.
     environments: those with packages. groups: what agents and commands join. amounts: what the node
     may use. held: descriptors that agents keep open as well. dialer: dials the supervisor; None: it
-    is only dialed.
+    is only dialed. log_copy: copies the output of programs; None: nothing does. hosted: see
+    `serve.Settings`.
     """
 
     def __init__(
@@ -133,8 +142,13 @@ class NodeServer:
         amounts: Amounts,
         held: Sequence[int] = (),
         dialer: Dialer | None = None,
+        log_copy: LogCopy | None = None,
+        *,
+        hosted: bool = False,
     ) -> None:
         self._dialer = dialer
+        self._log_copy = log_copy
+        self._hosted = hosted or dialer is not None
         self._dialed: Connection | None = None  # the last connection that the dialer has made
         self._identity = identity
         self._folder = folder
@@ -175,13 +189,14 @@ class NodeServer:
         #: The end of a node whose cause may follow, and when it is reported without.
         self._unexplained: Tuple[messages.Ended, float] | None = None
         self._code = 0  # the exit code
+        #: Why it has left with UNDECIDED, as a line; "" if it has not.
+        self.exit_message = ""
         #: Whether its folder is not needed any more: the supervisor has had it leave.
         self.removes_folder = False
         self._leave_at: float | None = None  # when to leave even if nobody has heard of the end
 
     def run(self) -> int:
-        """Serve. Returns the exit code: that of the program if nobody has learned of its end. The
-        connections stay open until `close`."""
+        """Serve. Returns the exit code, see UNDECIDED. The connections stay open until `close`."""
         signal.signal(signal.SIGTERM, lambda *_: self._terminate())
         while True:
             self._step(self._wait())
@@ -208,14 +223,22 @@ class NodeServer:
         told = self._connection is None or self._link is None or not self._link.unacknowledged
         return told or clock.now() >= self._leave_at
 
-    def _decision_is_overdue(self) -> bool:
-        """Whether the node has ended, and no supervisor decides what follows."""
+    def _decision_due(self) -> float | None:
+        """When it exits if no supervisor decides by then what follows the failure of its program;
+        None: never."""
         limit = self._limits.decision
-        if limit is None or self._connection is not None or not self._is_idle():
+        if limit is None or self._connection is not None or self._leave_at is not None:
+            return None
+        if not self._is_idle() or not self._has_failed():
+            return None
+        return max(self._heard, self._ended) + limit
+
+    def _has_failed(self) -> bool:
+        """Whether the newest incarnation has failed by itself."""
+        last = self._journal.said[-1] if self._journal.said else None
+        if not isinstance(last, messages.Ended) or self._stopping:
             return False
-        if self._leave_at is not None:
-            return False
-        return clock.now() >= max(self._heard, self._ended) + limit
+        return last.report.exit_code != 0
 
     def _is_idle(self) -> bool:
         return self._journal.ended and not self._why_lost and self._next is None
@@ -223,12 +246,6 @@ class NodeServer:
     def _is_empty(self) -> bool:
         """Whether no process of the node is left, and that was told."""
         return self._agent is None and not self._why_lost and not self._killed
-
-    def _exit_code(self) -> int:
-        last = self._journal.said[-1] if self._journal.said else None
-        if not isinstance(last, messages.Ended) or last.report.exit_code is None:
-            return 1
-        return last.report.exit_code
 
     # --- waiting
 
@@ -244,6 +261,8 @@ class NodeServer:
         interests = [connection.interest() for connection in self._connections()]
         if self._services is not None:
             interests.append(self._services.interest())
+        if self._log_copy is not None:
+            interests.append(self._log_copy.interest())
         if self._dialer is not None:
             interests.append(self._dialer.interest())
         for interest in interests:
@@ -279,14 +298,16 @@ class NodeServer:
             yield self._unexplained[1]
         if self._services is not None and (left := self._services.timeout()) is not None:
             yield clock.now() + left
+        if self._log_copy is not None and (left := self._log_copy.timeout()) is not None:
+            yield clock.now() + left
         if self._connection is not None:
             answered = self._connection.answered
             yield self._heard + (_PING_AFTER if answered else SERVER_TIMEOUT)
             return
         if self._limits.isolation is not None and self._leave_at is None:
             yield self._heard + self._limits.isolation
-        if self._limits.decision is not None and self._is_idle() and self._leave_at is None:
-            yield max(self._heard, self._ended) + self._limits.decision
+        if (due := self._decision_due()) is not None:
+            yield due
 
     # --- steps
 
@@ -309,14 +330,20 @@ class NodeServer:
             self._end_gently()
         self._explain()
         self._end_if_isolated()
-        if self._decision_is_overdue():
-            self._code = self._exit_code()
-            self._leave("no supervisor has decided what follows")
+        if (due := self._decision_due()) is not None and clock.now() >= due:
+            last = self._journal.said[-1]
+            assert isinstance(last, messages.Ended), "it has failed"
+            why = "no supervisor has decided what follows"
+            self._code = UNDECIDED
+            self.exit_message = "%s: %s" % (why, _failure(last.report))
+            self._leave(why)
         if self._agent is not None:
             self._agent.kill_if_due()
         self._reap()
         if self._services is not None:
             self._services.step(self._program)
+        if self._log_copy is not None:
+            self._log_copy.step()
         if self._dialer is not None:
             self._dial(self._dialer)
 
@@ -497,7 +524,7 @@ class NodeServer:
             if incarnation == self._journal.incarnation:
                 self._give_up_launch(report)
         elif launch is not None and launch.incarnation == incarnation:
-            self._next = None
+            self._next, self._stopping = None, True
             if incarnation == self._journal.incarnation or self._begin(launch):
                 self._say(messages.Ended(incarnation, report, kept=False))
 
@@ -523,6 +550,8 @@ class NodeServer:
         elif isinstance(message, messages.Ended):
             self._ended = clock.now()
             self._leave_program(kept=message.kept)
+            if self._log_copy is not None:
+                self._log_copy.ended()
         self._tell(message)
 
     def _tell(self, message: Message) -> None:
@@ -588,6 +617,7 @@ class NodeServer:
         begun = launch.incarnation == self._journal.incarnation
         if not begun and not self._begin(launch):
             return
+        self._stopping = False
         try:
             lacks = self._provisions.lacks(launch, has_code=False)
             self._provisions.keep_archives_of(launch, outputs=True)
@@ -682,7 +712,7 @@ class NodeServer:
 
     def _write_files(self, message: messages.WriteFiles) -> None:
         try:
-            write_files(message.files)
+            write_files(message.files, message.packed)
         except (OSError, ValueError) as error:  # a NUL in a path, or text that is not Unicode
             path = getattr(error, "filename", None) or "a file"
             why = getattr(error, "strerror", None) or str(error)
@@ -691,6 +721,7 @@ class NodeServer:
     def _hear(self, agent: AgentProcess) -> None:
         for message in agent.channel.receive():
             said = _with_usage(message, agent)
+            self._follow_output(message)
             if isinstance(said, messages.Ended):
                 self._hear_end(agent, said)
             else:
@@ -698,11 +729,20 @@ class NodeServer:
         if agent.channel.invalid is not None:
             agent.close("its agent has sent an invalid message: %s" % agent.channel.invalid)
 
+    def _follow_output(self, message: Message) -> None:
+        """Have the output of the newest incarnation copied, of which its agent says something: its
+        files are there, unless it could not start."""
+        if self._log_copy is None or self._launched is None:
+            return
+        if isinstance(message, messages.Ended) and message.report.reason == "not_started":
+            return
+        self._log_copy.follow(self._launched.launch, self._launched.sizes)
+
     def _hear_end(self, agent: AgentProcess, ended: messages.Ended) -> None:
         agent.kept = ended.kept
         agent.ended()
         by_signal = ended.report.reason == "exit" and ended.report.exit_code == _SIGTERM_EXIT
-        if by_signal and self._dialer is not None and not self._stopping:
+        if by_signal and self._hosted and not self._stopping:
             self._unexplained = (ended, clock.now() + _CAUSE_TIMEOUT)
         else:
             self._say_end(ended)
@@ -739,6 +779,7 @@ class NodeServer:
     def _agent_ended(self, agent: AgentProcess, status: int) -> None:
         if not agent.closed:
             for message in agent.channel.drain():  # it is not known what it has used
+                self._follow_output(message)
                 if isinstance(message, messages.Ended):
                     self._hear_end(agent, message)
                 else:
@@ -764,7 +805,7 @@ class NodeServer:
     def _end_gently(self) -> None:
         """After SIGTERM: let the programs end, then leave."""
         agent, waiting = self._agent, self._provisions.waiting
-        self._was_terminated = self._dialer is not None
+        self._was_terminated = self._hosted
         if agent is None or agent.closed or self._journal.ended or waiting is not None:
             self._leave("its node server was ended")
         else:
@@ -789,6 +830,18 @@ def _with_usage(message: Message, agent: AgentProcess) -> Message:
     return message
 
 
+def _failure(report: ExitReport) -> str:
+    """How a program has failed, in a line, with the last one of what it said about that."""
+    if report.signal:
+        text = "its program was ended by signal %d" % report.signal
+    elif report.exit_code is not None:
+        text = "its program exited with code %d" % report.exit_code
+    else:
+        text = "its program did not exit by itself (%s)" % report.reason
+    said = " ".join(report.message.strip().rpartition("\n")[2].split())[:_MAX_MESSAGE]
+    return "%s: %s" % (text, said) if said else text
+
+
 def _how_ended(status: int) -> str:
     """Why the end of a node is not known. status: the wait status of its agent."""
     code, number = processes.exit_of(status)
@@ -805,8 +858,8 @@ def host_facts(
     facts = machine.facts()
     cpus = facts.cpus if amounts.cpus is None else max(1, int(amounts.cpus))
     memory = facts.memory if amounts.memory is None else amounts.memory
-    known = facts._replace(cpus=cpus, memory=memory)._asdict()
-    del known["limits"], known["boot"]
+    known = facts._replace(cpus=cpus, memory=memory, boot=machine.boot_id())._asdict()
+    del known["limits"]
     return messages.HostFacts(
         **known,
         user=_user(),
@@ -817,6 +870,7 @@ def host_facts(
         modules=modules,
         short=short,
         environ=inherited(os.environ),
+        addresses=machine.addresses(),
     )
 
 

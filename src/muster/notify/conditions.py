@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from muster.notify.oci_events import OCI_TYPES, OciNames, oci_event
+from muster.spec.wildcards import matcher
 from muster.store.notification_records import NotificationRecord
 from muster.store.outbox_records import EVENT_TYPES, OutboxEntry
 
@@ -17,6 +17,9 @@ _DEEPEST = 10
 def wants(notification: NotificationRecord, entry: OutboxEntry, names: OciNames) -> bool:
     """Whether a notification is about this event; its type is checked where it is recorded."""
     job, data = notification.job, entry.data
+    named = notification.name in (data.get("notify") or ())  # in the spec of the run
+    if named and notification.condition is None:
+        return True
     if job and job not in (data.get("job_name"), data.get("job_id"), *_of_job(entry)):
         return False
     tags = data.get("tags") or {}
@@ -61,17 +64,12 @@ def _fits(wanted: Any, found: Any) -> bool:
     if _is_list(found):
         return any(_fits(wanted, one) for one in found)
     if isinstance(wanted, str) and isinstance(found, str):
-        return fnmatchcase(found, _literal_but_stars(wanted))
+        return matcher(wanted)(found)
     return bool(wanted == found)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _literal_but_stars(pattern: str) -> str:
-    """A pattern of `fnmatch` in which only `*` means more than itself."""
-    return "".join(f"[{letter}]" if letter in "?[" else letter for letter in pattern)
 
 
 def condition_problem(condition: Any, depth: int = 0) -> str | None:

@@ -102,7 +102,7 @@ def text_of(entry: OutboxEntry) -> str:
     """An event in a sentence."""
     title, data = f"{title_of(entry)} in project {entry.project}", entry.data
     why = one_line(str(data.get("details") or ""))
-    by = data.get("by") or data.get("created_by")
+    by = data.get("by") or ("" if entry.type.startswith("job.") else data.get("created_by"))
     return f"{title}: {why}" if why else f"{title}, by {by}" if by else title
 
 

@@ -47,7 +47,7 @@ class OciNames(Struct, frozen=True):
 def oci_event(entry: OutboxEntry, names: OciNames) -> dict[str, Any]:
     """An event in OCI's envelope."""
     about, data = entry.type.partition(".")[0], entry.data
-    is_object = about == "object"
+    is_object, oci = about == "object", data.get("oci") or {}
     event_type = OCI_TYPES.get(entry.type, f"{_SCIENCE}{entry.type}")
     return {
         "eventType": event_type,
@@ -59,11 +59,11 @@ def oci_event(entry: OutboxEntry, names: OciNames) -> dict[str, Any]:
         "data": {
             "compartmentId": names.compartment,
             "compartmentName": names.compartment_name,
-            "resourceName": data.get("display_name") or data.get("name"),
+            "resourceName": oci.get("name") or data.get("display_name") or data.get("name"),
             "resourceId": _resource_id(entry, names),
             "availabilityDomain": "",
             "freeFormTags": {} if is_object else dict(data.get("tags") or {}),
-            "definedTags": {},
+            "definedTags": oci.get("defined_tags") or {},
             "additionalDetails": _details(entry, names),
         },
         "eventID": entry.id,
@@ -87,7 +87,8 @@ def _details(entry: OutboxEntry, names: OciNames) -> dict[str, Any]:
         return {**given, "eTag": data.get("etag")}
     if about == "run":
         return {
-            "jobId": ocid("datasciencejob", data["job_id"]),
+            # a job of the OCI API has several of Muster: one for each content
+            "jobId": (data.get("oci") or {}).get("job") or ocid("datasciencejob", data["job_id"]),
             "lifecycleState": data["state"],
             "lifecycleDetails": data["details"],
             "exitCode": data["exit_code"],

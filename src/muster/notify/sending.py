@@ -37,7 +37,7 @@ class Route(Struct, frozen=True):
 
 
 def send(route: Route, entry: OutboxEntry) -> Answer:
-    """Attempt a delivery. Raises nothing that a receiver can cause."""
+    """Attempt a delivery, to any target but a job. Raises nothing that a receiver can cause."""
     message, target = write(entry, route.format, route.names), route.target
     if target.kind == TargetKind.WEBHOOK:
         return _post(route, entry, message)

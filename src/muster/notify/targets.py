@@ -34,6 +34,9 @@ class TargetKind(StrEnum):
     COMMAND = "command"
     NATS = "nats"
     KAFKA = "kafka"
+    JOB = "job"
+    """A job of the OCI API: each event starts a job run. Only rules of OCI's Events service have
+    it."""
 
 
 #: Those that do on the server's machine, or in its network, what no role of a project allows.
@@ -86,6 +89,8 @@ def parse_target(text: str) -> Target:
         return _mail(rest)
     if scheme == "file":
         return _file(rest.removeprefix("//"))
+    if scheme == "job":
+        return Target(TargetKind.JOB, rest, text)
     if scheme == "command":
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", rest):
             raise _refused(f"{short(rest)} is not the name of a command")

@@ -37,6 +37,7 @@ _LOST: tuple[ReasonName, ...] = (
     "startup_timeout",
     "hang",
     "unhealthy",
+    "preflight",
     "not_started",
     "output_lost",
 )

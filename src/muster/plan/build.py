@@ -9,37 +9,51 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from muster.frameworks.base import Network
+from muster.frameworks.base import Network, Port
 from muster.plan.arrange import Arranged, first_ranks
 from muster.plan.model import (
+    PREFLIGHT_PORT,
     SERVICES_TIMEOUT,
     ArtifactPlan,
     ContainerPlan,
     ExtraContainerPlan,
     FilePlan,
     GroupPlan,
+    KueuePlan,
+    MetadataPlan,
     MountKind,
     MountPlan,
     NodePlan,
     Parameters,
+    PreflightPlan,
     ResourcePlan,
     RunPlan,
+    WorkloadPlan,
 )
 from muster.plan.names import with_names
 from muster.plan.policy import build_policy, copied_settings
+from muster.spec.decode import given_settings
 from muster.spec.models import (
     DEFAULT_FRAMEWORK,
     Container,
     JobSpec,
+    Metadata,
     Mount,
     MountFile,
     NodeGroup,
+    Preflight,
     Probe,
+    Workload,
 )
 from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
+from muster.spec.values import MAX_RUNTIME
 
 #: Limits of a shape that `resources` can replace.
 _LIMITED = ("cpus", "memory", "gpus")
+#: Seconds that no run takes: a hundred years.
+_NO_LIMIT = 100 * 365 * 86400.0
+#: Where nodes listen for the measurement of their bandwidth, unless it is taken.
+_USUAL_PREFLIGHT_PORT = 50506
 
 
 class Identity(Struct, frozen=True):
@@ -100,7 +114,7 @@ def build_plan(
         ),
         groups=groups,
         nodes=_nodes(groups, identity.run_id, addresses(network, slots)),
-        ports=setup.ports,
+        ports=(*setup.ports, *_preflight_ports(spec)),
         tls=setup.tls,
         # of an array, each replica is a cluster of its own, at ports that nobody knows before
         endpoints={} if all(group.is_array for group in groups) else setup.endpoints,
@@ -113,9 +127,29 @@ def build_plan(
         parameters=_parameters(spec),
         host_aliases=spec.host_aliases,
         secrets=spec.secrets,
+        kueue=None if spec.kueue is None else KueuePlan(spec.kueue.queue, spec.kueue.priority),
+        tags=spec.tags,
+        annotations=spec.annotations,
         **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
+    if spec.workload is not None:
+        plan = _with_workload(plan, spec.workload, default=spec.max_runtime == MAX_RUNTIME)
     return with_names(plan, identity.run_name)
+
+
+def _with_workload(plan: RunPlan, workload: Workload, *, default: bool) -> RunPlan:
+    """default: whether the job says nothing about `max_runtime`: what was adopted is not ended
+    then, however long it has run."""
+    policy = plan.policy
+    if workload.uid is not None and default:
+        policy = replace(policy, max_runtime=_NO_LIMIT)
+    return replace(plan, workload=WorkloadPlan(workload.manifest, workload.uid), policy=policy)
+
+
+def _preflight_ports(spec: JobSpec) -> tuple[Port, ...]:
+    """The port of each node at which others measure the bandwidth to it."""
+    measured = [group.preflight.bandwidth for group in spec.node_groups if group.preflight]
+    return (Port(PREFLIGHT_PORT, _USUAL_PREFLIGHT_PORT, each=True),) if any(measured) else ()
 
 
 def _network(arranged: Arranged, *, run_network: str) -> tuple[Network, str]:
@@ -157,11 +191,15 @@ def _groups(
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
             liveness=_probe(group.liveness_probe),
+            preflight=_preflight(group.preflight),
             container=_container(group.container),
             extra_containers=_extra_containers(group, source_kind),
             role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
             services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
-            slurm={} if group.slurm is None else _given(group.slurm),
+            slurm={} if group.slurm is None else given_settings(group.slurm),
+            kubernetes={} if group.kubernetes is None else given_settings(group.kubernetes),
+            job_metadata=_metadata(group.job_metadata),
+            pod_metadata=_metadata(group.pod_metadata),
             **{
                 **copied_settings(group, GROUP_SETTINGS, GroupPlan),
                 "replicas": group.most_replicas,
@@ -209,9 +247,8 @@ def _nodes(
     return tuple(nodes)
 
 
-def _given(record: Struct) -> dict[str, Any]:
-    """The fields of a record that are not empty."""
-    return {name: value for name, value in asdict(record).items() if value not in (None, ())}
+def _metadata(given: Metadata) -> MetadataPlan:
+    return MetadataPlan(given.labels, given.annotations)
 
 
 def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
@@ -289,6 +326,10 @@ def mount_variable(destination: str) -> str:
     """The variable with the path of a mount: /mnt/my-data -> MUSTER_MOUNT_MY_DATA."""
     last = destination.rstrip("/").rsplit("/", 1)[-1]
     return "MUSTER_MOUNT_" + "".join(c if c.isalnum() else "_" for c in last.upper())
+
+
+def _preflight(given: Preflight | None) -> PreflightPlan | None:
+    return None if given is None else PreflightPlan(**asdict(given))
 
 
 def _probe(given: Probe | None) -> dict[str, Any] | None:

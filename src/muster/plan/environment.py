@@ -131,9 +131,13 @@ class EngineValues(Struct, frozen=True):
     gpus: str | None = None
     #: Mount path -> where it really is, if that is elsewhere.
     mounted: Mapping[str, str] = {}
+    #: The name by which nodes reach what listens on the loopback address of the supervisor's
+    #: machine; None: that address.
+    machine: str | None = None
     #: Further variables of the engine.
     extra: Mapping[str, str] = {}
-    #: Whether what nodes inherit comes from their image: all of it is kept with `clean_env`.
+    #: Whether what nodes inherit comes from their image and from what describes their container:
+    #: all of it is kept with `clean_env`.
     of_image: bool = False
 
 
@@ -154,6 +158,8 @@ class NodeValues(Struct, frozen=True):
     run_outputs: str
     #: The node's checkpoint file.
     checkpoint: str
+    #: The folder with the credentials of the run's nodes; unused if it has none.
+    principal: str
     #: The number of the attempt.
     attempt: str
     #: The node's incarnation.
@@ -206,7 +212,7 @@ def environments(
     env = {name: moved(text, values.engine.mounted) for name, text in group.env.items()}
     code = {} if values.code_parent is None else {"PYTHONPATH": values.code_parent}
     # into a file, Python buffers its output by blocks; people watch it line by line
-    default = Layer(Origin.DEFAULT, {"PYTHONUNBUFFERED": "1"})
+    default = Layer(Origin.DEFAULT, {"PYTHONUNBUFFERED": "1"} | _client_settings(plan, values))
     given = values.environ if values.engine.of_image else inherited(plan, values.environ)
     submitter = Layer(Origin.INHERITED, given)
     job = Layer(Origin.ENV, env)
@@ -241,7 +247,7 @@ def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[
     """OCI's variables and Muster's own, for every framework."""
     group = plan.group(node.group)
     env = {
-        **_oci_environment(plan, node, values.cluster_file),
+        **_oci_environment(plan, node, values),
         "MUSTER_HOSTFILE": hostfile_beside(values.cluster_file),
         "MUSTER_RUN_ID": plan.run_id,
         "MUSTER_RUN_NAME": plan.run_name,
@@ -282,7 +288,24 @@ def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[
     return env
 
 
-def _oci_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[str, str]:
+def _client_settings(plan: RunPlan, values: NodeValues) -> dict[str, str]:
+    if plan.principal is None or plan.clean_env:
+        return {}
+    from muster.plan.principal import client_settings  # runs of servers only
+
+    return client_settings(plan.principal, values.principal, values.engine.machine)
+
+
+def _principal_environment(plan: RunPlan, node: NodePlan, folder: str) -> dict[str, str]:
+    if plan.principal is None:
+        return {}
+    from muster.plan.principal import credentials, node_folder, places  # runs of servers only
+
+    own = node_folder(folder, plan.slot_of(node))
+    return {**places(plan.principal), **credentials(plan.principal, own)}
+
+
+def _oci_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[str, str]:
     size, main = str(plan.cluster_size(node)), plan.cluster(node)[0]
     return {
         "TENANCY_OCID": LOCAL_TENANCY,
@@ -297,8 +320,9 @@ def _oci_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "NODE_GROUP_NAME": node.group,
         "INITIAL_CLUSTER_SIZE": size,
         "NODE_COUNT": size,
-        CLUSTER_FILE: cluster_file,
+        CLUSTER_FILE: values.cluster_file,
         "OCI__MAIN_IP": main.address,  # ADS
+        **_principal_environment(plan, node, values.principal),
         **plan.oci_names,
     }
 

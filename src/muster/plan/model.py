@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds that services have to come up if the job sets no `ready_timeout` (OCI: TIMEOUT).
 SERVICES_TIMEOUT = 600.0
+#: The name of the port at which the preflight checks of other nodes measure the bandwidth to one.
+PREFLIGHT_PORT = "preflight"
 
 MountKind = Literal["directory", "nfs", "url", "scratch", "volume", "files"]
 
@@ -80,7 +82,7 @@ class ContainerPlan(Struct, frozen=True):
     privileged: bool = False
     read_only: bool = False
     no_new_privileges: bool = False
-    seccomp: str = "default"
+    seccomp: str | None = None
 
 
 class ResourcePlan(Struct, frozen=True):
@@ -105,6 +107,13 @@ class ResourcePlan(Struct, frozen=True):
     def demands(self, name: str) -> bool:
         """Whether the machine must have the given amount of `cpus`, `memory` or `gpus`."""
         return self.shape is None or name in self.exact
+
+
+class MetadataPlan(Struct, frozen=True):
+    """Labels and annotations of objects in Kubernetes."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class ExtraContainerPlan(Struct, frozen=True):
@@ -189,6 +198,18 @@ def directory_in_place(working_dir: str | None, mounts: Iterable[str]) -> str | 
     return None if inside else working_dir
 
 
+class PreflightPlan(Struct, frozen=True):
+    """What a node checks before its program starts, see `spec.models.Preflight`."""
+
+    #: Whether it checks its GPUs.
+    gpus: bool = True
+    #: Bytes per second; None: not measured.
+    bandwidth: int | None = None
+    command: tuple[str, ...] | None = None
+    #: Seconds.
+    timeout: float = 60.0
+
+
 class GroupPlan(Struct, frozen=True):
     """One node group. What the lifecycle needs to know of it is in `RunPlan.policy`.
 
@@ -216,6 +237,8 @@ class GroupPlan(Struct, frozen=True):
     probe: Mapping[str, Any] | None = None
     #: The same, of the probe that is tried from then on; None: there is none.
     liveness: Mapping[str, Any] | None = None
+    #: None: nothing is checked.
+    preflight: PreflightPlan | None = None
     image: str | None = None
     container: ContainerPlan = ContainerPlan()
     extra_containers: tuple[ExtraContainerPlan, ...] = ()
@@ -245,6 +268,11 @@ class GroupPlan(Struct, frozen=True):
     parallelism: int | None = None
     #: What the nodes need of Slurm: the fields of `spec.models.Slurm` that are given.
     slurm: Mapping[str, Any] = field(default_factory=dict)
+    #: What the nodes need of Kubernetes: the same, of `spec.models.Kubernetes`.
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    #: Of its Jobs and pods in Kubernetes.
+    job_metadata: MetadataPlan = MetadataPlan()
+    pod_metadata: MetadataPlan = MetadataPlan()
 
     @property
     def is_array(self) -> bool:
@@ -313,6 +341,36 @@ class Parameters(Struct, frozen=True, dict=True):
         return ParameterSets(self)
 
 
+class KueuePlan(Struct, frozen=True):
+    """Where a run waits in a cluster with Kueue: the fields of `spec.models.Kueue`."""
+
+    queue: str | None = None
+    priority: str | None = None
+
+
+class WorkloadPlan(Struct, frozen=True):
+    """A JobSet that the cluster runs as it is: the fields of `spec.models.Workload`."""
+
+    manifest: Mapping[str, Any]
+    #: None: it is applied by the run.
+    uid: str | None = None
+
+
+class PrincipalPlan(Struct, frozen=True):
+    """How programs of a run find the server that has started it, and whom they say they are there:
+    the run (OCI: a resource principal)."""
+
+    #: OCIDs.
+    tenancy: str
+    compartment: str
+    #: A domain to clients of OCI: the services of the server are below it.
+    region: str
+    #: The URL of the server, for clients that are given one; "": the region is enough.
+    endpoint: str = ""
+    #: Whether the server has a certificate of its own authority.
+    own_authority: bool = False
+
+
 class RunPlan(Struct, frozen=True, dict=True):
     """Everything that an engine needs to know about a run."""
 
@@ -371,6 +429,15 @@ class RunPlan(Struct, frozen=True, dict=True):
     oci_names: Mapping[str, str] = field(default_factory=dict)
     #: Runs that have to succeed before this one starts.
     after: tuple[RunBefore, ...] = ()
+    #: None: programs get no credentials, as no server has started the run, or none serves OCI.
+    principal: PrincipalPlan | None = None
+    #: Where it waits in a Kubernetes cluster; None: as the engine's profile says.
+    kueue: KueuePlan | None = None
+    #: None: nodes run the programs of the plan.
+    workload: WorkloadPlan | None = None
+    #: What further describes it to people and other programs: the job's tags and annotations.
+    tags: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def own_interfaces(self) -> bool:

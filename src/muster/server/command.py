@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -22,6 +23,7 @@ from muster.server.settings import Settings, read_file
 from muster.service.backend import Backend
 from muster.service.logins import create_first_admin
 from muster.storage.home import Home, default_home
+from muster.storage.owners import closed_python
 from muster.store.sqlite.store import SqliteStore
 
 #: Seconds to wait for PostgreSQL, which may start at the same time.
@@ -52,7 +54,7 @@ def serve(
     backend = Backend(home)
     backend.database_timeout = _DATABASE_TIMEOUT
     first = create_first_admin(backend.store)
-    authenticator = Authenticator(backend.store.accounts)
+    authenticator = Authenticator(backend.store.accounts, backend.policies)
 
     def authenticate(token: str, project: str | None) -> Caller:
         return authenticator.authenticate(token, time.time(), project)
@@ -64,7 +66,9 @@ def serve(
     if first is not None:
         say(f"{first.record.user} administers the server, with this token, shown only now:")
         show_secret(first.text)
-        say(f"log in with it: muster login {_url_for_others(settings)}{trust}")
+        say(f"log in with it: muster login {settings.url_for_others}{trust}")
+    if os.geteuid() == 0 and settings.file.separate_owners and (closed := closed_python()):
+        say(f"runs will fail: {closed}")
     server.run(listener)
     say("the server has stopped; runs continue")
 
@@ -119,14 +123,6 @@ def check_certificate(settings: Settings) -> None:
 def _reason(error: ssl.SSLError) -> str:
     """What OpenSSL says, such as `key values mismatch`."""
     return (error.reason or str(error)).replace("_", " ").lower()
-
-
-def _url_for_others(settings: Settings) -> str:
-    """The URL to log in at. A server that listens on all addresses has none of its own: clients
-    name its machine."""
-    if settings.host in ("0.0.0.0", "::"):
-        return replace(settings, host=socket.gethostname()).url
-    return settings.url
 
 
 def use_database(home: Home, url: str) -> None:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from muster.errors import Forbidden, MusterError, NotFound, StoreError
 from muster.notify.conditions import wants
 from muster.notify.retries import Answer, next_attempt
 from muster.notify.sending import send
-from muster.service.notifications import creator_of, oci_names, route_of
+from muster.notify.targets import TargetKind
+from muster.server.oci.event_runs import start_for_event
+from muster.server.periodic_threads import PeriodicThread
+from muster.service.notifications import creator_of, names_in_oci, route_of
 from muster.store.notification_records import ClaimedDelivery, DeliveryState
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
-    from muster.store.base import Notifications
+    from muster.store.protocols.notifications import Notifications
 
 #: Seconds between looks: what reports events may be a process of another machine, which could tell
 #: this one through the database only.
@@ -33,7 +36,7 @@ _CLAIM = 60.0
 _THREADS = 16
 #: Seconds for which deliveries that were given up are kept.
 _KEPT = 30 * 24 * 3600.0
-#: Seconds between removals of what nobody listens to any more.
+#: Seconds between removals of events that no listener will handle.
 _CLEANING_INTERVAL = 3600.0
 
 
@@ -43,17 +46,13 @@ class Deliverer:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._rng = Random()
-        self._stopped = False
-        #: Set when there may be something to do before the interval is over.
-        self._again = Event()
         #: Deliveries that are being attempted.
         self._busy = 0
         self._lock = Lock()
-        self._thread = Thread(target=self._run, name="deliverer", daemon=True)
+        given = ("deliverer", self.look, state.log, "events cannot be sent")
+        self._thread = PeriodicThread(*given, pause=_INTERVAL)
         self._workers = ThreadPoolExecutor(_THREADS, "delivery")
         self._cleaned = time.monotonic()
-        #: The last error that was logged.
-        self._failed = ""
 
     def start(self) -> None:
         """Begin; the first look is at once."""
@@ -61,27 +60,14 @@ class Deliverer:
 
     def stop(self) -> None:
         """End after the attempts that have begun."""
-        self._stopped = True
-        self._again.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.stop()
         self._workers.shutdown(wait=True)
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._again.clear()
-            try:
-                self._look()
-                self._failed = ""
-            except Exception as error:  # noqa: BLE001  the next look may work
-                self._report(error)
-            self._again.wait(_INTERVAL)
 
     @property
     def _notifications(self) -> Notifications:
         return self._state.backend.store.notifications
 
-    def _look(self) -> None:
+    def look(self) -> float:
         """Attempt what is due, as far as threads are idle. Raises StoreError, HomeGone."""
         self._state.check_home()
         if time.monotonic() > self._cleaned + _CLEANING_INTERVAL:
@@ -90,19 +76,20 @@ class Deliverer:
         with self._lock:
             idle = _THREADS - self._busy
         if not idle:
-            return
+            return _INTERVAL
         now = self._state.backend.store.leases.now()
         for delivery in self._notifications.claim(now, now + _CLAIM, limit=idle):
             with self._lock:
                 self._busy += 1
             done = self._workers.submit(self._attempt, delivery)
             done.add_done_callback(self._ended)
+        return _INTERVAL
 
     def _ended(self, _: object) -> None:
         """A thread is idle again, and the next event of its subject may be sent."""
         with self._lock:
             self._busy -= 1
-        self._again.set()
+        self._thread.wake()
 
     def _attempt(self, delivery: ClaimedDelivery) -> None:
         try:
@@ -110,11 +97,11 @@ class Deliverer:
         except NotFound:  # it was deleted
             return
         except Exception as error:  # noqa: BLE001  it is attempted again when the claim has expired
-            self._report(error)
+            self._thread.report(error)
 
     def _deliver(self, delivery: ClaimedDelivery) -> None:
-        """Attempt a delivery, and record what came of it. Raises StoreError."""
-        names = oci_names(delivery.notification.project, self._state.compartments.ocid)
+        """Attempt a delivery, and record the outcome. Raises StoreError."""
+        names = names_in_oci(delivery.notification.project, self._state.compartments.ocid)
         if not wants(delivery.notification, delivery.entry, names):
             self._notifications.drop(delivery)
             return
@@ -140,11 +127,13 @@ class Deliverer:
         )
 
     def _answer(self, delivery: ClaimedDelivery) -> Answer:
-        """What comes of an attempt, also if there can be none."""
+        """The outcome of an attempt, also of one that cannot be made."""
         state, notification = self._state, delivery.notification
         allowed = notification.local or state.settings.file.allow_private_addresses
         try:
-            creator_of(state.backend.store.accounts, notification)
+            creator_of(state.backend.store.accounts, state.backend.policies, notification)
+            if notification.kind == TargetKind.JOB:
+                return start_for_event(state, notification, delivery.entry)
             route = route_of(
                 state.backend.home,
                 notification,
@@ -158,10 +147,3 @@ class Deliverer:
         except MusterError as error:
             return Answer(False, f"not sent: {error}")
         return send(route, delivery.entry)
-
-    def _report(self, error: Exception) -> None:
-        if not isinstance(error, MusterError):
-            self._state.log.defect("events cannot be sent", error)
-        elif str(error) != self._failed:  # once for each reason
-            self._failed = str(error)
-            self._state.log.write("warning", f"events cannot be sent: {error}")

@@ -21,7 +21,7 @@ from muster.server.settings import Settings, read_file
 from muster.service.findings import home_finding, key_findings
 from muster.spec.quantities import format_size
 from muster.storage.home import Home
-from muster.storage.owners import PYTHON_HINT, closed_paths
+from muster.storage.owners import closed_python
 from muster.store.account_records import UserKind
 
 #: Bytes that the disk of MUSTER_HOME should have left.
@@ -123,9 +123,8 @@ def _separation(home: Home) -> Iterator[Finding]:
         says = "separate_owners = false in server.toml: one user at most may run jobs, as root"
         yield Finding(name, True, says)
         return
-    if closed := [*closed_paths()]:
-        says = f"programs of owners could not read {', '.join(closed)}, which nodes need"
-        yield Finding(name, False, says, PYTHON_HINT)
+    if (closed := closed_python()) is not None:
+        yield Finding(name, False, closed.message, closed.hint)
         return
     yield Finding(name, True, "each owner's runs have a Unix account and a network of their own")
 

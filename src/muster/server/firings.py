@@ -7,27 +7,30 @@ finds the run if it was started already. Nobody can guess the id before, and tak
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.caller import Caller, Right
+from muster.caller import EVERYTHING, NOTHING, Caller
 from muster.describe.schedules import event_text
 from muster.describe.times import time_text
 from muster.errors import EngineError, Forbidden, MusterError, NotFound, StoreError
 from muster.identity import new_id
 from muster.lifecycle.schedule import Action, Missed, Overlap, on_event
+from muster.permissions import Permission
 from muster.service.audit import Origin, entry_of
+from muster.service.readable import why_no_output
 from muster.service.schedules import creator_of, start_request
 from muster.storage import request_keys
 from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
 
 if TYPE_CHECKING:
     from muster.lifecycle.trigger import Event
-    from muster.plan.model import MountPlan
     from muster.server.state import ServerState
+    from muster.service.event_inputs import Inputs
     from muster.store.account_records import AuditEntry
-    from muster.store.base import Schedules
+    from muster.store.protocols.schedules import Schedules
 
 OUTCOMES = {
     Action.START: Outcome.STARTING,
@@ -90,10 +93,12 @@ class Firings:
             self._append(entry_of_firing(schedule, replace(firing, why=passed[1])))
             return passed
         try:
-            caller = creator_of(state.backend.store.accounts, schedule)
-            caller.require(Right.SUBMIT, "start runs")
+            caller = creator_of(state.backend.store.accounts, state.backend.policies, schedule)
+            caller.require(Permission.JOB_RUN_CREATE, "start runs")
             request = start_request(state.backend.home, schedule, firing.time, firing.event)
             inputs = self._inputs(schedule, caller, firing.event)
+            run = replace(request.run, notes=(*request.run.notes, *inputs.notes))
+            request = replace(request, run=run)
         except MusterError as error:
             if isinstance(error, StoreError):
                 raise
@@ -109,7 +114,7 @@ class Firings:
                     *(caller, _origin(schedule, firing.event), request.run.environ, run_id),
                     may_start=True,
                     local=schedule.local,
-                    inputs=inputs,
+                    inputs=inputs.mounts,
                 )
                 api.submit(request)
         except StoreError:
@@ -133,24 +138,23 @@ class Firings:
                 return Outcome.SKIPPED, "a later run has replaced it"
         return None
 
-    def _inputs(
-        self, schedule: ScheduleRecord, caller: Caller, event: Event | None
-    ) -> tuple[MountPlan, ...]:
+    def _inputs(self, schedule: ScheduleRecord, caller: Caller, event: Event | None) -> Inputs:
         """What the run finds of an event. Raises InvalidInput if there can be no Unix account."""
-        if event is None:
-            return ()
-        from muster.service.event_inputs import event_mount, outputs_mount
+        from muster.service.event_inputs import Inputs, inputs_of_event
 
-        inputs = [event_mount(event)]
+        if event is None:
+            return Inputs()
+        account = self._state.account_of_runs(caller.user, local=schedule.local)
+        refused = ""
         if event.type.startswith("run."):
-            account = self._state.account_of_runs(caller.user, local=schedule.local)
-            outputs = outputs_mount(self._state.backend.home, str(event.data["id"]), account)
-            inputs += [] if outputs is None else [outputs]
-        return tuple(inputs)
+            with suppress(NotFound):  # deleted
+                run = self._state.backend.store.runs.summary(str(event.data["id"]))
+                refused = why_no_output(caller, self._state.backend.store, run)
+        return inputs_of_event(self._state.backend.home, event, account, refused)
 
     def _cancel_others(self, schedule: ScheduleRecord, caller: Caller, run_id: str) -> None:
         """Cancel the runs that the new one replaces, also those that others have triggered."""
-        caller = replace(caller, rights=caller.rights | {Right.OPERATE})
+        caller = replace(caller, authority=EVERYTHING)
         api = self._state.api(caller, _origin(schedule), {}, may_start=False)
         for run in self._schedules.running(schedule.id):
             if run.id != run_id and run.name:
@@ -185,7 +189,7 @@ def entry_of_firing(
     schedule: ScheduleRecord, firing: FiringRecord, *, forbidden: bool = False
 ) -> AuditEntry:
     """Why no run is started. forbidden: because the creator may not."""
-    caller = Caller(schedule.created_by, schedule.project, frozenset())
+    caller = Caller(schedule.created_by, schedule.project, NOTHING)
     given = (caller, _origin(schedule, firing.event), time.time(), "schedules.start", schedule.name)
     entry = entry_of(*given, project=schedule.project)
     return replace(entry, why=firing.why, allowed=not forbidden)

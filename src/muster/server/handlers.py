@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.logins import LOGIN
 from muster.api.operations import PREFIX
 from muster.api.prepared import PreparedJob
@@ -154,9 +153,8 @@ def token_routes() -> Routes[Handler]:
     routes: Routes[Handler] = Routes()
     for operation, handler in operation_handlers():
         routes.add(operation.verb, operation.path, handler)
-    for name, account_handler in account_handlers().items():
-        operation = ACCOUNT_OPERATIONS[name]
-        routes.add(operation.verb, operation.path, account_handler)
+    for one in account_handlers():
+        routes.add(one.operation.verb, one.operation.path, one)
     for route in ROUTES:
         routes.add(route.verb, route.path, route.handler)
     return routes

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from fcntl import LOCK_EX
-from threading import Event, Thread
 from typing import IO
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from muster.lifecycle.states import RunState
 from muster.node.counters import Counters
 from muster.node.machine import count_cpus, count_memory
 from muster.server.log import ServerLog
+from muster.server.periodic_threads import PeriodicThread
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.spec.ocids import ocid
@@ -55,10 +55,10 @@ class JobRunMetrics:
         self, backend: Backend, log: ServerLog, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """clock: seconds on a clock that is never set."""
-        self._backend, self._log, self._clock = backend, log, clock
-        self._stopped = Event()
+        self._backend, self._clock = backend, clock
         self._lock: IO[bytes] | None = None
-        self._thread = Thread(target=self._run, name="metrics", daemon=True)
+        given = ("metrics", self._round, log, "metrics of job runs are not recorded")
+        self._thread = PeriodicThread(*given, pause=_INTERVAL)
         #: The nodes of each job run in progress; empty for runs that are no job runs.
         self._nodes: dict[str, dict[int, Node]] = {}
 
@@ -68,9 +68,7 @@ class JobRunMetrics:
 
     def stop(self) -> None:
         """End after the present sample."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.stop()
         if self._lock is not None:
             self._lock.close()
 
@@ -79,21 +77,10 @@ class JobRunMetrics:
         """The ids of the job runs that were in progress at the last sample."""
         return frozenset(run_id for run_id, nodes in self._nodes.items() if nodes)
 
-    def _run(self) -> None:
-        failed = ""
-        while True:
-            try:
-                if self._is_only():
-                    self.look()
-                failed = ""
-            except (MusterError, OSError) as error:
-                if str(error) != failed:  # once for each reason
-                    failed = str(error)
-                    self._log.write("warning", f"metrics of job runs are not recorded: {failed}")
-            except Exception as error:  # noqa: BLE001  the next sample may work
-                self._log.defect("metrics of job runs are not recorded", error)
-            if self._stopped.wait(_INTERVAL):
-                return
+    def _round(self) -> float:
+        if self._is_only():
+            self.look()
+        return _INTERVAL
 
     def _is_only(self) -> bool:
         """Whether no other server of this host samples: two would count what is transferred twice.

@@ -84,7 +84,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], message: bytes | str) -> T:
         return decoder.decode(message)
     except msgspec.ValidationError as error:
         raise InvalidInput(problem_of(error)) from None
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidInput(f"the message is not JSON: {error}") from None
 
 

@@ -15,6 +15,8 @@ from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.accounts import AccountsAPI
 from muster.api.interface import MusterAPI
 from muster.api.operations import OPERATIONS, PREFIX, Operation
+from muster.api.policies import PoliciesAPI
+from muster.api.policy_operations import POLICY_OPERATIONS
 from muster.api.problems import MEDIA_TYPE, ProblemDetails
 from muster.server.answers import BYTES, EVENTS, JSON, JSON_LINES, Answer, encoded
 from muster.server.call import Call
@@ -47,6 +49,12 @@ _TAGS = {
     "caller": "Accounts",
     "secrets": "Accounts",
     "audit": "Audit",
+    "policies": "Policies",
+    "statements": "Policies",
+    "access": "Policies",
+    "groups": "Policies",
+    "dynamic-groups": "Policies",
+    "compartments": "Policies",
 }
 
 
@@ -71,6 +79,9 @@ def document() -> dict[str, Any]:
         _add(paths, operation, _of_operation(types, name, operation, function))
     for name, operation in ACCOUNT_OPERATIONS.items():
         function = getattr(AccountsAPI, name)
+        _add(paths, operation, _of_operation(types, name, operation, function))
+    for name, operation in POLICY_OPERATIONS.items():
+        function = getattr(PoliciesAPI, name)
         _add(paths, operation, _of_operation(types, name, operation, function))
     for route in ROUTES:
         _add(paths, route, _of_route(types, route))

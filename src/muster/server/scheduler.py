@@ -6,25 +6,28 @@ Each server looks for what is due and what has happened, and one of them decides
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
-from muster.errors import MusterError, NotFound
+from muster.errors import NotFound, StoreError
 from muster.identity import new_id
 from muster.lifecycle.schedule import Action, due, happens
 from muster.lifecycle.trigger import Event, matches
+from muster.notify.retries import Answer, next_attempt
 from muster.server.firings import OUTCOMES, Firings, entry_of_firing
 from muster.server.oci.schedule_runs import ScheduleRuns
+from muster.server.periodic_threads import PeriodicThread
 from muster.store.outbox_records import ListenerKind
-from muster.store.schedule_records import FiringRecord, ScheduleRecord
+from muster.store.records import CorruptRecord
+from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
 
 if TYPE_CHECKING:
     from muster.server.state import ServerState
-    from muster.store.base import Schedules
-    from muster.store.outbox_records import OutboxEntry
+    from muster.store.outbox_records import OutboxEntry, Pending
+    from muster.store.protocols.schedules import Schedules
 
 #: Seconds between looks: another server may have recorded a schedule that is due soon.
 _INTERVAL = 1.0
@@ -32,8 +35,6 @@ _INTERVAL = 1.0
 _TAKEN_OVER_AFTER = 5.0
 #: The most events that are handled in one look.
 _MOST_EVENTS = 100
-
-
 #: What is done about a schedule; None: nothing.
 Decide = Callable[[ScheduleRecord], FiringRecord | None]
 
@@ -53,10 +54,9 @@ class Scheduler:
         self._state = state
         self._firings = Firings(state)
         self._oci = ScheduleRuns(state)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
-        #: The last error that was logged.
-        self._failed = ""
+        self._rng = Random()
+        given = ("scheduler", self._round, state.log, "runs of schedules cannot be started")
+        self._thread = PeriodicThread(*given, pause=_INTERVAL)
 
     def start(self) -> None:
         """Begin; the first look is at once."""
@@ -64,74 +64,89 @@ class Scheduler:
 
     def stop(self) -> None:
         """End after the present look."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        wait = 0.0
-        while not self._stopped.wait(wait):
-            wait = _INTERVAL
-            try:
-                self.look()
-                if (next_at := self._schedules.next_at()) is not None:
-                    wait = min(_INTERVAL, max(0.0, next_at - time.time()))
-            except Exception as error:  # noqa: BLE001  the next look may work
-                self._report(error)
+    def _round(self) -> float:
+        self.look()
+        next_at = self._schedules.next_at()
+        return _INTERVAL if next_at is None else min(_INTERVAL, max(0.0, next_at - time.time()))
 
     @property
     def _schedules(self) -> Schedules:
         return self._state.backend.store.schedules
 
     def look(self) -> None:
-        """Do what is due. Raises StoreError, HomeGone."""
+        """Do what is due. What cannot be read of one kind holds up no other. Raises HomeGone."""
         self._state.check_home()
-        worked = True
+        for act in (self._take_over, self._act_on_times, self._act_on_events, self._act_for_oci):
+            self._isolated(act)
+
+    def _take_over(self) -> None:
         for firing in self._schedules.unsettled(time.time() - _TAKEN_OVER_AFTER):
-            worked &= self._attempt(firing.schedule_id, partial(_decided, firing))
+            self._isolated(partial(self._act, firing.schedule_id, partial(_decided, firing)))
+
+    def _act_on_times(self) -> None:
         for schedule in self._schedules.due(time.time()):
-            worked &= self._attempt(schedule.id, self._decide)
-        outbox = self._state.backend.store.outbox
-        for pending in outbox.pending(ListenerKind.TRIGGER, limit=_MOST_EVENTS):
-            decide = partial(self._decide_event, entry=pending.entry)
-            forget = partial(self._schedules.pass_over, pending.listener, pending.entry.seq)
-            worked &= self._attempt(pending.listener, decide, forget)
+            self._isolated(partial(self._act, schedule.id, self._decide))
+
+    def _act_on_events(self) -> None:
+        store = self._state.backend.store
+        outbox, now = store.outbox, store.leases.now()
+        for pending in outbox.pending(ListenerKind.TRIGGER, limit=_MOST_EVENTS, now=now):
+            self._isolated(partial(self._handle, pending))
+
+    def _act_for_oci(self) -> None:
         for record in self._oci.active():
-            worked &= self._isolated(partial(self._oci.act, record))
-        if worked:
-            self._failed = ""
+            self._isolated(partial(self._oci.act, record))
 
-    def _attempt(
-        self, schedule_id: str, decide: Decide, if_deleted: Callable[[], None] = _nothing
-    ) -> bool:
-        """Act on one schedule. decide: what is done, None for nothing. Whether it worked."""
-
-        def act() -> None:
-            try:
-                schedule = self._schedules.get(schedule_id)
-                firing = decide(schedule)
-                if firing is not None:
-                    self._firings.carry_out(schedule, firing)
-            except NotFound:
-                if_deleted()
-
-        return self._isolated(act)
-
-    def _isolated(self, act: Callable[[], None]) -> bool:
-        """Act on one schedule, so that an error stops no others. Whether it worked."""
+    def _isolated(self, act: Callable[[], None]) -> None:
+        """Act, so that an error stops nothing else."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  it is tried again in the next look
-            self._report(error)
-            return False
-        return True
+            self._thread.report(error)
 
-    def _report(self, error: Exception) -> None:
-        if not isinstance(error, MusterError):
-            self._state.log.defect("runs of schedules cannot be started", error)
-        elif str(error) != self._failed:  # once for each reason
-            self._failed = str(error)
-            self._state.log.write("warning", f"runs of schedules cannot be started: {error}")
+    def _act(
+        self, schedule_id: str, decide: Decide, if_deleted: Callable[[], None] = _nothing
+    ) -> None:
+        """Act on one schedule. decide: what is done, None for nothing."""
+        try:
+            schedule = self._schedules.get(schedule_id)
+            firing = decide(schedule)
+            if firing is not None:
+                self._firings.carry_out(schedule, firing)
+        except NotFound:
+            if_deleted()
+
+    def _handle(self, pending: Pending) -> None:
+        """Act on an event. If that fails, it is tried again later and later, and in the end given
+        up: it must not keep those that have happened since from being handled."""
+        decide = partial(self._decide_event, entry=pending.entry)
+        forget = partial(self._schedules.pass_over, pending.listener, pending.entry.seq)
+        try:
+            self._act(pending.listener, decide, forget)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
+                raise  # it is not about this event
+            self._postpone(pending, error)
+            raise
+
+    def _postpone(self, pending: Pending, error: Exception) -> None:
+        store, attempts = self._state.backend.store, pending.attempts + 1
+        now, why = store.leases.now(), str(error) or type(error).__name__
+        first_at = pending.first_at or now
+        until = next_attempt(Answer(False, why), attempts, first_at, now, self._rng)
+        if not store.outbox.postpone(pending, why, now, until) or until is not None:
+            return
+        entry = pending.entry
+        why = f"given up after {attempts} attempts: {why}"
+        subject = str(entry.data.get("name", entry.subject))
+        event = Event(entry.id, entry.type, subject)
+        at = round(time.time(), 6)
+        firing = FiringRecord(pending.listener, at, Outcome.REFUSED, at, why, event=event)
+        self._schedules.note(firing)
+        text = f"event {entry.id} ({entry.type}) starts no run: {why}"
+        self._state.log.write("warning", text, schedule=pending.listener)
 
     def _decide(self, schedule: ScheduleRecord) -> FiringRecord | None:
         """What is to be done now, if that was not decided before. Raises StoreError."""

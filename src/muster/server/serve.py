@@ -1,6 +1,5 @@
 """Run the server: listen; beside it, recover runs, start those of schedules and send the events of
-notifications; stop without ending
-any run."""
+notifications; stop without ending any run."""
 
 from __future__ import annotations
 
@@ -9,29 +8,24 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 
 import uvicorn
 
-from muster.errors import EngineError, MusterError, Problem, StoreError
+from muster.errors import EngineError, Problem
 from muster.server.app import App
 from muster.server.deliverer import Deliverer
 from muster.server.http_protocol import HttpProtocol
 from muster.server.job_run_metrics import JobRunMetrics
 from muster.server.log import ServerLog, logging_to
-from muster.server.oci.cleaning import clean_up
+from muster.server.recovery import Recovery
 from muster.server.run_observer import RunObserver
 from muster.server.scheduler import Scheduler
 from muster.server.settings import Settings
 from muster.server.state import Authenticate, ServerState
 from muster.service.backend import Backend
-from muster.service.recovery import recover_and_expire
-from muster.storage import job_artifacts, metric_points, objects, request_keys, uploads
+from muster.storage.key_pool import KeyPool
 
-#: Seconds between looks for runs without a supervisor.
-_RECOVERY_INTERVAL = 2.0
-#: Seconds between two removals of old uploads.
-_CLEANING_INTERVAL = 3600.0
 #: Seconds that requests have to end when the server stops; streams are told to end.
 _STOP_TIMEOUT = 5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -66,6 +60,7 @@ class Server:
         self, settings: Settings, backend: Backend, authenticate: Authenticate, log: ServerLog
     ) -> None:
         backend.recovers_apart = True
+        backend.keys = KeyPool()
         self.state = ServerState(settings, backend, authenticate, log)
         config = uvicorn.Config(
             App(self.state),
@@ -137,57 +132,3 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.stopping.set()
         await super().shutdown(sockets)
-
-
-class Recovery:
-    """A thread that recovers runs whose supervisor was killed, and deletes expired ones."""
-
-    def __init__(self, backend: Backend, observer: RunObserver, log: ServerLog) -> None:
-        self._backend, self._observer, self._log = backend, observer, log
-        self._stopped = Event()
-        self._thread = Thread(target=self._run, name="recovery", daemon=True)
-        self._cleaned = -_CLEANING_INTERVAL
-        #: When the last round ended, on the monotonic clock.
-        self.last = time.monotonic()
-
-    def start(self) -> None:
-        """Begin; the first round is at once. Raises StoreError."""
-        self._observer.begin()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the present round."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        failed = ""
-        while not self._stopped.is_set():
-            try:
-                recover_and_expire(self._backend)
-                self._observer.look()
-                failed = ""
-            except MusterError as error:
-                if str(error) != failed:  # once for each reason
-                    failed = str(error)
-                    self._log.write("warning", f"runs cannot be recovered: {failed}")
-            except Exception as error:  # noqa: BLE001  the next round may work
-                self._log.defect("runs cannot be recovered", error)
-            self._clean_up()
-            self.last = time.monotonic()
-            self._stopped.wait(_RECOVERY_INTERVAL)
-
-    def _clean_up(self) -> None:
-        """Forget old uploads, requests and points of metrics, from time to time."""
-        if time.monotonic() < self._cleaned + _CLEANING_INTERVAL:
-            return
-        self._cleaned = time.monotonic()
-        home, store = self._backend.home, self._backend.store
-        try:
-            for module in (uploads, request_keys, job_artifacts, metric_points):
-                module.remove_old(home, time.time())
-            objects.remove_unused(home, store.objects.used_files, time.time())
-            clean_up(store, time.time())
-        except (OSError, StoreError) as error:
-            self._log.write("warning", f"old files and records cannot be removed: {error}")

@@ -13,6 +13,9 @@ ana = "ana"
 engine = "local"                      # where its jobs run
 subnet = "127.0.0.0/8"                # the CIDR block of every subnet: the addresses of nodes
 namespace = "muster"                  # of its object storage: oci://BUCKET@NAMESPACE/NAME
+resource_principals = true            # runs get credentials of their own for this server
+bind_credentials = true               # which can only be used on the hosts of their nodes
+endpoint = "http://10.0.0.5:8431"     # where nodes reach it, if not at its own address
 
 [oci.compartments]                    # compartments of OCI that are projects of Muster
 "ocid1.compartment.oc1..aaaa" = "vision"
@@ -26,13 +29,16 @@ PATH = "/opt/tools/bin:/usr/bin:/bin"
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from muster.addresses import is_server_url
 from muster.errors import InvalidInput, Problem
 from muster.notify.settings import NotificationSettings
 from muster.spec.decode import decode
@@ -61,6 +67,14 @@ class OciSettings(Struct, frozen=True):
     #: The block that clients get for each subnet, with the addresses of nodes: of those on this
     #: machine by default.
     subnet: str = "127.0.0.0/8"
+    #: Whether programs of runs get credentials with which they act as their run here.
+    resource_principals: bool = True
+    #: Whether they can only be used from the addresses of their nodes' hosts. Not if nodes reach
+    #: the server through a translation of addresses (NAT).
+    bind_credentials: bool = True
+    #: The URL by which nodes reach a server without a domain, if that is not the one that it
+    #: listens on.
+    endpoint: str | None = None
     #: OCID of an export of a file system -> where it is: `nfs://server/path`.
     exports: Mapping[str, str] = field(default_factory=dict)
     #: Slug of a conda environment -> the Python here that programs run with instead, by its path.
@@ -115,6 +129,21 @@ class Settings(Struct, frozen=True):
         return self.oci_domain if self.port == 443 else f"{self.oci_domain}:{self.port}"
 
     @property
+    def endpoint(self) -> str:
+        """Where nodes of runs reach the server."""
+        if self.file.oci.endpoint is not None:
+            return self.file.oci.endpoint.rstrip("/")
+        return self.url_for_others
+
+    @property
+    def url_for_others(self) -> str:
+        """Where the server is for other machines. One that listens on all addresses has none of its
+        own: they name its machine."""
+        if self.host in ("0.0.0.0", "::"):
+            return replace(self, host=socket.gethostname()).url
+        return self.url
+
+    @property
     def url(self) -> str:
         """Where the server is, for clients on this machine."""
         scheme = "http" if self.tls_cert is None else "https"
@@ -152,4 +181,7 @@ def _problems(settings: FileSettings) -> list[Problem]:
         ip_network(settings.oci.subnet)
     except ValueError as error:
         problems.append(Problem("oci.subnet", str(error), "give a block such as 10.0.0.0/16"))
+    if (url := settings.oci.endpoint) is not None and not is_server_url(url):
+        text = f"{url!r} is not the URL of a server"
+        problems.append(Problem("oci.endpoint", text, "give one such as http://10.0.0.5:8431"))
     return problems

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from muster.caller import Caller
 from muster.errors import HomeGone, Problem
+from muster.plan.model import PrincipalPlan
 from muster.server.log import ServerLog
 from muster.server.metrics import Metrics
 from muster.server.node_ports import ForwardedPorts
@@ -22,6 +23,7 @@ from muster.server.tracing import make_tracer
 from muster.service.audit import Origin
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
+from muster.spec.ocids import NO_REGION, TENANCY
 from muster.storage.owners import account_of
 from muster.submission import Submission
 from muster.unix_account import UnixAccount
@@ -51,6 +53,7 @@ class ServerState:
         self.log = log
         #: The projects by the OCIDs that clients of OCI know.
         self.compartments = Compartments(lambda: backend.store, settings.file.oci.compartments)
+        backend.policies.configure(settings.file.oci.compartments, settings.oci_region or "")
         self.forwarded_ports = ForwardedPorts()
         self.metrics = Metrics()
         self.tracer = make_tracer()
@@ -99,10 +102,25 @@ class ServerState:
                 has_files=local,
                 oci_names=oci_names or {},
                 inputs=inputs,
+                principal=self._principal_of_runs(caller.project) if may_start else None,
                 python=python or submission.python,
             )
         return EmbeddedAPI(
             caller=caller, backend=self.backend, submission=submission, origin=origin
+        )
+
+    def _principal_of_runs(self, project: str) -> PrincipalPlan | None:
+        """How runs of a project act here; None if they do not."""
+        settings, compartments = self.settings, self.compartments
+        if not settings.file.oci.resource_principals:
+            return None
+        region = settings.oci_region
+        return PrincipalPlan(
+            tenancy=compartments.tenancy or TENANCY,
+            compartment=compartments.ocid(project),
+            region=region or NO_REGION,
+            endpoint="" if region else settings.endpoint,
+            own_authority=settings.tls_cert == str(self.backend.home.oci_certificate / "cert.pem"),
         )
 
     def check_home(self) -> None:

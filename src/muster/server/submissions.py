@@ -12,9 +12,9 @@ import msgspec
 
 from muster.api.schedules import ScheduleRequest
 from muster.api.submissions import JobRequest, PreviewRequest, StartRequest
-from muster.caller import Right
 from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.identity import id_of
+from muster.permissions import Permission
 from muster.secrets import hidden
 from muster.server.answers import Answer, encoded
 from muster.server.call import Call
@@ -92,7 +92,7 @@ async def _body(call: Call, kind: Any) -> tuple[bytes, Any]:
 async def _once(call: Call, key: str | None, body: bytes, do: Callable[[], T]) -> T:
     """Carry out a request. key: of its idempotency key. Raises Conflict if that was used for
     another body or path, StoreBusy if the same request is being carried out for long."""
-    if key is None or Right.SUBMIT not in call.caller.rights:  # which is refused
+    if key is None or not call.caller.allows(Permission.JOB_RUN_CREATE):  # which is refused
         return await call.state.in_thread(do)
     digest = blake2b(call.route.encode() + body, digest_size=24).hexdigest()
 

@@ -1,5 +1,6 @@
 """The use cases of Muster: one place that checks, plans, records and starts.
 
-`embedded.EmbeddedAPI` lists them; each is a function in the module that is named after it. The
-command line and the Python API reach them through `muster.api.interface.MusterAPI`.
+`embedded.EmbeddedAPI` has a method for each (`methods`); each is a function in the module that is
+named after it. The command line and the Python API reach them through
+`muster.api.interface.MusterAPI`.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import asdict, replace
 
 from muster.api.accounts import Identity, NewSession, NewToken, OciAccess, UserChange
-from muster.caller import Caller, Right, Role, local_caller
+from muster.caller import EVERYTHING, NO_VARIABLES, Role
 from muster.errors import Forbidden, InvalidInput, NotFound, Problem
-from muster.iam.grants import check_in_project, check_new_token, check_others_token, check_role
+from muster.iam.authority import authority_of_user
+from muster.iam.grants import check_acts_as, check_new_token, check_others_token, check_role
 from muster.iam.names import check_name, check_text
 from muster.iam.public_keys import fingerprint_of, normal_pem, read_public_key
+from muster.iam.resources import variables_of_secret, variables_of_user
 from muster.iam.tokens import new_token
 from muster.identity import DEFAULT_PROJECT, is_id
-from muster.service.audit import Origin, audited, entry_of
-from muster.service.backend import Backend
+from muster.permissions import Decision, Permission, Right
+from muster.service.recorded_calls import RecordedCalls
 from muster.spec.ocids import OCI_SERVICES, TENANCY, compartment_ocid, user_ocid
 from muster.store.account_records import (
     AuditEntry,
@@ -34,7 +36,11 @@ from muster.store.account_records import (
 )
 
 if TYPE_CHECKING:
-    from muster.store.base import Accounts, Audit, Keys, Secrets
+    from muster.service.policies import EmbeddedPolicies
+    from muster.store.protocols.accounts import Accounts
+    from muster.store.protocols.audit import Audit
+    from muster.store.protocols.keys import Keys
+    from muster.store.protocols.secrets import Secrets
 
 T = TypeVar("T")
 
@@ -42,17 +48,8 @@ T = TypeVar("T")
 _PAGE, _LARGEST_PAGE = 1_000, 10_000
 
 
-class EmbeddedAccounts:
+class EmbeddedAccounts(RecordedCalls):
     """See `AccountsAPI`, which documents the methods. Threads may share an object."""
-
-    def __init__(
-        self, backend: Backend, caller: Caller | None = None, origin: Origin | None = None
-    ) -> None:
-        """caller: default: the user of this process. origin: of the request; default: this
-        machine."""
-        self._backend = backend
-        self._caller = caller or local_caller()
-        self._origin = origin or Origin()
 
     @property
     def _accounts(self) -> Accounts:
@@ -70,31 +67,28 @@ class EmbeddedAccounts:
     def _log(self) -> Audit:
         return self._backend.store.audit
 
-    def _act(
-        self,
-        action: str,
-        object: str,
-        check: Callable[[], object],
-        do: Callable[[], T],
-        *,
-        project: str = "",
-    ) -> T:
-        """Do something that changes records. check: raises Forbidden if the caller may not."""
-        entry = entry_of(self._caller, self._origin, time.time(), action, object, project=project)
-        with audited(self._log, lambda: entry, check):
-            return do()
+    def _administer(self, permission: Permission, what: str, user: str | None = None) -> Decision:
+        """Raises NotPermitted unless the caller has a permission in the tenancy. user: whom it is
+        about."""
+        on = NO_VARIABLES if user is None else variables_of_user(user)
+        return self._caller.require(permission, what, on, project=DEFAULT_PROJECT)
 
-    def _administer(self, what: str) -> None:
-        if Right.ADMINISTER not in self._caller.rights:
-            raise Forbidden(f"{self._caller.user} may not {what}: only administrators may")
+    def _check(
+        self,
+        permission: Permission,
+        what: str,
+        project: str = DEFAULT_PROJECT,
+        user: str | None = None,
+    ) -> None:
+        """Raises NotPermitted unless the caller has a permission in a project, to read. user: whom
+        it is about."""
+        on = NO_VARIABLES if user is None else variables_of_user(user)
+        self._read(project, permission, what, on)
 
     def _shown(self) -> TokenRecord | None:
         """The token that the caller shows; None if it shows a key, which has no limits."""
         token_id = self._caller.token_id
         return self._accounts.token(token_id) if is_id(token_id) else None
-
-    def close(self) -> None:
-        self._backend.close()
 
     # Who
 
@@ -110,12 +104,12 @@ class EmbeddedAccounts:
     # Users
 
     def users(self) -> list[UserRecord]:
-        self._administer("list users")
+        self._check(Permission.USER_INSPECT, "list users")
         return self._accounts.users()
 
     def user(self, name: str) -> UserRecord:
         if name.lower() != self._caller.user.lower():
-            self._administer("see other users")
+            self._check(Permission.USER_READ, "see other users", user=name)
         return self._accounts.user(name)
 
     def create_user(self, user: UserRecord) -> UserRecord:
@@ -127,7 +121,12 @@ class EmbeddedAccounts:
             self._accounts.create_user(made)
             return self._accounts.user(user.name)
 
-        return self._act("users.create", user.name, lambda: self._administer("create users"), do)
+        def check() -> Decision:
+            if user.admin:
+                self._administer(Permission.SERVER_MANAGE, "create administrators")
+            return self._administer(Permission.USER_CREATE, "create users")
+
+        return self._act("users.create", user.name, check, do)
 
     def change_user(self, name: str, change: UserChange) -> UserRecord:
         changes = {key: value for key, value in asdict(change).items() if value is not None}
@@ -141,34 +140,55 @@ class EmbeddedAccounts:
 
         changed = ", ".join(f"{key}={value}" for key, value in changes.items())
         object = f"{name} ({changed})" if changed else name
-        return self._act("users.change", object, lambda: self._administer("change users"), do)
+
+        def check() -> Decision:
+            if change.admin is not None or self._is_administrator(name):
+                self._administer(Permission.SERVER_MANAGE, "change administrators")
+            decision = self._administer(Permission.USER_UPDATE, "change users", name)
+            if change.issuer is not None or change.subject is not None:
+                self._check_acts_as(name, "change logins")
+            return decision
+
+        return self._act("users.change", object, check, do)
+
+    def _check_acts_as(self, name: str, what: str) -> None:
+        """Raises Forbidden if the caller could do more by acting as another user."""
+        if name.lower() == self._caller.user.lower() or self._caller.authority is EVERYTHING:
+            return
+        with suppress(NotFound):
+            user = self._accounts.user(name)
+            authority = authority_of_user(self._backend.policies, user.name)
+            projects = [one.name for one in self._accounts.projects()]
+            check_acts_as(self._caller, user, authority, projects, what)
+
+    def _is_administrator(self, name: str) -> bool:
+        with suppress(NotFound):
+            return self._accounts.user(name).admin
+        return False
 
     # Projects
 
     def projects(self) -> list[ProjectRecord]:
         found = self._accounts.projects()
-        if Right.ADMINISTER in self._caller.rights:
-            return found
-        own = {member.project for member in self._accounts.members(user=self._caller.user)}
-        limit = None if (shown := self._shown()) is None else shown.project
-        return [one for one in found if one.name in own and limit in (None, one.name)]
+        limit = self._caller.project if self._caller.only_here else None
+        reaches = self._caller.authority.reaches
+        return [one for one in found if limit in (None, one.name) and reaches(one.name)]
+
+    @property
+    def _compartments(self) -> EmbeddedPolicies:
+        """Where projects are created and deleted: they are the compartments."""
+        from muster.service.policies import EmbeddedPolicies
+
+        return EmbeddedPolicies(self._backend, self._caller, self._origin)
 
     def create_project(self, name: str, description: str = "") -> ProjectRecord:
-        def do() -> ProjectRecord:
-            check_name("project", name)
-            check_text("description", description)
-            project = ProjectRecord(name, time.time(), self._caller.user, description)
-            self._accounts.create_project(project)
-            return self._accounts.project(name)
-
-        def check() -> None:
-            self._administer("create projects")
-
-        return self._act("projects.create", name, check, do, project=name)
+        return self._compartments.create_compartment(name, description=description)
 
     def change_project(self, name: str, description: str) -> ProjectRecord:
-        def check() -> None:
-            check_in_project(self._caller, name, Right.MANAGE, "change the project")
+        def check() -> Decision:
+            return self._caller.require(
+                Permission.COMPARTMENT_UPDATE, "change the project", project=name
+            )
 
         def do() -> ProjectRecord:
             check_text("description", description)
@@ -177,16 +197,10 @@ class EmbeddedAccounts:
         return self._act("projects.change", name, check, do, project=name)
 
     def delete_project(self, name: str) -> None:
-        self._act(
-            "projects.delete",
-            name,
-            lambda: self._administer("delete projects"),
-            lambda: self._accounts.delete_project(name),
-            project=name,
-        )
+        self._compartments.delete_compartment(name)
 
     def members(self, project: str) -> list[MemberRecord]:
-        check_in_project(self._caller, project, Right.READ, "see members")
+        self._check(Permission.MEMBER_INSPECT, "see members", project)
         return self._accounts.members(project=self._accounts.project(project).name)
 
     def set_member(self, project: str, user: str, role: Role) -> MemberRecord:
@@ -225,10 +239,10 @@ class EmbeddedAccounts:
     def tokens(self, *, user: str | None = None, project: str | None = None) -> list[TokenRecord]:
         own = self._caller.user
         if project is not None:
-            check_in_project(self._caller, project, Right.MANAGE, "list tokens")
+            self._check(Permission.TOKEN_INSPECT, "list tokens", project)
         elif (user or own).lower() != own.lower():
-            self._administer("list tokens of others")
-        elif user is None and Right.ADMINISTER in self._caller.rights and not self._caller.token_id:
+            self._check(Permission.USER_READ, "list tokens of others")
+        elif user is None and self._caller.authority is EVERYTHING:
             return self._accounts.tokens()  # the user of the machine may have no account
         return self._accounts.tokens(user=user or (None if project else own), project=project)
 
@@ -265,8 +279,9 @@ class EmbeddedAccounts:
                     raise
                 hint = f"add one: `muster users add {owner} --admin`; or name a user: --user"
                 raise NotFound(Problem("", f"{owner} has no account here", hint)) from None
-            roles = {one.project: one.role for one in self._accounts.members(user=owner)}
-            check_new_token(self._caller, self._shown(), account, roles, record)
+            authority = authority_of_user(self._backend.policies, account.name)
+            projects = [one.name for one in self._accounts.projects()]
+            check_new_token(self._caller, self._shown(), account, authority, record, projects)
 
         def do() -> NewToken:
             check_text("name", name)
@@ -289,7 +304,8 @@ class EmbeddedAccounts:
                 if token.user != self._caller.user:
                     check_others_token(self._caller, account, token.project, "revoke")
             except (NotFound, Forbidden):
-                if Right.ADMINISTER not in self._caller.rights:  # the same words in both cases
+                # the same words in both cases
+                if not self._caller.allows(Permission.USER_UPDATE, project=DEFAULT_PROJECT):
                     raise Forbidden(
                         f"{self._caller.user} may not revoke a token {token_id}: there is none, or "
                         "it is of another user"
@@ -308,9 +324,7 @@ class EmbeddedAccounts:
         return OciAccess(
             user=user_ocid(self._caller.user),
             tenancy=TENANCY,
-            compartment=TENANCY
-            if self._caller.project == DEFAULT_PROJECT
-            else compartment_ocid(self._caller.project),
+            compartment=compartment_ocid(self._caller.project),
             region=region,
             services=OCI_SERVICES if region else (),
             ca=_text_of(home.oci_certificate / "ca.pem") if region else "",
@@ -318,19 +332,21 @@ class EmbeddedAccounts:
 
     # Keys
 
-    def _own_or_administer(self, user: str, what: str) -> None:
+    def _own_or_administer(self, user: str, permission: Permission, what: str) -> None:
         if user.lower() != self._caller.user.lower():
-            self._administer(what)
+            self._administer(permission, what, user)
 
     def keys(self, name: str) -> list[PublicKeyRecord]:
-        self._own_or_administer(name, "see keys of others")
+        if name.lower() != self._caller.user.lower():
+            self._check(Permission.USER_READ, "see keys of others", user=name)
         if name != self._caller.user:  # the user of the machine may have no account
             self._accounts.user(name)  # raises NotFound
         return self._keys.listing(name)
 
     def add_key(self, name: str, pem: str, title: str = "") -> PublicKeyRecord:
         def check() -> None:
-            self._own_or_administer(name, "add keys of others")
+            self._own_or_administer(name, Permission.USER_UPDATE, "add keys of others")
+            self._check_acts_as(name, "add keys")
             if (shown := self._shown()) is not None and (shown.project or shown.scopes is not None):
                 raise Forbidden(
                     f"the token {shown.id} is limited, and a key is not: use a token without limits"
@@ -376,7 +392,7 @@ class EmbeddedAccounts:
             with suppress(NotFound):
                 owner = self._keys.get(fingerprint).user
             if owner.lower() != self._caller.user.lower():  # the same words if there is none
-                self._administer("delete keys of others")
+                self._administer(Permission.USER_UPDATE, "delete keys of others")
 
         def do() -> None:
             self._keys.get(fingerprint)  # raises NotFound
@@ -387,7 +403,7 @@ class EmbeddedAccounts:
     # Secrets
 
     def secrets(self) -> list[SecretRecord]:
-        self._caller.require(Right.READ, "see secrets")
+        self._check(Permission.SECRET_INSPECT, "see secrets", self._caller.project)
         return self._secrets.listing(self._caller.project)
 
     def set_secret(self, name: str, value: str) -> SecretRecord:
@@ -401,7 +417,13 @@ class EmbeddedAccounts:
             by = self._caller.user
             return self._secrets.set(project, name, sealed, by=by, now=time.time())
 
-        return self._act("secrets.set", name, self._may_set_secrets, do, project=project)
+        def check() -> Decision:
+            is_known = any(one.name == name for one in self._secrets.listing(project))
+            permission = Permission.SECRET_UPDATE if is_known else Permission.SECRET_CREATE
+            on = variables_of_secret(project, name)
+            return self._caller.require(permission, "change secrets", on)
+
+        return self._act("secrets.set", name, check, do, project=project)
 
     def delete_secret(self, name: str) -> None:
         project = self._caller.project
@@ -411,18 +433,19 @@ class EmbeddedAccounts:
                 hint = "`muster secrets list` lists them"
                 raise NotFound(Problem("", f"no secret {name!r} in project {project}", hint))
 
-        self._act("secrets.delete", name, self._may_set_secrets, do, project=project)
+        def check() -> Decision:
+            on = variables_of_secret(project, name)
+            return self._caller.require(Permission.SECRET_DELETE, "delete secrets", on)
 
-    def _may_set_secrets(self) -> None:
-        self._caller.require(Right.SET_SECRETS, "change secrets")
+        self._act("secrets.delete", name, check, do, project=project)
 
     # Audit log
 
     def audit(self, chosen: AuditFilter) -> list[AuditEntry]:
-        if Right.ADMINISTER not in self._caller.rights:
+        if not self._caller.allows(Permission.SERVER_MANAGE, project=DEFAULT_PROJECT):
             project = chosen.project or self._caller.project
-            check_in_project(self._caller, project, Right.MANAGE, "read the audit log")
-            chosen = replace(chosen, project=self._caller.project)
+            self._check(Permission.AUDIT_READ, "read the audit log", project)
+            chosen = replace(chosen, project=project)
         limit = _PAGE if chosen.limit is None else min(chosen.limit, _LARGEST_PAGE)
         return self._log.listing(replace(chosen, limit=limit))
 
@@ -432,7 +455,7 @@ class EmbeddedAccounts:
         return self._act(
             "audit.prune",
             f"before {time_text(before)}",
-            lambda: self._administer("delete entries of the audit log"),
+            lambda: self._administer(Permission.SERVER_MANAGE, "delete entries of the audit log"),
             lambda: self._log.delete_before(before),
         )
 

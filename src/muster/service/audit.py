@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,15 +10,23 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.caller import NotPermitted, Variables
 from muster.errors import Forbidden, MusterError
 
 if TYPE_CHECKING:
-    from muster.caller import Caller
+    from muster.caller import Authority, Caller
+    from muster.permissions import Decision
     from muster.store.account_records import AuditEntry
-    from muster.store.base import Audit
+    from muster.store.protocols.audit import Audit
 
+#: Of an entry's attributes: OCI's name of the operation.
+OPERATION = "request.operation"
 #: Characters of an entry's texts: callers choose some of them.
 _LONGEST = 1000
+#: Seconds after which a read of the same kind is recorded again.
+_READ_EVERY = 3600.0
+#: Kinds of reads that are remembered.
+_MOST_READS = 10_000
 
 
 class Origin(Struct, frozen=True):
@@ -42,9 +51,16 @@ def entry_of(
         object=_cleaned(object),
         project=_cleaned(project),
         token_id=caller.token_id,
+        run=caller.run_id,
         address=_cleaned(origin.address),
         request_id=_cleaned(origin.request_id),
+        attributes=operation_of(caller.authority),
     )
+
+
+def operation_of(authority: Authority) -> dict[str, str]:
+    """OCI's name of the operation that is asked for, as the variable that conditions name."""
+    return {OPERATION: authority.operation} if authority.operation else {}
 
 
 def name_of(given: object) -> str:
@@ -78,35 +94,106 @@ def name_of(given: object) -> str:
 
 def refused(entry: AuditEntry, error: MusterError) -> AuditEntry:
     """The entry for what is refused, with the reason."""
+    if isinstance(error, NotPermitted):
+        on = {**entry.attributes, **_short(error.on)}
+        entry = replace(entry, permission=error.permission, attributes=on)
     return replace(entry, allowed=False, why=_cleaned(str(error)))
+
+
+def decided(entry: AuditEntry, decision: Decision | None) -> AuditEntry:
+    """The entry for what is allowed, with the reason."""
+    if decision is None or decision.permission is None:
+        return entry
+    return replace(
+        entry,
+        permission=decision.permission,
+        statement="" if decision.statement is None else decision.statement.place,
+        attributes={**entry.attributes, **_short(decision.on)},
+    )
+
+
+def _short(on: Variables) -> dict[str, str]:
+    return {name: _cleaned(value) for name, value in on.items()}
+
+
+class ReadLog:
+    """Which reads are recorded: each kind once an hour, so that the log tells who reads what by
+    which statement. Threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._noted: dict[tuple[str, ...], float] = {}
+
+    def is_due(self, entry: AuditEntry) -> bool:
+        """Whether to record a read."""
+        last = self._noted.get(_kind(entry), -_READ_EVERY)
+        return self._clock() - last >= _READ_EVERY
+
+    def recorded(self, entry: AuditEntry) -> None:
+        """A read was recorded."""
+        if len(self._noted) >= _MOST_READS:
+            self._noted.clear()
+        self._noted[_kind(entry)] = self._clock()
+
+
+def _kind(entry: AuditEntry) -> tuple[str, ...]:
+    return (entry.user, entry.run, entry.project, entry.permission, entry.statement)
+
+
+def audited_read(
+    log: Audit,
+    entry: Callable[[], AuditEntry],
+    check: Callable[[], Decision | None],
+    reads: ReadLog,
+) -> None:
+    """Check a read: one that is refused is recorded, one that is allowed as `reads` says."""
+    with audited(log, entry, check, reads=reads):
+        pass
+
+
+def note_read(log: Audit, entry: AuditEntry, decision: Decision, reads: ReadLog) -> None:
+    """Record a read that was allowed, unless it is recorded already."""
+    made = decided(entry, decision)
+    if reads.is_due(made):
+        log.append(made)
+        reads.recorded(made)
 
 
 @contextmanager
 def audited(
     log: Audit,
     entry: Callable[[], AuditEntry],
-    check: Callable[[], object],
+    check: Callable[[], Decision | None],
     *,
-    changes: bool = True,
+    reads: ReadLog | None = None,
 ) -> Iterator[None]:
     """Do what is in the block, if `check` does not raise Forbidden.
 
     entry: makes the entry for it, which is recorded before it is done: if that fails, nothing is
-    done. What fails has a second entry, with the reason. changes: otherwise it is recorded only if
-    it is refused.
+    done. What fails or is refused then has a second entry, with the reason. reads: nothing is
+    changed; which of such entries are recorded.
     """
     try:
-        check()
+        decision = check()
     except Forbidden as error:
         log.append(refused(entry(), error))
         raise
-    if not changes:
-        yield
+    if reads is not None:
+        if decision is not None and decision.statement is not None:
+            note_read(log, entry(), decision, reads)
+        try:
+            yield
+        except Forbidden as error:  # what else it takes
+            log.append(refused(entry(), error))
+            raise
         return
-    made = entry()
+    made = decided(entry(), decision)
     log.append(made)
     try:
         yield
+    except Forbidden as error:
+        log.append(refused(made, error))
+        raise
     except Exception as error:
         why = str(error) if isinstance(error, MusterError) else "internal error"
         log.append(replace(made, why=_cleaned(why)))

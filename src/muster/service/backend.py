@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from muster.control.open_store import open_store
 from muster.control.recover import record_broken
 from muster.errors import EngineError
+from muster.service.audit import ReadLog
 from muster.storage.home import Home
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.submission import Submission
@@ -16,7 +17,9 @@ from muster.unix_account import as_root
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
+    from muster.iam.current_policies import CurrentPolicies
     from muster.storage.artifact_lock import ArtifactLock
+    from muster.storage.key_pool import KeyPool
     from muster.store.base import Store
     from muster.store.records import Lease
 
@@ -33,9 +36,14 @@ class Backend:
         self.recovers_apart = False
         #: Seconds to wait for a database server that does not answer yet.
         self.database_timeout = 0.0
+        #: Keys for the credentials of runs, of a server.
+        self.keys: KeyPool | None = None
         self._warned_of_space = False
         self._launcher = launcher
         self._store: Store | None = None
+        self._policies: CurrentPolicies | None = None
+        #: Which reads the audit log has.
+        self.reads = ReadLog()
         self._reserve = Reserve(home.reserve)
         self._artifact_lock: ArtifactLock | None = None
 
@@ -59,6 +67,21 @@ class Backend:
             if self._store is None:
                 self._store = self._open()
             return self._store
+
+    @property
+    def policies(self) -> CurrentPolicies:
+        """The policies of the store, which decide what users and runs may do."""
+        from muster.iam.current_policies import CurrentPolicies  # not for the user of the machine
+
+        with self.lock:
+            if self._policies is None:
+                self._policies = CurrentPolicies(lambda: self.store)
+            return self._policies
+
+    def policies_changed(self) -> None:
+        """What this process has changed is to decide the next request."""
+        if self._policies is not None:
+            self._policies.changed()
 
     def _open(self) -> Store:
         if self.home.read_only():
@@ -132,5 +155,7 @@ class Backend:
     def close(self) -> None:
         """Close the database and the launcher. Runs continue."""
         self._close_launcher()
+        if self.keys is not None:
+            self.keys.close()
         if self._store is not None:
             self._store.close()

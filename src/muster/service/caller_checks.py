@@ -1,19 +1,20 @@
-"""Who may call a method of `EmbeddedAPI`: checked, and recorded in the audit log, before it does
-anything.
-"""
+"""What the methods of `EmbeddedAPI` share: who calls, and checks of what they are called with."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
-from muster.caller import Caller, Right, local_caller
+from muster.caller import Caller, always, local_caller
 from muster.errors import InvalidInput, NotFound
+from muster.iam.resources import (
+    Resource,
+    variables_of_new,
+)
 from muster.identity import is_id
-from muster.service.as_owner import as_owner
+from muster.permissions import Decision, Permission
 from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_at_times
@@ -21,6 +22,7 @@ from muster.storage.home import Home, default_home
 from muster.storage.owners import account_of_run
 from muster.store.names import no_job_error, no_run_error
 from muster.store.records import JobRecord, RunSummary
+from muster.store.resource_records import JOB
 from muster.submission import Submission, of_this_process
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from muster.store.notification_records import NotificationRecord
     from muster.store.schedule_records import ScheduleRecord
 
-M = TypeVar("M", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 class CallerChecks:
@@ -82,7 +84,7 @@ class CallerChecks:
         self,
         action: str,
         object_of: Callable[[], str],
-        check: Callable[[], None],
+        check: Callable[[], Decision | None],
         *,
         changes: bool,
     ) -> Iterator[None]:
@@ -94,17 +96,19 @@ class CallerChecks:
             return
         from muster.service.audit import audited
 
-        def entry() -> AuditEntry:
-            from muster.service.audit import entry_of
-
-            assert self._origin is not None
-            return entry_of(
-                *(self._caller, self._origin, time.time(), action, object_of()),
-                project=self._caller.project,
-            )
-
-        with audited(self.store.audit, entry, check, changes=changes):
+        reads = None if changes else self._backend.reads
+        with audited(
+            self.store.audit, lambda: self._entry(action, object_of()), check, reads=reads
+        ):
             yield
+
+    def _entry(self, action: str, object: str) -> AuditEntry:
+        """The entry of the audit log for what the caller is about to do."""
+        from muster.service.audit import entry_of
+
+        caller, origin = self._caller, self._origin
+        assert origin is not None
+        return entry_of(caller, origin, time.time(), action, object, project=caller.project)
 
     def _check_run(self, run_id: str) -> RunSummary:
         """The run. Raises NotFound if it is not of the caller's project."""
@@ -120,7 +124,30 @@ class CallerChecks:
             return
         if account_of_run(self.home.run_dir(run.id)) is None:
             text = f"{what} of {run.name}, which runs as the server's own user,"
-            self._caller.require(Right.ADMINISTER, text)
+            self._caller.require(Permission.SERVER_MANAGE, text)
+
+    def _visible(
+        self,
+        permission: Permission,
+        resources_of: Callable[[Caller, Store, Sequence[R]], Sequence[Resource]],
+        page: Callable[[R | None], list[R]],
+        limit: int | None,
+    ) -> list[R]:
+        """The first records of the caller's project for which it has a permission, at most as many
+        as the limit. page: at most as many records, from the beginning (None) or after one."""
+        chosen = self._caller.chooser(permission)
+        found: list[R] = []
+        last = None
+        while True:
+            records = page(last)
+            if chosen is always:
+                return records
+            on = resources_of(self._caller, self.store, records)
+            pairs = zip(records, on, strict=True)
+            found += (record for record, one in pairs if chosen(one.variables))
+            if limit is None or len(records) < limit or len(found) >= limit:
+                return found[:limit]
+            last = records[-1]
 
     def _own_job(self, job_id: str) -> JobRecord:
         """Raises NotFound if the Job is not of the caller's project."""
@@ -141,117 +168,31 @@ class CallerChecks:
         if job.project != self._caller.project:
             raise no_job_error(job.id)
 
+    def _require_new_job(self, job: JobRecord) -> Decision | None:
+        """Why the caller may create a Job that is recorded with a run or a schedule; None if that
+        is not asked: the job of the OCI API was created before. Raises NotPermitted."""
+        if self.context.submission.oci_job:
+            return None
+        on = variables_of_new(JOB, job.display_name or job.name)
+        return self._caller.require(Permission.JOB_CREATE, "create jobs", on)
+
+    def _check_new_job(self, job: JobRecord) -> None:
+        """As `_require_new_job`, and record in the audit log that a Job is created besides. What is
+        refused is recorded with what it is created for."""
+        decision = self._require_new_job(job)
+        if decision is not None and self._origin is not None:
+            from muster.service.audit import decided
+
+            self.store.audit.append(decided(self._entry("jobs.create", job.name), decision))
+
     def _check_new_run(self, prepared: PreparedRun) -> None:
         """Raises InvalidInput if a prepared run was started before or its id is none, NotFound if
-        its Job is of another project."""
+        its Job is of another project, NotPermitted if the caller may not create its Job."""
         self._check_project(prepared.job)
         if not is_id(prepared.plan.run_id):  # it names a folder
             raise InvalidInput(f"not the id of a run: {prepared.plan.run_id!r}")
         with suppress(NotFound):
             self.store.runs.summary(prepared.plan.run_id)
             raise InvalidInput("this prepared run was started already: prepare another one")
-
-
-def requires(right: Right, what: str, *, action: str = "") -> Callable[[M], M]:
-    """Check the caller's right before a method. what: what the method does, for the error. action:
-    what it is called in the audit log, if it changes anything: its first parameter."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: CallerChecks, *args: Any, **named: Any) -> Any:
-            def check() -> None:
-                self._caller.require(right, what)
-
-            def object_of() -> str:
-                from muster.service.audit import name_of
-
-                return name_of(args[0] if args else next(iter(named.values()), None))
-
-            name = action or f"api.{method.__name__}"
-            with self._audited(name, object_of, check, changes=bool(action)):
-                return method(self, *args, **named)
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def of_run(
-    right: Right, what: str, *, action: str = "", anyones: bool = False, in_node: bool = False
-) -> Callable[[M], M]:
-    """As `requires`, for a method of one run: also check that the run is of the caller's project
-    and, unless it is only read, that the caller may change runs of its owner. What the method does
-    is done as the owner (`service.as_owner`). anyones: it is only read, whatever the right.
-    in_node: the further parameters are the rank of a node and what is done there, which the audit
-    log has, too."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: CallerChecks, run_id: str, *args: Any, **named: Any) -> Any:
-            def check() -> None:
-                self._caller.require(right, what)
-                self.recover()
-                run = self._check_run(run_id)
-                if right != Right.READ and not anyones:
-                    self._caller.require_for_run(run.created_by, right, what)
-                if right == Right.ENTER:
-                    self._check_not_the_servers(run, what)
-
-            def object_of() -> str:
-                name = run_id
-                with suppress(NotFound):
-                    name = self._check_run(run_id).name
-                return f"{name}:{args[0]} {args[1]}".rstrip() if in_node else name
-
-            name = action or f"runs.{method.__name__}"
-            with self._audited(name, object_of, check, changes=bool(action)):
-                folder = self.home.run_dir(run_id)
-                return as_owner(folder, partial(method, self, run_id, *args, **named))
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def of_creator(
-    find: Callable[[CallerChecks, str], tuple[str, str]], right: Right, what: str, *, action: str
-) -> Callable[[M], M]:
-    """As `requires`, for a method that changes what somebody has created: also check that the
-    caller may change what is of its creator. find: its name, and who has created it."""
-
-    def decorate(method: M) -> M:
-        @wraps(method)
-        def checked(self: CallerChecks, *args: Any, **named: Any) -> Any:
-            text: str = args[0] if args else next(iter(named.values()))
-
-            def check() -> None:
-                self._caller.require(right, what)
-                self._caller.require_for_run(find(self, text)[1], right, what)
-
-            def object_of() -> str:
-                try:
-                    return find(self, text)[0]
-                except NotFound:
-                    return text
-
-            with self._audited(action, object_of, check, changes=True):
-                return method(self, *args, **named)
-
-        return cast("M", checked)
-
-    return decorate
-
-
-def job_of(api: CallerChecks, text: str) -> tuple[str, str]:
-    found = api.store.jobs.find(api.context.project, text)
-    return found.handle, found.created_by
-
-
-def schedule_of(api: CallerChecks, text: str) -> tuple[str, str]:
-    found = api.store.schedules.find(api.context.project, text)
-    return found.name, found.created_by
-
-
-def notification_of(api: CallerChecks, text: str) -> tuple[str, str]:
-    found = api.store.notifications.find(api.context.project, text)
-    return found.name, found.created_by
+        if prepared.new_job:
+            self._check_new_job(prepared.job)

@@ -8,16 +8,23 @@ from muster.caller import Caller
 from muster.errors import Forbidden, NotFound, Problem
 
 if TYPE_CHECKING:
-    from muster.store.base import Accounts
+    from muster.iam.current_policies import CurrentPolicies
+    from muster.store.protocols.accounts import Accounts
 
 
 def current_caller(
-    accounts: Accounts, user: str, project: str, *, local: bool, what: str
+    accounts: Accounts,
+    policies: CurrentPolicies,
+    user: str,
+    project: str,
+    *,
+    local: bool,
+    what: str,
 ) -> Caller:
     """The user who has created something, with its present rights. local: a user of the server's
     machine, who needs no account. what: names it in the error, `schedule nightly`. Raises Forbidden
     if the user has no account any more, or is disabled."""
-    from muster.iam.roles import rights_in
+    from muster.iam.authority import authority_of_user
 
     if local:
         return Caller(user, project)
@@ -27,9 +34,7 @@ def current_caller(
         raise Forbidden(_not_allowed(user, what, "has no account")) from None
     if found.disabled:
         raise Forbidden(_not_allowed(user, what, "is disabled"))
-    members = accounts.members(project=project, user=found.name)
-    role = members[0].role if members else None
-    return Caller(found.name, project, rights_in(role, administrator=found.admin))
+    return Caller(found.name, project, authority_of_user(policies, found.name))
 
 
 def _not_allowed(user: str, what: str, why: str) -> str:

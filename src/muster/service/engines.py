@@ -6,21 +6,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from msgspec.structs import asdict
 
 from muster.describe.words import named
 from muster.engines import profiles, registry
-from muster.errors import InvalidInput, Problem
+from muster.errors import EngineError, InvalidInput, Problem
 from muster.spec.toml_file import parse_toml
+from muster.spec.values import ADOPTED_TAG
 from muster.storage.home import Home, default_home
 
 if TYPE_CHECKING:
     from muster.api.answers import EngineInfo
     from muster.engines.findings import Finding
+    from muster.service.context import Context
+    from muster.spec.models import JobSpec
+    from muster.store.base import Store
 
 
 #: Flags that may be repeated, by the settings that they fill.
-_FLAGS = {"hosts": "host", "mounts": "mount"}
+_FLAGS = {"hosts": "host", "mounts": "mount", "image_pull_secrets": "image-pull-secret"}
 #: Runs that are named in a refusal.
 _MOST_RUNS = 5
 
@@ -42,6 +47,35 @@ def engines(home: Home) -> list[EngineInfo]:
 def check(name: str, home: Home) -> list[Finding]:
     """What an engine finds. Raises InvalidInput."""
     return registry.found_by(registry.engine_named(name, home))
+
+
+def read_workload(name: str, reference: str, namespace: str | None, context: Context) -> JobSpec:
+    """See `MusterAPI.read_workload`."""
+    from muster.engines.capabilities import require
+    from muster.spec.formats.jobset.as_is import job_of
+
+    engine = registry.engine_named(name, context.home)
+    require(engine, "workloads")
+    if reason := registry.unavailable(engine):
+        raise EngineError(f"engine {name} cannot be used here: {reason}")
+    found = engine.read_workload(reference, namespace)
+    spec = job_of(found, str(found["metadata"]["uid"]))
+    adopted = f"jobset/{found['metadata']['name']}"
+    assert spec.workload is not None
+    if (run := _adopted_by(context.store, spec.workload.uid)) is not None:
+        text = f"{adopted} is adopted by {run} already, and one run would delete it for both"
+        raise InvalidInput(Problem("NAME", text, f"`muster status {run}` shows it"))
+    return structs.replace(spec, engine=name, tags={**spec.tags, ADOPTED_TAG: adopted})
+
+
+def _adopted_by(store: Store, uid: str | None) -> str | None:
+    """The name of the run in progress that has adopted a workload. None if there is none."""
+    for run in store.runs.live():
+        if ADOPTED_TAG in run.tags:
+            workload = store.runs.get(run.id).spec.get("workload") or {}
+            if workload.get("uid") == uid:
+                return run.name
+    return None
 
 
 def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> Path:
@@ -80,6 +114,21 @@ def _of_flag(problem: Problem) -> Problem:
     key = problem.path.partition("[")[0]
     flag = _FLAGS.get(key) or key.replace("_", "-")
     return problem._replace(path=f"--{flag}")
+
+
+def rights(name: str, **grantees: tuple[str, ...]) -> str:
+    """What an administrator gives to the infrastructure's own tools so that some may use an engine.
+    grantees: the fields of `Grantees`. Raises InvalidInput, also if nobody has to grant anything.
+    """
+    from muster.engines.grantees import Grantees  # one command needs it
+
+    engine = registry.engine_named(name, default_home())
+    if why := registry.unavailable(engine):
+        raise InvalidInput(Problem("", f"engine {name} cannot be used here: {why}"))
+    found = engine.rights(Grantees(**grantees))
+    if not found:
+        raise InvalidInput(Problem("", f"engine {name} needs no rights that somebody grants"))
+    return found
 
 
 def remove(name: str, *, force: bool = False) -> Path:

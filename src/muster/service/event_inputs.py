@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.lifecycle.trigger import Event
@@ -30,6 +31,14 @@ EVENT_VARIABLE = "MUSTER_EVENT"
 OUTPUTS_VARIABLE = "MUSTER_AFTER_OUTPUTS"
 _EVENT_FILE = "event.json"
 _VARIABLES = (EVENT_VARIABLE, OUTPUTS_VARIABLE)
+
+
+class Inputs(Struct, frozen=True):
+    """What a run finds, of an event or of a run before it."""
+
+    mounts: tuple[MountPlan, ...] = ()
+    notes: tuple[str, ...] = ()
+    """On what it does not find."""
 
 
 def variables_of(event: Event) -> dict[str, str]:
@@ -75,21 +84,46 @@ def event_mount(event: Event) -> MountPlan:
     )
 
 
-def outputs_mount(home: Home, run_id: str, account: UnixAccount | None) -> MountPlan | None:
-    """The outputs of a run, to be read by nodes with an account; None if the run was deleted, or
-    its files belong to another account."""
+def inputs_of_event(
+    home: Home, event: Event, account: UnixAccount | None, refused: str = ""
+) -> Inputs:
+    """What a run whose nodes have an account finds of an event. refused: why who starts it may not
+    read the outputs of the run that the event is about."""
+    found = event_mount(event)
+    if not event.type.startswith("run."):
+        return Inputs((found,))
+    outputs = (
+        no_outputs(refused)
+        if refused
+        else inputs_of_run(home, str(event.data["id"]), event.subject, account)
+    )
+    return Inputs((found, *outputs.mounts), outputs.notes)
+
+
+def inputs_of_run(home: Home, run_id: str, name: str, account: UnixAccount | None) -> Inputs:
+    """The outputs of a run with this name, to be read by nodes with an account: not if the run was
+    deleted, or its files belong to another account."""
     folder = home.run_dir(run_id)
-    if not folder.path.is_dir() or account_of_run(folder) != account:
-        return None
+    if not folder.path.is_dir():
+        return no_outputs(f"{name} was deleted")
+    if account_of_run(folder) != account:
+        text = f"the outputs of {name} are another user's"
+        return no_outputs(f"{text}, whose runs have a Unix account of their own")
     with acting_as(account):
         folder.outputs.mkdir(mode=0o700, exist_ok=True)  # its nodes may not have started yet
-    return MountPlan(
+    mount = MountPlan(
         source=str(folder.outputs),
         kind="directory",
         path="/mnt/muster-after",
         variable=OUTPUTS_VARIABLE,
         read_only=True,
     )
+    return Inputs((mount,))
+
+
+def no_outputs(why: str) -> Inputs:
+    """That a run does not find the outputs of the one before it."""
+    return Inputs(notes=(f"{OUTPUTS_VARIABLE} is not set: {why}",))
 
 
 def with_inputs(plan: RunPlan, inputs: tuple[MountPlan, ...]) -> RunPlan:

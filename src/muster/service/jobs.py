@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from muster.api.prepared import PreparedJob
 from muster.identity import id_of, new_id
 from muster.service.context import Context
+from muster.service.readable import may_read
 from muster.service.stored_spec import spec_of
 from muster.spec.models import JobSpec
 from muster.spec.sources import has_sources
@@ -75,7 +76,14 @@ def _prepare(
     sha256 = artifact.sha256 if artifact else None
     key = None if sealed is content else context.home
     digest = job_id if always_new else content_hash(name, content, sha256, key=key)
+    oci_job = context.submission.oci_job
+    if oci_job:  # what policies say of that job is about its Jobs alone
+        digest = id_of(digest, oci_job)
     known = context.store.jobs.by_content(context.project, digest)
+    if known is not None and not may_read(context, known):
+        # another's, which may have been edited: the caller gets one of its own
+        digest = id_of(digest, context.caller.user)
+        known = context.store.jobs.by_content(context.project, digest)
     if known is not None:
         return _known(context.home, known, spec, content)
     now = time.time()
@@ -94,6 +102,7 @@ def _prepare(
         display_name=spec.display_name,
         created_by=context.caller.user,
         project=context.project,
+        oci_job=oci_job,
     )
     return PreparedJob(job, spec, new=True)
 
@@ -124,6 +133,7 @@ def copy(context: Context, job: JobRecord) -> JobRecord:
         created_at=now,
         updated_at=now,
         created_by=context.caller.user,
+        oci_job="",
     )
 
 

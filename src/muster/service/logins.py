@@ -8,7 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from muster.api.accounts import TOKEN_LIFETIME, NewToken
-from muster.caller import Caller
+from muster.caller import NOTHING, Caller
 from muster.errors import Forbidden, NotAuthenticated
 from muster.iam.tokens import new_token
 from muster.identity import user_name
@@ -66,14 +66,14 @@ def log_in(
     try:
         person = person_of(claims, settings)
     except NotAuthenticated as error:
-        nobody = Caller("", "", frozenset())
+        nobody = Caller("", "", NOTHING)
         entry = entry_of(nobody, origin, now, "users.login", str(claims.get("sub", "")))
         store.audit.append(refused(entry, error))
         raise
     known = store.accounts.user_of_subject(person.issuer, person.subject)
     name = person.name if known is None else known.name
     text = new_token()
-    caller = Caller(name, "", frozenset(), text.id)
+    caller = Caller(name, "", NOTHING, text.id)
     entry = entry_of(caller, origin, now, "users.login", person.subject)
 
     def check() -> None:

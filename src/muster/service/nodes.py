@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from muster.describe.words import named
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.ranks import format_ranks, shortened_ranks
 from muster.lifecycle.states import ALIVE, NodeState
-from muster.store.base import Store
 from muster.store.records import NodeFilter, NodeRecord, RunSummary
 from muster.store.run_columns import StoredPlan
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: Nodes that a hint names.
 _NAMED = 8

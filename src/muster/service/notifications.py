@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,20 @@ from muster.api.notifications import (
     NotificationRequest,
     TestAnswer,
 )
-from muster.caller import Caller, Right
+from muster.caller import Caller
 from muster.errors import InvalidInput, Problem
 from muster.iam.names import check_name
-from muster.identity import DEFAULT_PROJECT, new_id
+from muster.identity import new_id
 from muster.notify.formats import TEST_TYPE, Format
 from muster.notify.oci_events import OciNames
 from muster.notify.sending import Route, send
 from muster.notify.settings import NotificationSettings, read_settings
 from muster.notify.signatures import new_key
 from muster.notify.targets import OF_THE_SERVER, Target, TargetKind, parse_target
+from muster.permissions import Permission
 from muster.service.context import Context
 from muster.service.creators import current_caller
-from muster.spec.ocids import TENANCY, compartment_ocid
+from muster.spec.ocids import compartment_ocid
 from muster.spec.wording import suggestion
 from muster.storage.home import Home
 from muster.storage.private_addresses import private_sources
@@ -36,7 +37,10 @@ from muster.store.notification_records import NotificationRecord
 from muster.store.outbox_records import EVENT_TYPES, OutboxEntry, matching_types
 
 if TYPE_CHECKING:
-    from muster.store.base import Accounts
+    from muster.iam.current_policies import CurrentPolicies
+    from muster.store.protocols.accounts import Accounts
+
+_START_RUNS = "`muster schedules create NAME JOB --after OTHER` starts runs after others"
 
 
 def create(
@@ -49,7 +53,8 @@ def create(
         check_name("notification", request.name)
     except InvalidInput as error:
         problems += error.problems
-    target = _checked_target(context, request.target, problems)
+    is_rule = condition is not None
+    target = _checked_target(context, request.target, problems, is_rule=is_rule)
     problems += _problems(request.on, request.format)
     if problems or target is None:
         raise InvalidInput(*problems)
@@ -92,8 +97,9 @@ def edit(
     if change.target is not None:
         if record.local and not context.submission.has_files:
             text = f"change where notification {record.name} of the server's own user sends events"
-            context.caller.require(Right.ADMINISTER, text)
-        target = _checked_target(context, change.target, problems)
+            context.caller.require(Permission.SERVER_MANAGE, text)
+        is_rule = record.condition is not None
+        target = _checked_target(context, change.target, problems, is_rule=is_rule)
     if problems:
         raise InvalidInput(*problems)
     key = new_key() if change.new_key else ""
@@ -116,9 +122,12 @@ def set_paused(context: Context, record: NotificationRecord, paused: bool) -> No
 
 def test(context: Context, record: NotificationRecord) -> TestAnswer:
     """Send an event now, from this process, and tell what came of it. Raises InvalidInput."""
+    if record.kind == TargetKind.JOB:
+        text = "an event of this rule starts a job run, also one that is sent to test it"
+        raise InvalidInput(Problem("", text, "start a job run of the job instead"))
     if record.kind in OF_THE_SERVER and not context.submission.has_files:
         text = f"use the {record.kind} of the server's machine"
-        context.caller.require(Right.ADMINISTER, text)
+        context.caller.require(Permission.SERVER_MANAGE, text)
     allowed = record.local or context.submission.allow_private_addresses
     route = route_of(context.home, record, allow_private=allowed)
     data = {"notification": record.name, "by": context.caller.user}
@@ -148,25 +157,25 @@ def route_of(
         key=key,
         settings=settings,
         folders=_folders(home, settings),
-        names=oci_names(record.project, compartment),
+        names=names_in_oci(record.project, compartment),
         allow_private=allow_private,
     )
 
 
-def oci_names(project: str, compartment: Callable[[str], str] | None = None) -> OciNames:
+def names_in_oci(project: str, compartment: Callable[[str], str] | None = None) -> OciNames:
     """What a project is in OCI. compartment: see `route_of`."""
-    own = TENANCY if project == DEFAULT_PROJECT else compartment_ocid(project)
+    own = compartment_ocid(project)
     return OciNames(own if compartment is None else compartment(project), project)
 
 
-def creator_of(accounts: Accounts, record: NotificationRecord) -> Caller:
+def creator_of(accounts: Accounts, policies: CurrentPolicies, record: NotificationRecord) -> Caller:
     """Whose rights a notification has, as they are now. Raises Forbidden if they are not enough."""
     what = f"notification {record.name}"
-    given = (accounts, record.created_by, record.project)
+    given = (accounts, policies, record.created_by, record.project)
     caller = current_caller(*given, local=record.local, what=what)
-    caller.require(Right.READ, "see runs")
+    caller.require(Permission.JOB_RUN_READ, "see runs")
     if record.kind in OF_THE_SERVER:
-        caller.require(Right.ADMINISTER, f"use the {record.kind} of the server's machine")
+        caller.require(Permission.SERVER_MANAGE, f"use the {record.kind} of the server's machine")
     return caller
 
 
@@ -215,17 +224,22 @@ def _problems(on: tuple[str, ...], form: str | None) -> list[Problem]:
     return problems
 
 
-def _checked_target(context: Context, text: str, problems: list[Problem]) -> Target | None:
-    """The target, if the caller may use it; None with a problem. Raises Forbidden."""
+def _checked_target(
+    context: Context, text: str, problems: list[Problem], *, is_rule: bool
+) -> Target | None:
+    """The target, if the caller may use it; None with a problem. is_rule: of OCI's Events service.
+    Raises Forbidden."""
     try:
         target = parse_target(text)
         settings = read_settings(context.home)
     except InvalidInput as error:
         problems += error.problems
         return None
+    if target.kind == TargetKind.JOB and not is_rule:
+        problems.append(Problem("target", "cannot be a job", _START_RUNS))
     if target.kind in OF_THE_SERVER and not context.submission.has_files:
         what = f"send events to a {target.kind} of the server's machine"
-        context.caller.require(Right.ADMINISTER, what)
+        context.caller.require(Permission.SERVER_MANAGE, what)
     if target.kind == TargetKind.WEBHOOK and not context.submission.allow_private_addresses:
         if target.url.scheme.lower() != "https":
             problems.append(Problem("target", "has to be an https URL", "events are not public"))
@@ -235,6 +249,17 @@ def _checked_target(context: Context, text: str, problems: list[Problem]) -> Tar
         ]
     problems += _missing(context.home, target, settings)
     return target
+
+
+def missing_notifications(context: Context, named: Mapping[str, str]) -> Iterator[Problem]:
+    """A problem for each name in the `notify` of a spec that the project does not have."""
+    records = context.store.notifications.listing(context.project)
+    known = [one.name for one in records if one.condition is None]  # rules say themselves when
+    for name in named:
+        if name not in known:
+            text = f"project {context.project} has no notification {name!r}"
+            hint = suggestion(name, known) or f"`muster notify add {name} TARGET` adds it"
+            yield Problem(f"notify.{name}", text, hint)
 
 
 def _missing(home: Home, target: Target, settings: NotificationSettings) -> list[Problem]:

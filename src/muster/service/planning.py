@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from muster.frameworks.base import Network
     from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
-    from muster.spec.models import JobSpec, NodeGroup
+    from muster.spec.models import JobSpec, Mount, NodeGroup
     from muster.spec.shapes import Shape
     from muster.spec.sources import Git
     from muster.storage.artifacts import ArtifactRef
@@ -84,7 +84,7 @@ def plan_run(
         raise InvalidInput(*problems)
     engine = engine_named(plan.engine, home)
     notes = (
-        *_owner_notes(context.submission, engine),
+        *_owner_notes(context.submission, engine, plan),
         *engine.notes(plan),
         *_entrypoint_notes(plan),
         *_advice(home, plan),
@@ -131,6 +131,32 @@ def _entrypoint_notes(plan: RunPlan) -> Iterator[str]:
             yield f"group {group.name}: {text}"
 
 
+def _without_patched(spec: JobSpec) -> JobSpec:
+    """A job without the mounts for which a patch of its pods has a volume."""
+    if all(group.kubernetes is None for group in spec.node_groups):
+        return spec
+    from muster.spec.formats.jobset.own_parts import NODE
+    from muster.spec.formats.jobset.patches import mounted_paths
+
+    def left(mounts: Sequence[Mount], group: NodeGroup, container: str) -> tuple[Mount, ...]:
+        patch = {} if group.kubernetes is None else group.kubernetes.pod
+        paths = mounted_paths(patch, container)
+        return tuple(mount for mount in mounts if mount.destination not in paths)
+
+    groups = [
+        replace(
+            group,
+            mounts=left(group.mounts, group, NODE),
+            extra_containers=tuple(
+                replace(one, mounts=left(one.mounts, group, one.name))
+                for one in group.extra_containers
+            ),
+        )
+        for group in spec.node_groups
+    ]
+    return replace(spec, node_groups=tuple(groups))
+
+
 def plan_on_machine(
     context: Context,
     arranged: Arranged,
@@ -146,15 +172,18 @@ def plan_on_machine(
 
     home, spec = context.home, arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
-    mounts = [m for g in spec.node_groups for m in g.mounts]
-    mounts += [m for g in spec.node_groups for one in g.extra_containers for m in one.mounts]
+    problems: list[Problem] = []
+    engine = _usable_engine(spec.engine_name, home, problems)
+    here = spec if engine is None or not engine.capabilities.pod_patches else _without_patched(spec)
+    mounts = [m for g in here.node_groups for m in g.mounts]
+    mounts += [m for g in here.node_groups for one in g.extra_containers for m in one.mounts]
     mounted = [mount.source for mount in mounts if mount.source]
-    problems = []
     if not context.submission.has_files:
-        from muster.spec.separation import local_paths
+        from muster.spec.separation import local_paths, workload_problems
 
         # the code was sent, whatever it was made from
-        problems += local_paths(replace(spec, artifact=None, git=None))
+        problems += local_paths(replace(here, artifact=None, git=None))
+        problems += workload_problems(spec)
         mounted = [source for source in mounted if not source.startswith("/")]
     places = {source: sources.get(source, "mounts") for source in mounted}
     problems += check_sources(places)
@@ -167,7 +196,6 @@ def plan_on_machine(
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, context.submission.environ)
-    engine = _usable_engine(spec.engine_name, home, problems)
     if engine is not None and not context.submission.has_files:
         problems += _separation_problems(context, engine)
     if engine is not None:
@@ -228,17 +256,27 @@ def _separation_problems(context: Context, engine: Engine) -> Iterator[Problem]:
         yield Problem("engine", why)
 
 
-def _owner_notes(submission: Submission, engine: Engine) -> Iterator[str]:
-    if separated(submission, engine) and submission.account is not None:
-        name = submission.account.name
-        yield f"nodes run as the Unix account {name}, apart from the runs of other owners"
+def _owner_notes(submission: Submission, engine: Engine, plan: RunPlan) -> Iterator[str]:
+    if not separated(submission, engine) or submission.account is None:
+        return
+    name = submission.account.name
+    yield f"nodes run as the Unix account {name}, apart from the runs of other owners"
+    if submission.oci_names and submission.principal is not None and plan.own_interfaces:
+        from muster.addresses import is_on_loopback  # runs of servers only
+
+        url = submission.principal.endpoint
+        if is_on_loopback(url):
+            yield (
+                f"clients of OCI in nodes do not reach {url}, and wait: start the server with "
+                "--host, or set endpoint in the section [oci] of server.toml"
+            )
 
 
 def _why_run_network(submission: Submission, engine: Engine) -> str:
     """Why nodes have a network of their run where nothing else is needed; "" if they have not."""
     if separated(submission, engine):
         return "runs of different owners are kept apart"
-    return "nodes find each other by their names" if engine.capabilities.run_network else ""
+    return "each node has a network of its own" if engine.capabilities.run_network else ""
 
 
 def separated(submission: Submission, engine: Engine) -> bool:

@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
+from muster.engines.registry import engine_named, misconfigured
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
-from muster.plan.model import RunBefore, RunPlan
+from muster.plan.model import PrincipalPlan, RunBefore, RunPlan
 from muster.service.context import Context
 from muster.service.planning import has_our_files, mount_paths, plan_run
 from muster.service.stored_spec import spec_of
@@ -47,21 +48,23 @@ def prepare_run(
     from muster.spec.resolve import resolve
 
     home, submission = context.home, context.submission
+    job_spec = spec_of(home, job) if spec is None else spec
     before: tuple[RunBefore, ...] = ()
     if overrides.after:
         from muster.service.runs_before import find_runs, variables  # few runs wait for others
 
         before = find_runs(context, overrides.after)
-        overrides = replace(overrides, env={**overrides.env, **variables(before)})
+        if job_spec.workload is None:  # nothing is added to a JobSet of the user's
+            overrides = replace(overrides, env={**overrides.env, **variables(before)})
     if home.config.exists():
         from muster.storage.config import read_config
 
         read_config(home)  # the user who can repair it sees the error
-    job_spec = spec_of(home, job) if spec is None else spec
     identity = Identity(submission.created_id or new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
         resolved = resolve(job_spec, overrides)
         _check_secrets(context, resolved.spec)
+        _check_notify(context, resolved.spec)
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
         code = job.artifact_sha256, job.artifact_name
@@ -77,16 +80,20 @@ def prepare_run(
         checked = check_framework(plan, submission)
         others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
+    missing = (*missing, *_misconfigured(context, plan))
     if submission.inputs or before:
         from muster.service.event_inputs import with_inputs  # few runs have any
-        from muster.service.runs_before import outputs_of
+        from muster.service.runs_before import inputs_of_runs
 
-        plan = with_inputs(plan, (*submission.inputs, *outputs_of(context, before)))
+        found = inputs_of_runs(context, before)
+        plan = with_inputs(plan, (*submission.inputs, *found.mounts))
+        lacks = (*lacks, *found.notes)
     plan = replace(
         plan,
         notes=(*notes, *resolved.notes, *plan.notes, *lacks),
         oci_names=submission.oci_names,
         after=before,
+        principal=_principal(context, plan, None),
     )
     return PreparedRun(
         job=job,
@@ -101,12 +108,40 @@ def prepare_run(
     )
 
 
+def _misconfigured(context: Context, plan: RunPlan) -> Iterator[Problem]:
+    """Why the engine of a run can start none. An account may have a configuration of its own."""
+    if context.submission.account is None:
+        engine = engine_named(plan.engine, context.home)
+        if why := misconfigured(engine, context.submission.environ):
+            hint = f"`muster engines check {engine.name}` checks its configuration"
+            yield Problem("engine", why, hint)
+
+
+def _principal(
+    context: Context, plan: RunPlan, before: PrincipalPlan | None
+) -> PrincipalPlan | None:
+    """How the programs of a run act as the run. before: how they did before it was suspended."""
+    given = context.submission.principal or before
+    if given is None or not engine_named(plan.engine, context.home).capabilities.principals:
+        return None
+    return given
+
+
 def _check_secrets(context: Context, spec: JobSpec) -> None:
     """Raises InvalidInput with each secret that neither the job nor its project has."""
     if stored_secrets(spec):
         from muster.service.stored_secrets import missing_secrets
 
         if problems := [*missing_secrets(context, spec)]:
+            raise InvalidInput(*problems)
+
+
+def _check_notify(context: Context, spec: JobSpec) -> None:
+    """Raises InvalidInput with each notification that the project does not have."""
+    if spec.notify:
+        from muster.service.notifications import missing_notifications
+
+        if problems := [*missing_notifications(context, spec.notify)]:
             raise InvalidInput(*problems)
 
 
@@ -212,6 +247,7 @@ def prepare_resume(
             node_outputs=before.node_outputs,
             oci_names=before.oci_names,
             after=before.after,
+            principal=_principal(context, plan, before.principal),
         ),
         changed=changed,
         display_name=overrides.run_name,

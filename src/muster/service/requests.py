@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.control import lease
-from muster.errors import InvalidInput, Problem, StoreBusy
+from muster.errors import EngineError, InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
 from muster.storage import wakeup
@@ -31,18 +31,25 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
 
 
-def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
+def cancel(
+    context: Context, run_id: str, why: str, *, force: bool = False, keep: bool = False
+) -> None:
     """Request the run's end. The run is CANCELED when none of its processes is left.
 
     Final; no effect on a run that has ended. The run's record may be corrupt.
-    force: kill the supervisor and every process of the run; `wait` then records the end. Raises
-    EngineError if that fails, InvalidInput if they are on another host.
+    force: kill the supervisor and every process of the run; `wait` then records the end. keep:
+    leave the workload that it has adopted as it is. Raises EngineError if that fails, InvalidInput
+    if they are on another host, or it has adopted nothing.
     """
     store, folder = context.store, context.home.run_dir(run_id)
     why = why or "canceled by user"  # the store keeps a request as its reason
+    if keep:
+        _check_adopted(context, run_id)
+    if force or keep:
+        _prepare(context, run_id, force=force, keep=keep)
     if force:
         _end_by_force(context, run_id, why)
-    if store.runs.request(run_id, "cancel", why, time.time()):
+    if store.runs.request(run_id, "cancel", why, time.time()) or keep:
         wakeup.notify(folder.wakeup)
     run = store.runs.summary(run_id)
     if run.state == RunState.SUSPENDED:
@@ -50,6 +57,28 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
         from muster.lifecycle.events import CancelRequested
 
         apply_to_suspended(store, folder, run_id, run.name, [CancelRequested(why)])
+
+
+def _check_adopted(context: Context, run_id: str) -> None:
+    """Raises InvalidInput if a run has not adopted its workload."""
+    run = context.store.runs.get(run_id)
+    if (run.spec.get("workload") or {}).get("uid") is None:
+        text = f"{run.name} has adopted nothing that could be kept"
+        raise InvalidInput(Problem("--keep", text, "leave it out"))
+
+
+def _prepare(context: Context, run_id: str, *, force: bool, keep: bool) -> None:
+    """Say to the engine how a run ends. Raises EngineError."""
+    from muster.engines.registry import find_engine
+
+    run = context.store.runs.summary(run_id)
+    engine = find_engine(run.engine, context.home)
+    if engine is None or RunState(run.state).at_rest:
+        return
+    try:
+        engine.prepare_cancel(run_id, force=force, keep=keep)
+    except OSError as error:
+        raise EngineError(f"how {run.name} is to end cannot be recorded: {error}") from None
 
 
 def _end_by_force(context: Context, run_id: str, why: str) -> None:
@@ -74,9 +103,14 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
     if run.state != RunState.SUSPENDED:
+        from muster.control.persist import plan_to_run
         from muster.engines.capabilities import require
         from muster.engines.registry import engine_named
 
+        if plan_to_run(context.home, run).workload is not None:
+            text = f"{run.name} is a JobSet that the cluster runs as it is, and is not suspended"
+            hint = "`kubectl patch jobset` sets its `suspend`"
+            raise InvalidInput(Problem("", text, hint))
         require(engine_named(run.engine, context.home), "suspend")
         if context.store.runs.request(run_id, "suspend", why, time.time()):
             wakeup.notify(context.home.run_dir(run_id).wakeup)
@@ -104,8 +138,11 @@ def resume(
     run = store.runs.get(run_id)
     prepared = prepare_resume(context, run, overrides)
     if prepared is not None:
+        from muster.service.run_access import check_access
         from muster.service.stored_secrets import with_secrets
 
+        sent = context.submission.environ if environ is None else environ
+        check_access(context, prepared.spec, prepared.plan, sent)
         prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     before = plan_to_run(context.home, run)
     plan = before if prepared is None else prepared.plan

@@ -12,11 +12,13 @@ from muster.api.prepared import PreparedRun
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
+from muster.service.readable import readable_job
 from muster.service.stored_spec import overrides_of, spec_of
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes, combined
 from muster.spec.reader import ParsedSpec
 from muster.spec.values import (
+    ADOPTED_TAG,
     AFTER_TAG,
     EVENT_TAG,
     RERUN_TAG,
@@ -50,7 +52,10 @@ def prepare_rerun(
     if run.state not in AT_REST:
         hint = f"`muster cancel {run.name}` or `muster runs suspend {run.name}` ends its programs"
         raise InvalidInput(Problem("", f"{run.name} is still {run.state}", hint))
-    job = context.store.jobs.find(run.project, run.job_id)
+    if ADOPTED_TAG in run.tags:
+        text = f"{run.name} has adopted {run.tags[ADOPTED_TAG]}, which Muster has not made"
+        raise InvalidInput(Problem("", text, "run its manifest"))
+    job = readable_job(context, run.job_id)
     job.check_active()
     earlier = replace(overrides_of(context.home, run), run_name=None, suspend=None, after=None)
     spec = merge(spec_of(context.home, job), earlier)[0].spec

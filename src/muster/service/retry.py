@@ -15,6 +15,7 @@ from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.ranks import format_ranks, shortened_ranks
 from muster.lifecycle.states import AT_REST, RunState
 from muster.service.context import Context
+from muster.service.readable import readable_job
 from muster.service.rerun import run_again
 from muster.service.stored_spec import overrides_of
 from muster.spec.override_models import GroupOverrides
@@ -38,7 +39,7 @@ def prepare_retry(
     """See `MusterAPI.prepare_retry`. present_code: see `run_again`. notes: more notes."""
     group = _array(run)
     numbers = _numbers(context.store, run, group, chosen)
-    job = context.store.jobs.find(run.project, run.job_id)
+    job = readable_job(context, run.job_id)
     job.check_active()
     overrides = overrides_of(context.home, run)
     only, name = format_ranks(numbers), group.name

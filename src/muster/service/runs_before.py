@@ -3,12 +3,17 @@ finds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.lifecycle.states import RunState
-from muster.plan.model import MountPlan, RunBefore
+from muster.plan.model import RunBefore
 from muster.service.context import Context
+from muster.service.readable import readable_run, why_no_output
+
+if TYPE_CHECKING:
+    from muster.service.event_inputs import Inputs
 
 #: The most runs that one waits for: it watches each of them.
 _MOST = 100
@@ -24,7 +29,7 @@ def find_runs(context: Context, names: Sequence[str]) -> tuple[RunBefore, ...]:
         raise InvalidInput(Problem("after", text, "wait for an array instead"))
     for name in names:
         try:
-            run = context.store.runs.summary(context.store.runs.find_id(context.project, name))
+            run = readable_run(context, name)
         except NotFound as error:
             problems.append(Problem("after", str(error)))
             continue
@@ -51,11 +56,13 @@ def variables(runs: Sequence[RunBefore]) -> dict[str, str]:
     }
 
 
-def outputs_of(context: Context, runs: Sequence[RunBefore]) -> Iterator[MountPlan]:
-    """The outputs of a single run before this one, if its nodes may read them."""
-    from muster.service.event_inputs import outputs_mount
+def inputs_of_runs(context: Context, runs: Sequence[RunBefore]) -> Inputs:
+    """The outputs of a single run before this one, as after an event."""
+    from muster.service.event_inputs import Inputs, inputs_of_run, no_outputs
 
-    if len(runs) == 1:
-        mount = outputs_mount(context.home, runs[0].id, context.submission.account)
-        if mount is not None:
-            yield mount
+    if len(runs) != 1:
+        return Inputs()
+    (run,) = runs
+    if why := why_no_output(context.caller, context.store, context.store.runs.summary(run.id)):
+        return no_outputs(why)
+    return inputs_of_run(context.home, run.id, run.name, context.submission.account)

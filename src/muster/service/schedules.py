@@ -13,23 +13,29 @@ from msgspec.structs import asdict, replace
 
 from muster.api.schedules import ScheduleChange
 from muster.api.submissions import JobSource, RunRequest, StartRequest
-from muster.caller import Caller, Right
+from muster.caller import Caller
 from muster.describe.times import moment
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.iam.names import check_name
+from muster.iam.resources import resource_of_schedule
 from muster.identity import new_id
 from muster.lifecycle.schedule import KINDS, Timing, problems_of, settled, times
-from muster.lifecycle.trigger import AfterRun, Event, ObjectCreated, Trigger, cycle_problem
+from muster.lifecycle.trigger import AfterRun, Event, ObjectCreated, Trigger
+from muster.permissions import Permission
 from muster.service.context import Context
 from muster.service.creators import current_caller
+from muster.service.readable import readable_job, require
 from muster.spec.values import SCHEDULE_TAG, SCHEDULED_TIME_TAG
+from muster.spec.wording import suggestion
 from muster.storage.home import Home
 from muster.storage.sealing import seal, unseal
 from muster.store.schedule_records import FiringRecord, Outcome, ScheduleRecord
 
 if TYPE_CHECKING:
     from muster.api.prepared import PreparedRun
-    from muster.store.base import Accounts
+    from muster.iam.current_policies import CurrentPolicies
+    from muster.service.submissions import CheckJob
+    from muster.store.protocols.accounts import Accounts
     from muster.store.records import JobRecord, RunRecord
 
 #: Variables of the nodes of each run.
@@ -104,38 +110,32 @@ def _has_time(timing: Timing, now: float) -> bool:
 
 def _trigger_problems(context: Context, trigger: Trigger | None, job: str) -> list[Problem]:
     """What is wrong with an event that is to start runs of a Job."""
-    if isinstance(trigger, ObjectCreated) and not trigger.bucket:
-        return [Problem("on_object", "has no bucket", "write BUCKET or BUCKET/PREFIX")]
+    if isinstance(trigger, ObjectCreated):
+        return _bucket_problems(context, trigger.bucket)
     if not isinstance(trigger, AfterRun):
         return []
     if trigger.job != job:
         try:
-            found = context.store.jobs.find(context.project, trigger.job)
+            found = readable_job(context, trigger.job)
         except NotFound as error:
             return [Problem("after", str(error))]
         if found.name != trigger.job:
             text = f"{trigger.job!r} is not the name of a job"
             return [Problem("after", text, f"name all versions of it: {found.name}")]
-    return _cycle_problems(context, trigger.job, job)
+    return []
 
 
-def _cycle_problems(
-    context: Context, after: str, job: str, *, changed: ScheduleRecord | None = None
-) -> list[Problem]:
-    """Whether runs of a Job after those of another one would start each other without end.
-    changed: the schedule that is about to do that."""
-    others = [
-        one
-        for one in context.store.schedules.listing(context.project)
-        if changed is None or one.id != changed.id
-    ]
-    edges = [
-        (one.trigger.job, one.job.rpartition("@")[0])
-        for one in others
-        if isinstance(one.trigger, AfterRun)
-    ]
-    found = cycle_problem(edges, after, job)
-    return [] if found is None else [found]
+def _bucket_problems(context: Context, bucket: str) -> list[Problem]:
+    """What is wrong with the bucket whose objects are to start runs: events of other projects would
+    never be heard."""
+    if not bucket:
+        return [Problem("on_object", "has no bucket", "write BUCKET or BUCKET/PREFIX")]
+    known = [one.name for one in context.store.buckets.listing(context.project)]
+    if bucket in known:
+        return []
+    text = f"project {context.project} has no bucket {bucket!r} in the server's object storage"
+    hint = suggestion(bucket, known) or f"`oci os bucket create --name {bucket}` creates it"
+    return [Problem("on_object", text, hint)]
 
 
 def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> ScheduleRecord:
@@ -161,19 +161,21 @@ def edit(context: Context, schedule: ScheduleRecord, change: ScheduleChange) -> 
     changed = replace(schedule, timing=timing, next_at=next_at, updated_at=now)
     if job is not None:
         found = _checked_job(context, schedule, job)
-        if isinstance(schedule.trigger, AfterRun):
-            after = schedule.trigger.job
-            _refuse(*_cycle_problems(context, after, found.name, changed=schedule))
         changed = replace(changed, job_id=found.id)
     return context.store.schedules.update(schedule, changed)
 
 
 def check_job(context: Context, schedule: ScheduleRecord) -> None:
-    """Raises Forbidden unless the caller may choose what a schedule runs: no role of a project
-    gives the rights of the server's own user, which a local schedule's runs have."""
+    """Raises Forbidden unless the caller may choose what a schedule runs: its runs act as who has
+    created it, as programs do that are executed in their nodes. No role of a project gives the
+    rights of the server's own user, which a local schedule's runs have."""
+    if schedule.created_by != context.caller.user:
+        text = f"change what schedule {schedule.name} runs"
+        on = resource_of_schedule(schedule)
+        require(context.caller, Permission.NODE_ENTER, text, on)
     if schedule.local and not context.submission.has_files:
         text = f"change what schedule {schedule.name} runs as the server's own user"
-        context.caller.require(Right.ADMINISTER, text)
+        context.caller.require(Permission.SERVER_MANAGE, text)
 
 
 def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> JobRecord:
@@ -182,7 +184,7 @@ def _checked_job(context: Context, schedule: ScheduleRecord, name: str) -> JobRe
     from muster.service.prepare import prepare_run
     from muster.spec.overrides import received_overrides
 
-    job = context.store.jobs.find(context.project, name)
+    job = readable_job(context, name)
     job.check_active()
     overrides = received_overrides(_unsealed(context.home, schedule, schedule.overrides))
     prepared = prepare_run(context, job, overrides, new_job=False)
@@ -216,12 +218,14 @@ def _changed(context: Context, schedule: ScheduleRecord, **fields: Any) -> Sched
     return context.store.schedules.update(schedule, after)
 
 
-def trigger(context: Context, schedule: ScheduleRecord) -> RunRecord:
+def trigger(context: Context, schedule: ScheduleRecord, check_job: CheckJob) -> RunRecord:
     """Start a run now, whatever the schedule's times; it is the caller's. Nothing new if the same
-    request has started it before. Raises InvalidInput, EngineError."""
+    request has started it before. check_job: see `submissions`. Raises InvalidInput,
+    EngineError."""
     from muster.service.submissions import start
 
-    run = start(context, start_request(context.home, schedule, round(time.time(), 6)))
+    request = start_request(context.home, schedule, round(time.time(), 6))
+    run = start(context, request, check_job)
     at = datetime.fromisoformat(run.tags[SCHEDULED_TIME_TAG]).timestamp()
     by = context.caller.user
     firing = FiringRecord(schedule.id, at, Outcome.STARTED, at, run_id=run.id, by=by)
@@ -259,9 +263,9 @@ def _unsealed(home: Home, schedule: ScheduleRecord, data: Any) -> Any:
     return unseal(home, data, f"schedule {schedule.name}")
 
 
-def creator_of(accounts: Accounts, schedule: ScheduleRecord) -> Caller:
+def creator_of(accounts: Accounts, policies: CurrentPolicies, schedule: ScheduleRecord) -> Caller:
     """Who starts the runs of a schedule, with the rights of now. Raises Forbidden if it has no
     account any more, or is disabled."""
     what = f"schedule {schedule.name}"
-    given = (accounts, schedule.created_by, schedule.project)
+    given = (accounts, policies, schedule.created_by, schedule.project)
     return current_caller(*given, local=schedule.local, what=what)

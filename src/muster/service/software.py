@@ -22,10 +22,13 @@ _PROGRAMS = {
     "MPI": ("mpirun", "mpiexec"),
     "git": ("git",),
 }
-#: Packages that programs may do without: in C, or with Spark's own folder.
+#: Packages that only some jobs need. Programs in C, or with Spark's own folder, do without; those
+#: of OCI are for engine `oci`, and for mounts and work directories at `oci://`.
 _OPTIONAL = {
     "mpi": Packages({"mpi4py": ("mpi4py",)}, "mpi"),
     "spark": Packages({"pyspark": ("pyspark",)}),
+    "OCI": Packages({"oci": ("oci",)}, "oci"),
+    "oci://": Packages({"ocifs": ("ocifs",)}),
 }
 #: Debian's packages of programs.
 _DEBIAN = {

@@ -19,7 +19,7 @@ from muster.control.launcher import check_open_files
 from muster.control.lease import expiry
 from muster.control.persist import node_record, sealed_plan
 from muster.engines.registry import engine_named
-from muster.errors import InvalidInput, MusterError, Problem
+from muster.errors import InvalidInput, MusterError, NotFound, Problem
 from muster.identity import Owner, new_owner
 from muster.lifecycle.states import RunState
 from muster.plan.environment import submitted
@@ -35,9 +35,11 @@ from muster.storage.run_files import create_with_arguments, remove
 from muster.storage.sealing import seal
 from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
 from muster.submission import Submission
+from muster.unix_account import acting_as
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
+    from muster.unix_account import UnixAccount
 
 
 def start(
@@ -58,16 +60,18 @@ def start(
         if prepared.new_job:
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
+    if prepared.plan.principal is not None or context.submission.principal is not None:
+        from muster.service.run_access import check_access
+
+        sent = context.submission.environ if environ is None else environ
+        check_access(context, prepared.spec, prepared.plan, sent)
     if stored_secrets(prepared.spec):
         from muster.service.stored_secrets import with_secrets
 
         prepared = replace(prepared, plan=with_secrets(context, prepared.spec, prepared.plan))
     submission = submission_of(context, prepared.plan, environ)
     if prepared.spec.suspend:
-        recorded = record(context, prepared)
-        if submission.account is not None:  # the folder says whose it is, whoever resumes it
-            prepare_run_folder(context.home.run_dir(recorded.id), submission.account)
-        return recorded
+        return _record_suspended(context, prepared, submission.account)
     # the run is locked before it is in the store, and the lock passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, submission) as held:
@@ -83,6 +87,21 @@ def start(
     return accepted
 
 
+def _record_suspended(
+    context: Context, prepared: PreparedRun, account: UnixAccount | None
+) -> RunRecord:
+    if account is None:
+        return record(context, prepared)
+    run_id = prepared.plan.run_id
+    # first: the folder says whose the run is, whoever resumes it
+    prepare_run_folder(context.home.run_dir(run_id), account)
+    try:
+        return record(context, prepared)
+    except MusterError:
+        remove_folder(context.home, run_id)
+        raise
+
+
 def submission_of(context: Context, plan: RunPlan, environ: Mapping[str, str] | None) -> Submission:
     """What the nodes of a run start from. environ: as for `start`.
 
@@ -96,14 +115,24 @@ def submission_of(context: Context, plan: RunPlan, environ: Mapping[str, str] | 
         return replace(submission, account=None)
     account, folder = submission.account, context.home.run_dir(plan.run_id)
     if os.path.isdir(folder.path):
-        given, account = account, account_of_run(folder)
-        if given is not None and account is None:
+        owner = account_of_run(folder)
+        # without a record, a server that was killed has only begun to make the folder
+        if owner is None and account is not None and _is_recorded(context, plan.run_id):
             text = f"{plan.run_name} runs as the server's own user, and only that user may start it"
             raise InvalidInput(Problem("", text, "start its job again, as a run of your own"))
+        account = owner or account
     if account is None:
         return submission
     environ = {**submission.environ, **account.variables}
     return replace(submission, environ=environ, account=account)
+
+
+def _is_recorded(context: Context, run_id: str) -> bool:
+    try:
+        context.store.runs.get(run_id)
+    except NotFound:
+        return False
+    return True
 
 
 def _reserve_and_record(
@@ -156,11 +185,27 @@ def run_folder(
             wakeup.create(folder.wakeup)
         environ = submitted(plan, submission.environ)
         stored_submission.store(context.home, plan.run_id, environ, submission.python)
+        _make_credentials(context, plan, submission)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:
         for descriptor in held:
             os.close(descriptor)
+
+
+def _make_credentials(context: Context, plan: RunPlan, submission: Submission) -> None:
+    """Make keys for the run's nodes: a supervisor would have to import the library."""
+    if plan.principal is None:
+        return
+    from muster.engines.credentials import slots_with_keys
+    from muster.storage.key_pool import take_new
+    from muster.storage.run_credentials import RunCredentials
+
+    keys = context.backend.keys
+    take = take_new if keys is None else keys.take
+    with acting_as(submission.account):
+        made = RunCredentials(context.home, plan, plan.principal)
+        made.prepare(slots_with_keys(plan), take)
 
 
 def record(

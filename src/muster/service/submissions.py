@@ -7,7 +7,7 @@ record or of a path counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.service import jobs
 from muster.service.backend import Backend
 from muster.service.context import Context
+from muster.service.readable import readable_job, readable_run
 from muster.service.stored_spec import spec_of
 from muster.spec.overrides import Changes, combined, received_overrides
 from muster.spec.reader import parse_received
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from muster.store.schedule_records import ScheduleRecord
 
 R = TypeVar("R", "RunRecord", "ScheduleRecord")
+#: Checks that the caller may create the Job that a request records. Raises NotPermitted.
+CheckJob: TypeAlias = "Callable[[JobRecord], object]"
 
 
-def preview(context: Context, request: PreviewRequest) -> Preview:
+def preview(context: Context, request: PreviewRequest, check_job: CheckJob) -> Preview:
     """A run as it would start now, and what else is asked of it. Nothing is recorded. Raises
     InvalidInput."""
     from muster.api.prepared import FrameworkCheck
@@ -52,7 +55,7 @@ def preview(context: Context, request: PreviewRequest) -> Preview:
     from muster.service.prepare import packed_files
 
     home = context.home
-    prepared = _prepared(context, request.run)
+    prepared = _prepared(context, request.run, check_job)
     try:
         plan, framework = prepared.plan, None
         if request.framework:
@@ -69,14 +72,14 @@ def preview(context: Context, request: PreviewRequest) -> Preview:
         context.artifact_lock.release(prepared.job.id)
 
 
-def start(context: Context, request: StartRequest) -> RunRecord:
+def start(context: Context, request: StartRequest, check_job: CheckJob) -> RunRecord:
     """Start a run; nothing new if the same request has started it before (`Submission.run_id`).
     Raises InvalidInput, EngineError; Conflict if that was another request."""
     from muster.service.start import start, start_function
 
     if (known := _of_earlier_request(context, context.store.runs.get)) is not None:
         return known
-    prepared = _prepared(context, request.run)
+    prepared = _prepared(context, request.run, check_job)
     try:
         if request.arguments is not None:
             return start_function(context, prepared, request.arguments)
@@ -100,20 +103,22 @@ def prepare_job(context: Context, source: JobRequest) -> PreparedJob:
         spec = parse_received(source.spec).require_valid()
         _check_sent(context, spec, source)
         return jobs.prepare(context, spec, always_new=source.new, code=source.code)
-    job = context.store.jobs.find(context.project, source.job)
+    job = readable_job(context, source.job)
     job.check_active()
     spec = spec_of(context.home, job)
     return PreparedJob(jobs.copy(context, job) if source.copy else job, spec, new=source.copy)
 
 
-def create_schedule(context: Context, request: ScheduleRequest) -> ScheduleRecord:
+def create_schedule(
+    context: Context, request: ScheduleRequest, check_job: CheckJob
+) -> ScheduleRecord:
     """Record a schedule; nothing new if the same request has created it before. Raises
     InvalidInput; Conflict if that was another request."""
     from muster.service.schedules import create
 
     if (known := _of_earlier_request(context, context.store.schedules.get)) is not None:
         return known
-    prepared = _prepared(context, request.run)
+    prepared = _prepared(context, request.run, check_job)
     try:
         return create(
             *(context, request.name, request.timing, prepared, request.run.environ),
@@ -137,16 +142,31 @@ def _of_earlier_request(context: Context, get: Callable[[str], R]) -> R | None:
     return found
 
 
-def _prepared(context: Context, request: RunRequest) -> PreparedRun:
+def _prepared(context: Context, request: RunRequest, check_job: CheckJob) -> PreparedRun:
     overrides = received_overrides(request.overrides)
     source = request.source
     if isinstance(source, (RetrySource, RerunSource)):
-        return _again(context, source, overrides, request.notes)
+        again = _again(context, source, overrides, request.notes)
+        _check(context, again.job, check_job, new=again.new_job)
+        return again
     prepared = prepare_job(context, source)
+    _check(context, prepared.record, check_job, new=prepared.new)
     try:
         return _of_job(context, prepared, overrides, request)
     except BaseException:
         context.artifact_lock.release(prepared.record.id)
+        raise
+
+
+def _check(context: Context, job: JobRecord, check_job: CheckJob, *, new: bool) -> None:
+    """Raises NotPermitted if a Job is new and the caller may not create it; its code is no longer
+    held then."""
+    if not new:
+        return
+    try:
+        check_job(job)
+    except BaseException:
+        context.artifact_lock.release(job.id)
         raise
 
 
@@ -172,8 +192,7 @@ def _again(
     from muster.service.rerun import prepare_rerun
     from muster.service.retry import prepare_retry
 
-    run_id = context.store.runs.find_id(context.project, source.run)
-    run = context.store.runs.get(run_id)
+    run = readable_run(context, source.run)
     code = source.present_code
     if code is not None:
         _check_code(context, code.code, "present_code.code.sha256")

@@ -196,7 +196,7 @@ def _leaf(
         value = msgspec.convert(data, kind)
         check_storable(value)
     except msgspec.ValidationError as error:
-        problems.append(Problem(path, _friendly(str(error), original), _quoting(plain, data)))
+        problems.append(Problem(path, friendly(str(error), original), _quoting(plain, data)))
     except Refused as error:
         problems.append(Problem(path, error.message, error.hint))
     else:
@@ -240,11 +240,13 @@ def _is_struct(kind: Any) -> bool:
 _TYPES = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 
-def _friendly(text: str, data: Any) -> str:
-    """msgspec's message in plain words."""
+def friendly(text: str, data: Any) -> str:
+    """msgspec's message about a value in plain words."""
     if match := re.match(r"Expected `([\w |]+)`, got", text):
         kinds = [kind for kind in match[1].split(" | ") if kind != "null"]
         return f"must be {' or '.join(_TYPES.get(k, k) for k in kinds)}, not {say(data)}"
+    if "RFC3339" in text:
+        return f"must be a time such as 2026-01-05T09:00:00Z, not {say(data)}"
     if match := re.match(r"Expected `\w+` (>=?|<=?) (-?[\d.]+)", text):
         words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
         number = int(float(match[2])) if float(match[2]).is_integer() else match[2]
@@ -267,3 +269,15 @@ def _quoting(plain: Any, data: Any) -> str:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def given_settings(record: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a record that are not empty, as plain data, and so for the records in it."""
+    data = {name: getattr(record, name) for name in record.__struct_fields__}
+    found = {
+        name: given_settings(value)
+        if isinstance(value, msgspec.Struct)
+        else msgspec.to_builtins(value)
+        for name, value in data.items()
+    }
+    return {name: value for name, value in found.items() if value not in (None, (), [], {})}

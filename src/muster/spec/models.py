@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -54,6 +54,7 @@ from muster.spec.values import (
     Limit,
     MountSource,
     Natural,
+    Notify,
     Options,
     ParameterGrid,
     ParameterRows,
@@ -133,8 +134,9 @@ class Container(Struct, frozen=True, kw_only=True):
     """Mount the image's files read-only. Mounts can be written."""
     no_new_privileges: bool = False
     """No process gains privileges, such as by setuid programs."""
-    seccomp: Seccomp = "default"
-    """The system calls that are allowed: default (the engine's profile) or unconfined."""
+    seccomp: Seccomp | None = None
+    """The system calls that are allowed: default (the profile of the container runtime) or
+    unconfined. Default: the engine's."""
 
 
 class Slurm(Struct, frozen=True, kw_only=True):
@@ -178,6 +180,83 @@ class Slurm(Struct, frozen=True, kw_only=True):
     """Additional machines in the allocation, which replace those that are lost. Default: 0."""
     extra: tuple[Text, ...] = ()
     """Other flags of sbatch, such as --mail-type=END."""
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """Where Kueue places the nodes of a group: all in one part of the data center. A part is named
+    by the label that its machines share, such as cloud.provider.com/rack."""
+
+    required: Text | None = None
+    """All nodes are in one part, or the run waits."""
+    preferred: Text | None = None
+    """All nodes are in one part, or in as few as possible."""
+    unconstrained: bool = False
+    """Nodes are wherever there is space, and the run starts when there is enough for all."""
+    slice: Text | None = None
+    """Each slice of the group is in one part, which is smaller than the others."""
+    slice_size: Count | None = None
+    """Nodes of each slice."""
+    group: Text | None = None
+    """Node groups with the same name here are placed together, such as a launcher and its
+    workers."""
+
+
+class Kueue(Struct, frozen=True, kw_only=True):
+    """Where a run waits in a Kubernetes cluster with Kueue. Only for engine kubernetes;
+    ignored by others."""
+
+    queue: Text | None = None
+    """The LocalQueue in which the run waits. Default: that of the engine's profile."""
+    priority: Text | None = None
+    """Its WorkloadPriorityClass there. Default: the PriorityClass of its pods counts."""
+
+
+class Kubernetes(Struct, frozen=True, kw_only=True):
+    """What nodes need of a Kubernetes cluster, with the words of Kubernetes. Only for engine
+    kubernetes; ignored by others. What is left out is that of the engine's profile."""
+
+    service_account: Text | None = None
+    """The service account of the pods, whose token they get. Default: no token."""
+    priority_class: Text | None = None
+    """The PriorityClass of the pods."""
+    runtime_class: Text | None = None
+    """The RuntimeClass of the pods."""
+    scheduler: Text | None = None
+    """The scheduler that places the pods."""
+    image_pull_secrets: tuple[Text, ...] = ()
+    """Secrets with logins to registries."""
+    node_selector: Labels = field(default_factory=dict)
+    """Labels that machines must have."""
+    tolerations: tuple[dict[str, Any], ...] = ()
+    """Taints of machines that are accepted, such as [{key: nvidia.com/gpu, operator: Exists}]."""
+    affinity: dict[str, Any] = field(default_factory=dict)
+    """Rules about machines and other pods, as in a pod's spec."""
+    exclusive: Text | None = None
+    """The key of a label of machines: those with the same value run one replica at most, and it is
+    in one such part (JobSet: exclusive-topology)."""
+    topology: Topology | None = None
+    """Where Kueue places the nodes."""
+    resources: dict[str, Annotated[str, Meta(extra={"parse": str})]] = field(default_factory=dict)
+    """Further resources of each node, such as {rdma/ib: 1}."""
+    pod_log: bool | None = None
+    """Whether the log of a pod has the output of its programs, too, for `kubectl logs` and what
+    collects logs in the cluster. Default: true."""
+    pod: dict[str, Any] = field(default_factory=dict)
+    """A strategic merge patch of the pod template, for all that has no setting here: {spec:
+    {hostNetwork: true}}. The container of the node is named node; its command, and what else makes
+    the pod a node of its run, cannot be changed."""
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A JobSet that a Kubernetes cluster runs as it is, while Muster watches it: its groups of
+    nodes are its replicated Jobs. `muster run jobset.yaml --engine kubernetes` and `muster adopt`
+    write it."""
+
+    manifest: dict[str, Any]
+    """The JobSet."""
+    uid: Text | None = None
+    """Of a JobSet that is in the cluster, and was adopted: it is not changed. Default: the manifest
+    is applied."""
 
 
 class MountFile(Struct, frozen=True, kw_only=True):
@@ -271,12 +350,29 @@ class LivenessProbe(Probe, frozen=True, kw_only=True):
     """Failed checks in a row after which the node has failed (`unhealthy`)."""
 
 
+class Preflight(Struct, frozen=True, kw_only=True):
+    """Checks of a node before its program starts, at each start. A node that does not pass has
+    failed (`preflight`); on engine kubernetes, its next start is on another machine."""
+
+    gpus: bool = True
+    """The GPUs of resources.gpus must be there and answer."""
+    bandwidth: Size | None = None
+    """Least bandwidth, in bytes per second, such as 1GiB: one TCP connection to the node after it
+    in its group, and one from the node before it. A node has failed if all that could be measured
+    are slower."""
+    command: Command | None = None
+    """Command that must succeed, written as the group's command is. Its last lines say why the node
+    has failed."""
+    timeout: Annotated[Duration, Meta(gt=0)] = 60.0
+    """A node that has not passed after this time has failed."""
+
+
 ContainerRole = Literal["init", "sidecar", "main"]
 
 
 class ExtraContainer(Struct, frozen=True, kw_only=True):
     """Another container of each node, as in a pod of Kubernetes. It shares the node's network and
-    its IPC namespace, and has files of its own. Only for engine container."""
+    its IPC namespace, and has files of its own. For engines container and kubernetes."""
 
     name: Label
     """Unique within the group. In front of its lines in the node's output."""
@@ -416,9 +512,11 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
     slurm: Inherited[Slurm | None] = None
     """What the nodes need of Slurm. Default: the job's; a group's replaces all of it."""
+    kubernetes: Inherited[Kubernetes | None] = None
+    """What the nodes need of Kubernetes. Default: the job's; a group's replaces all of it."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
-    run; `args` replace CMD."""
+    run on engine container, where `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
@@ -448,6 +546,9 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     max_runtime: GroupOnly[Runtime | None] = None
     """The run is canceled when the group has run this long, over all attempts, without the time it
     was suspended. At most 30d. Default: only the run's max_runtime applies."""
+    preflight: Inherited[Preflight | None] = None
+    """Checks of each node before its program starts. Default: the job's; a group's replaces all of
+    it."""
     ready_timeout: Inherited[Limit | None] = None
     """A node that is not ready this long after its start has failed."""
     hang_timeout: Inherited[Limit | None] = None
@@ -554,9 +655,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Name of a shape (`muster shapes`): resources of each node, as far as the machine has them."""
     slurm: Inherited[Slurm | None] = None
     """What the nodes of every group need of Slurm."""
+    kubernetes: Inherited[Kubernetes | None] = None
+    """What the nodes of every group need of Kubernetes."""
     image: Inherited[Text | None] = None
     """Container image, for engines that use one. Without code and command, its ENTRYPOINT and CMD
-    run; `args` replace CMD."""
+    run on engine container, where `args` replace CMD."""
     container: Inherited[Container | None] = None
     """How the container of each node is made, for engines that make them."""
     mounts: Inherited[tuple[Mount, ...]] = ()
@@ -572,6 +675,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Time between SIGTERM and SIGKILL whenever nodes are stopped."""
     attempt_timeout: RunWide[Limit | None] = None
     """An attempt that runs longer has failed."""
+    preflight: Inherited[Preflight | None] = None
+    """Checks of each node before its program starts."""
     ready_timeout: Inherited[Limit | None] = None
     """A node that is not ready this long after its start has failed."""
     hang_timeout: Inherited[Limit | None] = None
@@ -589,6 +694,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     namespace: RunWide[Label | None] = None
     """Nodes also have Kubernetes names: HOSTNAME.SUBDOMAIN, and SUBDOMAIN for all nodes, each
     alone or followed by .NAMESPACE, .NAMESPACE.svc or .NAMESPACE.svc.cluster.local."""
+    kueue: RunWide[Kueue | None] = None
+    """The queue of a Kubernetes cluster in which the run waits."""
+    workload: Workload | None = None
+    """A JobSet of the user's, instead of programs: the cluster runs it as it is. Its groups are
+    named in node_groups."""
     host_aliases: HostAliases = field(default_factory=dict)
     """Further host names that nodes know, by their address: {10.1.2.3: [db, db.example.com]}."""
     clean_env: RunWide[bool] = False
@@ -621,6 +731,10 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """The nodes' output."""
     tags: Merged[Tags] = field(default_factory=dict)
     """Labels of the job and its runs."""
+    notify: Merged[Notify] = field(default_factory=dict)
+    """Who is told of a run: names of `muster notify list`, each with `failed`, `succeeded`, `ended`
+    (however) or `never`: {chat: failed}. A name, or a list of names: told of every end. A run that
+    needs attention counts as failed. A server sends it."""
     annotations: Annotations = field(default_factory=dict)
     """For Kubernetes: annotations of the JobSet. Its labels are the tags."""
 

@@ -17,10 +17,13 @@ from msgspec import Meta, Struct, field
 from muster.spec.models import (
     ArrayField,
     Container,
+    Kubernetes,
+    Kueue,
     LivenessProbe,
     Logging,
     Mount,
     Network,
+    Preflight,
     Resources,
     Slurm,
     Startup,
@@ -42,6 +45,7 @@ from muster.spec.values import (
     Label,
     Limit,
     Natural,
+    Notify,
     Options,
     Processes,
     ReplicaNumbers,
@@ -68,6 +72,7 @@ RUN_WIDE = (
     "suspend",
     "subdomain",
     "namespace",
+    "kueue",
     "clean_env",
     "logging",
 )
@@ -76,6 +81,7 @@ RUN_WIDE_RECORDS = (
     "success",
     "failure",
     "checkpoint",
+    "kueue",
     "logging",
 )
 #: Set for the job or a group; groups inherit them.
@@ -86,9 +92,11 @@ INHERITED = (
     "resources",
     "shape",
     "slurm",
+    "kubernetes",
     "image",
     "container",
     "mounts",
+    "preflight",
     "ready_timeout",
     "hang_timeout",
 )
@@ -190,6 +198,7 @@ OF_THE_JOB = (
     "conda",
     "secrets",
     "framework",
+    "workload",
     "host_aliases",
     "annotations",
 )
@@ -247,6 +256,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     shape: Text | None = None
     slurm: Slurm | None = None
+    kubernetes: Kubernetes | None = None
     image: Text | None = None
     container: Container | None = None
     mounts: tuple[Mount, ...] | None = None
@@ -260,6 +270,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     retries: Natural | None = None
     timeout: Limit | None = None
     max_runtime: Runtime | None = None
+    preflight: Preflight | None = None
     ready_timeout: Limit | None = None
     hang_timeout: Limit | None = None
     hostname: Text | None = None
@@ -288,6 +299,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     shape: Text | None = None
     slurm: Slurm | None = None
+    kubernetes: Kubernetes | None = None
     image: Text | None = None
     container: Container | None = None
     mounts: tuple[Mount, ...] | None = None
@@ -295,6 +307,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     max_runtime: Runtime | None = None
     grace_period: Annotated[Duration, Meta(ge=0)] | None = None
     attempt_timeout: Limit | None = None
+    preflight: Preflight | None = None
     ready_timeout: Limit | None = None
     hang_timeout: Limit | None = None
     checkpoint: Checkpoint | None = None
@@ -303,6 +316,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     suspend: bool | None = None
     subdomain: Label | None = None
     namespace: Label | None = None
+    kueue: Kueue | None = None
     clean_env: bool | None = None
     startup_probe: StartupProbe | None = None
     liveness_probe: LivenessProbe | None = None
@@ -317,6 +331,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     retries: Natural | None = None
     logging: Logging | None = None
     tags: Tags = field(default_factory=dict)
+    notify: Notify = field(default_factory=dict)
     max_restarts: Natural | None = None
     """Replaces failure.max_restarts."""
     run_name: DisplayName | None = None

@@ -12,7 +12,7 @@ from msgspec.structs import fields, replace
 from muster.errors import InvalidInput, Problem
 from muster.spec.models import JobSpec, NodeGroup, Resources
 from muster.spec.override_models import RUN_WIDE_RECORDS, GroupOverrides, RunOverrides
-from muster.spec.wording import suggestion
+from muster.spec.wording import short, suggestion
 
 if TYPE_CHECKING:
     from muster.spec.overrides import Changes
@@ -213,7 +213,7 @@ def _lists(changes: Changes, job: JobSpec) -> tuple[_Lists, list[Problem]]:
         name = _name(item, job)
         if name and name not in groups:
             hint = suggestion(name, groups) if groups else "the job has none"
-            problems.append(Problem(item.flag, f"no group named {name!r}", hint))
+            problems.append(Problem(item.flag, f"no group named {short(name)}", hint))
             continue
         given = changes.overrides.node_groups.get(name) if name else changes.overrides
         if getattr(given, item.field, None) is not None:

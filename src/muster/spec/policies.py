@@ -95,6 +95,7 @@ ReasonName = Literal[
     "deadline",
     "hang",
     "unhealthy",
+    "preflight",
     "not_started",
     "output_lost",
 ]

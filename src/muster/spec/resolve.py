@@ -29,7 +29,7 @@ from muster.spec.override_models import (
 from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
 from muster.spec.rules.structure import unfilled_placeholders
-from muster.spec.wording import suggestion
+from muster.spec.wording import short, suggestion
 
 #: Settings that groups inherit by their own rule; the first value found wins for the others.
 _COMBINED = ("resources", "shape", "mounts")
@@ -92,6 +92,7 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
             "node_groups": tuple(groups),
             "failure": _failure(job, overrides),
             "tags": {**job.tags, **overrides.tags},
+            "notify": {**job.notify, **overrides.notify},
             "framework_options": {**job.framework_options, **overrides.framework_options},
         },
     )
@@ -164,7 +165,7 @@ def _by_name(
 def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> list[Problem]:
     known = [group.name for group in groups]
     return [
-        Problem(f"node_groups[{name}]", f"no group named {name!r}", suggestion(name, known))
+        Problem(f"node_groups[{name}]", f"no group named {short(name)}", suggestion(name, known))
         for name in overrides.node_groups
         if name not in known
     ]

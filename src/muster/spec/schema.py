@@ -30,11 +30,16 @@ _MODELS = (
     models.Resources,
     models.Container,
     models.Slurm,
+    models.Kubernetes,
+    models.Kueue,
+    models.Topology,
+    models.Workload,
     models.ExtraContainer,
     models.Mount,
     models.MountFile,
     models.StartupProbe,
     models.LivenessProbe,
+    models.Preflight,
     sources.Git,
     sources.Notebook,
     policies.DependsOn,
@@ -207,6 +212,8 @@ def _type(kind: Any) -> str:
         return f"mapping of names to {_type(inner[1])}"
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    if kind is Any:
+        return "any value"
     return {int: "whole number", float: "number", str: "text", bool: "true or false"}[kind]
 
 

@@ -23,6 +23,19 @@ def local_paths(spec: JobSpec) -> list[Problem]:
     return list(_local_paths(spec))
 
 
+def workload_problems(spec: JobSpec) -> Iterator[Problem]:
+    """What a JobSet of the user's may not ask for on a server, whose credentials of the cluster are
+    those of all."""
+    if spec.workload is None:
+        return
+    if spec.workload.uid is not None:
+        text = "adopting is not possible on a server: its engines run JobSets of all users"
+        yield Problem("workload.uid", text, "adopt it where you have credentials of the cluster")
+    if (spec.workload.manifest.get("metadata") or {}).get("namespace"):
+        text = "on a server, runs are in the namespace of the engine"
+        yield Problem("workload.manifest.metadata.namespace", text, "leave it out")
+
+
 def owner_problems(spec: JobSpec) -> list[Problem]:
     """What nodes with a Unix account of their owner cannot have: it would take root's rights, or
     lead to the runs of other owners."""

@@ -22,7 +22,7 @@ from muster.spec.models import JobSpec, Resources
 from muster.spec.problem_places import placed
 from muster.spec.quantities import format_size, parse_size
 from muster.spec.values import Positive, Size
-from muster.spec.wording import close_to, say
+from muster.spec.wording import close_to, say, short
 from muster.spec.yaml import load
 
 CATALOGUE = Path(__file__).with_name("shapes.yaml")
@@ -79,7 +79,7 @@ def find_shape(text: str, own: Path | None = None) -> Shape:
         longer = [other for other in known if name and other.lower().startswith(name.lower())]
         close = longer[:3] or close_to(name, known, 3, 0.4)
         hint = f"did you mean {' or '.join(close)}?" if close else "`local` is this machine"
-        raise InvalidInput(Problem("shape", f"no shape named {name!r}", hint))
+        raise InvalidInput(Problem("shape", f"no shape named {short(name)}", hint))
     return _with_size(known[name], size) if size else known[name]
 
 

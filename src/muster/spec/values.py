@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -20,6 +20,8 @@ CLUSTER_TAG = "muster-cluster"
 #: The tag of a retry: the name of the run whose replicas it runs again.
 RETRY_TAG = "muster-retry-of"
 RERUN_TAG = "muster-rerun-of"
+#: Of runs that have adopted what their engine ran already: what that is, such as `jobset/train`.
+ADOPTED_TAG = "muster-adopted"
 #: Of a run that a schedule has started: the schedule's name, and the time (RFC 3339).
 SCHEDULE_TAG = "muster-schedule"
 SCHEDULED_TIME_TAG = "muster-scheduled-time"
@@ -303,6 +305,14 @@ def _replica_numbers(value: Any) -> Any:
     return numbers_text(value)
 
 
+def _notify(value: Any) -> Any:
+    """A name, or a list of names: they are told when the run has ended, however."""
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return dict.fromkeys(names, "ended")
+    return value
+
+
 _SCALARS = {"type": ["string", "number", "boolean"]}
 
 #: 90, 90s, 1.5h; in seconds.
@@ -369,6 +379,11 @@ HostAliases = Annotated[
         tuple[Annotated[str, Meta(extra={"parse": _host_name})], ...],
     ],
     Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "array"}}),
+]
+#: Name of a notification -> when it is told of the run.
+Notify = Annotated[
+    dict[str, Literal["ended", "failed", "succeeded", "never"]],
+    Meta(extra={"parse": _notify}, extra_json_schema={"type": ["object", "string", "array"]}),
 ]
 #: Any JSON object; checked by the framework.
 Options = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]

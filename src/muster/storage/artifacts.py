@@ -160,7 +160,7 @@ def stored_names(home: Home, ref: ArtifactRef) -> list[str]:
     return names_in(stored, ref.file_name)
 
 
-def _read_start(home: Home, ref: ArtifactRef, name: str, length: int) -> bytes:
+def read_start(home: Home, ref: ArtifactRef, name: str, length: int) -> bytes:
     """The first bytes of a file in a stored folder or archive; empty if it is not a file."""
     stored = home.artifact(ref.sha256)
     if stored.is_dir():
@@ -169,9 +169,9 @@ def _read_start(home: Home, ref: ArtifactRef, name: str, length: int) -> bytes:
             return b""
         with open(file, "rb") as opened:
             return opened.read(length)
-    from muster.storage.archives import read_start
+    from muster.storage import archives
 
-    return read_start(stored, ref.file_name, name, length)
+    return archives.read_start(stored, ref.file_name, name, length)
 
 
 def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
@@ -180,7 +180,7 @@ def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
         files = stored_names(home, ref)
         entry = check_entry(ref.file_name, ref.file_name, files, entrypoint)
         if kind_of(entry) is None:
-            check_start(entry, _read_start(home, ref, entry, 4))
+            check_start(entry, read_start(home, ref, entry, 4))
     except FileNotFoundError:
         raise _missing(home, ref.sha256) from None
     return entry
@@ -194,7 +194,7 @@ def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[st
             return ref.file_name, file.read(_BLOCK).decode(errors="replace")
     if ref.kind != "archive" or kind_of(entrypoint or "") != "python":
         return "", ""
-    source = _read_start(home, ref, str(entrypoint), _BLOCK)
+    source = read_start(home, ref, str(entrypoint), _BLOCK)
     return str(entrypoint), source.decode(errors="replace")
 
 

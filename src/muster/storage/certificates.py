@@ -16,11 +16,13 @@ if TYPE_CHECKING:
         EllipticCurvePrivateKey,
         EllipticCurvePublicKey,
     )
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from cryptography.x509 import Certificate, CertificateBuilder, GeneralName
 
 _LIFETIME = datetime.timedelta(days=31)  # a run takes at most 30
 _AUTHORITY = "muster run"
 _SERVER_AUTHORITY = "muster server authority"
+_INSTANCE_AUTHORITY = "muster instance authority"
 #: Of a server's authority, which clients trust, and of its certificates (the most that browsers and
 #: some clients accept).
 _AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
@@ -91,6 +93,46 @@ def server_certificate(folder: Path, names: Sequence[str], now: datetime.datetim
     replace_file(files[2], _private_pem(key), 0o600)
     replace_file(files[1], leaf.public_bytes(pem), 0o644)
     return folder
+
+
+def authority_of(folder: Path) -> tuple[EllipticCurvePrivateKey, bytes]:
+    """The key of the authority of a folder, and its certificate in PEM. Made if it is missing."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key_file, file = folder / "ca-key.pem", folder / "ca.pem"
+    if not (key_file.exists() and file.exists()):
+        made = ec.generate_private_key(ec.SECP256R1())
+        issued = _authority_certificate(made, _INSTANCE_AUTHORITY, _AUTHORITY_LIFETIME)
+        replace_file(key_file, _private_pem(made), 0o600)
+        replace_file(file, issued.public_bytes(serialization.Encoding.PEM), 0o644)
+    found = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    assert isinstance(found, ec.EllipticCurvePrivateKey)
+    return found, file.read_bytes()
+
+
+def instance_certificate(
+    name: str,
+    units: Sequence[str],
+    key: RSAPublicKey,
+    authority: EllipticCurvePrivateKey,
+    lifetime: datetime.timedelta,
+) -> tuple[int, bytes]:
+    """A certificate of an instance, whose subject has these units beside its name (OCI:
+    `opc-tenant:OCID`, ...). Its serial number, and the certificate in PEM. key: of RSA, as clients
+    of OCI sign with it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    signed = (
+        _certificate(name, key, _INSTANCE_AUTHORITY, lifetime, units)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(x509, digital_signature=True), critical=True)
+        .sign(authority, hashes.SHA256())
+    )
+    return signed.serial_number, signed.public_bytes(Encoding.PEM)
 
 
 def _general_name(name: str) -> GeneralName:
@@ -185,16 +227,27 @@ def _leaf_certificate(
 
 
 def _certificate(
-    subject: str, public: EllipticCurvePublicKey, issuer: str, lifetime: datetime.timedelta
+    subject: str,
+    public: EllipticCurvePublicKey | RSAPublicKey,
+    issuer: str,
+    lifetime: datetime.timedelta,
+    units: Sequence[str] = (),
 ) -> CertificateBuilder:
-    """A certificate without extensions."""
+    """A certificate without extensions. units: of the subject, beside its name."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .subject_name(
+            x509.Name(
+                [
+                    x509.NameAttribute(NameOID.COMMON_NAME, subject),
+                    *(x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, one) for one in units),
+                ]
+            )
+        )
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(public)
         .serial_number(x509.random_serial_number())

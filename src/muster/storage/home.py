@@ -115,6 +115,12 @@ class RunDir(Struct, frozen=True):
         return self.path / "contact"
 
     @property
+    def principal(self) -> Path:
+        """The folder with the credentials of the run's programs (`storage.run_credentials`);
+        private to the owner."""
+        return self.path / "principal"
+
+    @property
     def arguments(self) -> Path:
         """The pickled arguments of a function; private to the owner."""
         return self.path / "arguments.pickle"

@@ -92,14 +92,21 @@ def _keep(opened: ExitStack, folder: _Folder) -> _Folder:
 def _walk(layers: Layers, root: _Folder, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
     """List a folder and those below it; closes the folder."""
     waiting: list[tuple[str, ...]] = [()]
+    at: tuple[str, ...] = ()
+    folder = _Folder(None, None)  # the last one, which is the parent of the next one in a deep tree
     with ExitStack() as opened:
         _keep(opened, root)
+        opened.callback(lambda: _close(folder))
         while waiting:  # as `transfer.walk`: neither recursive nor with all parents open
             parts = waiting.pop()
             here = "/".join((".", *parts))
-            folder = _Folder(None, None)
             try:
-                folder = _reopen(layers, root, parts)
+                if parts and parts[:-1] == at:
+                    found = _below(layers, folder, parts[-1])
+                else:
+                    found = _reopen(layers, root, parts)
+                _close(folder)
+                folder, at = found, parts
                 upper, lower = _listed(folder)
                 for descriptor, names in ((folder.upper, upper), (folder.lower, lower)):
                     if descriptor is not None and names:
@@ -109,8 +116,6 @@ def _walk(layers: Layers, root: _Folder, on_error: Callable[[OSError], None]) ->
                 error.filename = here
                 on_error(error)
                 continue
-            finally:
-                _close(folder)
             waiting += [(*parts, name) for name in sorted(folders, reverse=True)]
 
 

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 from muster.identity import new_id
 from muster.storage.disk_use import entries_of
@@ -103,7 +104,7 @@ class ObjectReader:
     def __init__(self, home: Home, files: Sequence[tuple[str, int]], start: int, stop: int) -> None:
         """Open the first file. files: the names and sizes of all of the object. start, stop: the
         first byte, and the first one after the range. Raises FileNotFoundError if the object was
-        replaced meanwhile."""
+        replaced meanwhile, and as `read`."""
         self._home = home
         self._descriptor = -1
         #: The files, with the first byte in each and the first one after it.
@@ -119,12 +120,12 @@ class ObjectReader:
         self._next_file()
 
     def read(self, most: int) -> bytes:
-        """The next bytes, at most so many; b"" at the end. Raises OSError."""
+        """The next bytes, at most so many; b"" at the end. Raises OSError, EOFError."""
         if self._at == self._stop and not self._next_file():
             return b""
         block = os.pread(self._descriptor, min(most, self._stop - self._at), self._at)
         if not block:
-            raise EOFError("a file of an object is shorter than its record says")
+            raise EOFError("a file of an object has become shorter")
         self._at += len(block)
         return block
 
@@ -133,7 +134,12 @@ class ObjectReader:
         if not self._left:
             return False
         name, self._at, self._stop = self._left.pop()
-        self._descriptor = os.open(path_of(self._home, name), os.O_RDONLY)
+        path = path_of(self._home, name)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        found = os.fstat(self._descriptor)
+        if not S_ISREG(found.st_mode) or found.st_size < self._stop:
+            self.close()  # before anything is sent of it
+            raise EOFError(f"{path} is damaged: it has to be a file of {self._stop} bytes or more")
         return True
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from muster.unix_account import UnixAccount, acting_as, as_root
 FIRST, COUNT = 2_000_000_000, 100_000_000
 #: What else helps if accounts cannot reach something.
 _WITHOUT = "or, on a server for one user, set separate_owners = false in server.toml"
-PYTHON_HINT = f"install Python and Muster where every user can read them, as in /opt, {_WITHOUT}"
+_PYTHON_HINT = f"install Python and Muster where every user can read them, as in /opt, {_WITHOUT}"
 
 
 class Owner(Struct, frozen=True):
@@ -184,11 +184,16 @@ def _make_folders(home: Home, owner: Owner) -> None:
         os.chown(path, account.uid, account.gid)
 
 
-def closed_paths() -> Iterator[str]:
-    """The folders of Python and of Muster that accounts could not read. As root."""
+def closed_python() -> Problem | None:
+    """What is wrong if accounts could not read Python and Muster, so that their runs would fail;
+    None if nothing is. As root."""
     nobody = UnixAccount(FIRST - 1, FIRST - 1, (FIRST - 1,), "/", "nobody")
     with acting_as(nobody):
-        yield from (path for path in _needed() if not _is_readable(path))
+        closed = [path for path in _needed() if not _is_readable(path)]
+    if not closed:
+        return None
+    text = f"programs of owners could not read {', '.join(closed)}, which nodes need"
+    return Problem("", text, _PYTHON_HINT)
 
 
 def _needed() -> Iterator[str]:
@@ -209,7 +214,7 @@ def _check_reachable(home: Home, owner: Owner) -> None:
         for path in _needed():
             if not _is_readable(path):
                 text = f"programs of {owner.name} could not read {path}, which nodes need"
-                found.append(Problem("server", text, PYTHON_HINT))
+                found.append(Problem("server", text, _PYTHON_HINT))
     if found:
         raise InvalidInput(*found)
 

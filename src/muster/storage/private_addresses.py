@@ -27,6 +27,12 @@ _WITH_HOST = frozenset({"http", "https", "ftp", "sftp", "ssh", "smb", "webhdfs"}
 _UNCHECKED = frozenset({"hdfs", "arrow_hdfs"})
 #: Addresses of IPv6 that translators forward to the address of IPv4 in their last 4 bytes.
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+#: All of IPv6 that is public. What is outside is of one network, as `fec0::/10`, or holds an
+#: address of IPv4 that a router may forward to, as `::/96` and `64:ff9b:1::/48`. To Python, most of
+#: it is public.
+_PUBLIC = ipaddress.IPv6Network("2000::/3")
+#: Not public either, which not every Python knows (IANA: Special-Purpose Address Registries).
+_SPECIAL = (ipaddress.IPv6Network("3fff::/20"), ipaddress.IPv4Network("192.0.0.0/24"))
 
 
 def is_public(address: str) -> bool:
@@ -41,6 +47,10 @@ def is_public(address: str) -> bool:
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
         if inner:
             return is_public(str(inner))
+        if found not in _PUBLIC:
+            return False
+    if any(found in network for network in _SPECIAL):
+        return False
     return found.is_global and not found.is_multicast
 
 
@@ -79,11 +89,13 @@ class NotAllowedError(OSError):
     """A connection to an address that is not one of the public internet, or a program."""
 
 
-def refuse_private_addresses() -> list[str]:
+def refuse_private_addresses(but: str = "") -> list[str]:
     """From now on, let Python code of this process connect to public addresses only, and start no
     program, which could connect anywhere: a file with credentials may name one that obtains them.
-    Both raise NotAllowedError. Returns the list of addresses that are refused."""
+    Both raise NotAllowedError. but: HOST:PORT that it may connect to; "": nowhere. Returns the list
+    of addresses that are refused."""
     refused: list[str] = []
+    allowed = {(address, but.rpartition(":")[2]) for address in _addresses(f"//{but}")}
 
     def check(event: str, args: tuple[object, ...]) -> None:
         if event in _PROGRAMS:
@@ -94,7 +106,7 @@ def refuse_private_addresses() -> list[str]:
         if not isinstance(connecting, socket.socket) or not isinstance(address, tuple):
             return
         host = str(address[0])
-        if not is_public(host):
+        if not is_public(host) and (host, str(address[1])) not in allowed:
             refused.append(host)
             raise NotAllowedError(f"{host} is not an address of the public internet")
 

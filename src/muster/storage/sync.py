@@ -23,7 +23,13 @@ from muster.node.files import read_regular, replace_file
 from muster.secrets import redacted
 from muster.spec.quantities import format_size
 from muster.storage.private_addresses import refuse_private_addresses
-from muster.storage.sync_process import REFUSAL, REFUSED, SYNC_PUBLIC_ONLY, SYNC_URL
+from muster.storage.sync_process import (
+    REFUSAL,
+    REFUSED,
+    SYNC_OWN_STORAGE,
+    SYNC_PUBLIC_ONLY,
+    SYNC_URL,
+)
 
 #: File name -> [its last mark at the URL, its last local mark]. A mark changes when the file does.
 #: Stored next to the folder, because the folder's content belongs to the job.
@@ -215,7 +221,7 @@ def main(argv: list[str]) -> int:
     other users can read command lines."""
     url = os.environ.get(SYNC_URL)
     if url and SYNC_PUBLIC_ONLY in os.environ:
-        refused = refuse_private_addresses()
+        refused = refuse_private_addresses(os.environ.get(SYNC_OWN_STORAGE, ""))
         code = _copy_as(argv, url)
         if code == 1 and refused:
             _report(url, [f"{REFUSAL}: {', '.join(dict.fromkeys(refused))}"])

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from muster.caller import Right, Role
+from muster.caller import Role
+from muster.permissions import Right
 from muster.store.records import Moment
 
 
@@ -45,6 +46,8 @@ class ProjectRecord(Struct, frozen=True):
     created_at: Moment
     created_by: str = ""
     description: str = ""
+    parent: str = ""
+    """The project that it is right below; "" for `default`, which is the root, and for itself."""
 
 
 class MemberRecord(Struct, frozen=True):
@@ -130,6 +133,15 @@ class AuditEntry(Struct, frozen=True):
     address: str = ""
     """Where the request came from; "" for the server's machine."""
     request_id: str = ""
+    permission: str = ""
+    """What the caller needed: `DATA_SCIENCE_JOB_RUN_CREATE`; "" if no policy decided it."""
+    statement: str = ""
+    """What allowed it: a policy, and the number of its statement, as `job-runs#2`; "" if nothing
+    did."""
+    attributes: Mapping[str, str] = {}
+    """What conditions of policies could know of the object, such as `target.bucket.name`."""
+    run: str = ""
+    """The id of the run that asked; "" if a user did."""
     seq: int = 0
     """Grows from entry to entry; given by the store."""
 
@@ -147,6 +159,8 @@ class AuditFilter(Struct, frozen=True):
     """Recorded at this time or later (epoch seconds)."""
     until: float | None = None
     """Recorded before this time."""
+    permission: str | None = None
+    """What the caller needed, by its name: `OBJECT_READ`."""
     before: int | None = None
     """Only entries with a lower `seq`: the next page of a list."""
     after: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.store.object_records import ObjectRange, ObjectRecord
 
@@ -64,6 +65,21 @@ def list_page(read: Read, query: ListQuery) -> ListPage:
                 prefixes.append(folder)
                 start = after_all_with(folder)
     return ListPage(objects, prefixes, None)
+
+
+def seen_only(read: Read, is_seen: Callable[[ObjectRecord], bool]) -> Read:
+    """Reads objects that are seen, as if there were no others."""
+
+    def read_seen(wanted: ObjectRange) -> Sequence[ObjectRecord]:
+        found: list[ObjectRecord] = []
+        while True:
+            some = read(wanted)
+            found += filter(is_seen, some)
+            if len(some) < wanted.limit or len(found) >= wanted.limit:
+                return found[: wanted.limit]
+            wanted = replace(wanted, start=some[-1].name + "\1")  # names have no NUL
+
+    return read_seen
 
 
 def after_all_with(prefix: str) -> str | None:

@@ -69,3 +69,7 @@ class Pending(Struct, frozen=True):
     listener: str
     """The id of the rule or the trigger."""
     entry: OutboxEntry
+    attempts: int = 0
+    """Those that have failed."""
+    first_at: Moment | None = None
+    """When the first one has failed."""

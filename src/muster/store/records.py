@@ -108,6 +108,8 @@ class JobRecord(Struct, frozen=True):
     created_by: str = ""
     state: str = JobState.ACTIVE
     project: str = DEFAULT_PROJECT
+    oci_job: str = ""
+    """The OCID of the job of the OCI API that it is recorded for; "" if it is of no such job."""
 
     @property
     def handle(self) -> str:
@@ -355,6 +357,11 @@ class NodeRecord(Struct, frozen=True, gc=False):
     def host(self) -> str:
         """See `NodeStatus.host`; "" also in a damaged row."""
         return str(self._kept("host") or "")
+
+    @property
+    def host_id(self) -> str:
+        """See `NodeStatus.host_id`; "" also in a damaged row."""
+        return str(self._kept("host_id") or "")
 
     @property
     def known_address(self) -> str:

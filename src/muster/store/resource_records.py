@@ -9,6 +9,13 @@ from msgspec import Struct
 
 from muster.store.records import Moment
 
+#: The kinds of jobs and of job runs.
+JOB, JOB_RUN = "datasciencejob", "datasciencejobrun"
+#: The kinds of log groups and of logs.
+LOG_GROUP, LOG = "loggroup", "log"
+#: The kinds of projects, schedules and rules of events.
+PROJECT, SCHEDULE, RULE = "datascienceproject", "datascienceschedule", "eventrule"
+
 
 class RunFacts(Struct, frozen=True):
     """What a job run shows of Muster's run."""
@@ -48,10 +55,11 @@ class ResourceRecord(Struct, frozen=True):
 
 
 class ResourceFilter(Struct, frozen=True):
-    """Which resources of a project to list."""
+    """Which resources to list."""
 
     kind: str
-    project: str
+    project: str | None
+    """None: of all projects; only with a parent, as no index has others."""
     id: str | None = None
     parent: str | None = None
     name: str | None = None

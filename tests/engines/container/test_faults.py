@@ -523,6 +523,8 @@ def test_containers_are_removed_when_an_engine_answers_again(
     one = run("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", 2, network="cluster")
     one.start(0, 1)
     one.ready(0, 1)
+    for rank in (0, 1):
+        one.wait_for_output("up", rank)
     servers = one.servers()
     podman.stop()
     one.signal(signal.SIGTERM, 0, 1)

@@ -14,7 +14,7 @@ import pytest
 
 from muster.engines.container.api import Daemon, Refused
 from muster.engines.container.credentials import NoPassword, auth_header
-from muster.engines.container.images import find_image
+from muster.engines.container.images import NoImage, find_image
 from muster.engines.container.profile import Registry
 from support import podman_service
 from support.command import muster, output_of
@@ -62,7 +62,7 @@ def run(podman: PodmanService, folder: Path) -> str:
     path = folder / "job.yaml"
     image = f"{podman.registry[0]}:{podman.registry[1]}/ana/none:1"
     path.write_text(f"image: {image}\nengine: container\nfailure: {{max_restarts: 3}}\n")
-    return muster("run", path, code=1).stderr
+    return muster("run", str(path), code=1).stderr
 
 
 def test_what_a_registry_has_refused_is_not_tried_again(
@@ -125,6 +125,26 @@ class Engine:
     def stream(self, *_: object) -> Any:
         self.has = True
         return StringIO("")
+
+
+def test_it_is_asked_whether_a_run_may_use_an_image() -> None:
+    asked, said, engine = list[str](), list[str](), Engine()
+
+    def refuse(image: str) -> str:
+        asked.append(image)
+        return f"image {image} cannot be used: no policy"
+
+    def find() -> None:
+        name = "ghcr.io/ana/train:7"
+        find_image(cast(Daemon, engine), name, "missing", lambda _: {}, said.append, refuse)
+
+    with pytest.raises(NoImage, match="cannot be used: no policy") as refused:
+        find()
+    assert (refused.value.final, engine.has, said) == (True, False, [])
+    engine.has = True  # also if another run has pulled it
+    with pytest.raises(NoImage, match="cannot be used: no policy"):
+        find()
+    assert asked == ["ghcr.io/ana/train:7"] * 2
 
 
 def test_the_digest_of_what_was_pulled_is_said() -> None:

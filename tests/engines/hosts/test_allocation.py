@@ -490,28 +490,28 @@ NOW = 1_800_000_000.0
 @pytest.mark.parametrize(
     ("situation", "text"),
     [
-        (Situation(1), "a"),
+        (Situation(1), "a is not free"),
         (
             Situation(0, [ticket("r", "slot0", since=NOW - 60)]),
-            f"a, which bob@pc's run r has used since {clock(NOW - 60)}",
+            f"a is not free: bob@pc's run r has used it since {clock(NOW - 60)}",
         ),
         (
             Situation(0, [ticket("r", "slot0", since=NOW - 90_000)], [ticket()]),
-            f"a, which bob@pc's run r has used since {clock(NOW - 90_000, '%Y-%m-%d %H:%M')}, "
-            "behind 1 other node",
+            "a is not free: bob@pc's run r has used it since "
+            f"{clock(NOW - 90_000, '%Y-%m-%d %H:%M')}; 1 other node comes first",
         ),
-        (Situation(1, [], [ticket(), ticket()]), "a, behind 2 other nodes"),
+        (Situation(1, [], [ticket(), ticket()]), "a is not free; 2 other nodes come first"),
         (
             Situation(0, [ticket("", "slot0", user="somebody")]),
-            "a, which somebody uses",
+            "a is not free: somebody uses it",
         ),
         (
             Situation(0, [ticket("r", "slot0", since=1e300)]),
-            "a, which bob@pc's run r has used since an unknown time",
+            "a is not free: bob@pc's run r has used it since an unknown time",
         ),
         (
             Situation(0, [ticket("r\x1b[2J", "slot0", user="eva\nb" + 1000 * "b")]),
-            f"a, which eva\\n{96 * 'b'}'s run r\\x1b[2J uses",
+            f"a is not free: eva\\n{96 * 'b'}'s run r\\x1b[2J uses it",
         ),
     ],
 )
@@ -523,6 +523,6 @@ def test_a_run_is_named_once() -> None:
     both = [ticket("r", f"slot{n}", since=NOW) for n in range(2)]
     other = ticket("s", "slot2", user="eve@pc", since=NOW)
     assert describe(A, Situation(0, [*both, other]), NOW) == (
-        f"a, which bob@pc's run r has used since {clock(NOW)}, "
-        f"eve@pc's run s has used since {clock(NOW)}"
+        f"a is not free: bob@pc's run r has used it since {clock(NOW)}, "
+        f"eve@pc's run s has used it since {clock(NOW)}"
     )

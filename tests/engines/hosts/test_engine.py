@@ -67,11 +67,11 @@ def test_gpus_of_a_machine_are_divided_among_runs(own_home: Path, job: Path) -> 
     third = start(str(job))
     until(lambda: status(third)["nodes"][0]["state"] == "QUEUED")
     (node,) = status(third)["nodes"]
-    assert node["waits_for"].startswith("127.0.0.1, which ")
-    assert "run gpu-1 has used since" in node["waits_for"]
+    assert node["waits_for"].startswith("127.0.0.1 is not free: ")
+    assert "run gpu-1 has used it since" in node["waits_for"]
     listed = {line.split()[0]: line for line in output_of("ps").splitlines()}
-    assert "waiting for 127.0.0.1, which " in listed["gpu-3"]
-    assert "waiting" not in listed["gpu-1"]
+    assert "127.0.0.1 is not free: " in listed["gpu-3"]
+    assert "not free" not in listed["gpu-1"]
     (job.parent / "flag").touch()
     for one in (first, second, third):
         muster("wait", one)
@@ -116,7 +116,7 @@ def test_who_follows_a_run_learns_that_it_waits(own_home: Path, job: Path) -> No
         (job.parent / "flag").touch()
         _, err = run.communicate(timeout=120)
     assert run.returncode == 0
-    assert re.search(r"-- node 0 waits in a queue: 127.0.0.1, which .* run gpu-1 has used", err)
+    assert re.search(r"-- node 0 is waiting: 127.0.0.1 is not free: .* run gpu-1 has used", err)
     assert "-- node 0 (group workers) was scheduled on 127.0.0.1 after" in err
 
 
@@ -205,7 +205,7 @@ def test_a_check_says_what_its_nodes_wait_for(own_home: Path, job: Path) -> None
         (job.parent / "flag").touch()
         out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
-    assert re.match(r"waiting for 127.0.0.1, which .* run gpu-1 has used since", said)
+    assert re.match(r"waiting: 127.0.0.1 is not free: .* run gpu-1 has used it since", said)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -216,7 +216,7 @@ def test_a_check_that_is_ended_while_it_waits_leaves_no_run_in_progress(
     argv = [*MUSTER, "check", "--engine", "hosts", str(job)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
-        assert run.stderr.readline().startswith("waiting for 127.0.0.1")
+        assert run.stderr.readline().startswith("waiting: 127.0.0.1 is not free")
         run.send_signal(number)
         run.communicate(timeout=120)
     assert run.returncode == 128 + number
@@ -295,7 +295,9 @@ def test_a_machine_that_others_have_taken_when_a_node_server_was_killed(
     kill(server_pid(own_home / "hosts" / f"{run_id}-0"))
     until(lambda: queue.advance(other) and other.ticket.units, "the machine is somebody else's")
     until(lambda: status(run_id)["nodes"][0]["state"] == "QUEUED")
-    assert status(run_id)["nodes"][0]["waits_for"].startswith("127.0.0.1, which bob@b's run x-1")
+    assert status(run_id)["nodes"][0]["waits_for"].startswith(
+        "127.0.0.1 is not free: bob@b's run x-1"
+    )
     other.leave()
     assert muster("wait", run_id).returncode == 0
     events = output_of("events", run_id)

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from muster.node import greeting
-from muster.node.processes import children
-from support.faults import until
+from support.faults import agent_of, until
 from support.lab import Counting, Lab, laboratory, needs_lab, wait
-from support.node_servers import server_pid
 from support.ssh_hosts import make_key
 
 pytestmark = needs_lab
@@ -163,9 +161,7 @@ def test_a_laptop_that_sleeps(lab: Lab) -> None:
 
 def test_an_agent_that_is_killed(lab: Lab) -> None:
     run = Counting(lab, "--max-restarts", "1")
-    folder = next(path for one in lab.machines for path in one.nodes.glob("*-1"))
-    (agent,) = children(server_pid(folder))
-    os.kill(agent, signal.SIGKILL)
+    os.kill(agent_of(run.folder.name, 1), signal.SIGKILL)
     until(lambda: run.events("restart"), "it restarts", pause=0.2)
     (failure,) = run.events("failure")
     assert failure["rank"] == 1

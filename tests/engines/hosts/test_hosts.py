@@ -247,7 +247,8 @@ def test_one_that_is_in_use_is_waited_for(world: World) -> None:
     run.allocate()
     world.until(run.waits)
     since = time.strftime("%H:%M", time.localtime(other.ticket.since))
-    assert run.said == [("queued", ([0], f"{ONE}, which bob@b's run x-1 has used since {since}"))]
+    why = f"{ONE} is not free: bob@b's run x-1 has used it since {since}"
+    assert run.said == [("queued", ([0], why))]
     assert [ticket.owner.user for ticket in world.queue().look().before] == ["ana@a"]
     other.leave()
     world.until(lambda: run.has_all)

@@ -128,7 +128,7 @@ def test_two_people_take_turns_on_a_machine(people: tuple[Person, Person], folde
     eva.start("second", script.format(flag=flags[1]))
     eva.until("QUEUED")
     shown = eva.muster("status", "last")
-    assert "'s run first-1 has used since" in shown, shown
+    assert "'s run first-1 has used it since" in shown, shown
     assert sorted(owner for _, owner in tickets(queue)) == [ana.name, eva.name]
     assert_protected(ana, eva, queue)
 

@@ -15,7 +15,7 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.storage.sync_process import SYNC_URL
+from muster.storage.sync_process import SYNC_URL, Access
 
 A, B = NodeRef(0, 0), NodeRef(1, 0)
 
@@ -47,7 +47,8 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
 @pytest.fixture
 def synced(copies: Copies, plan_of: Callable[..., RunPlan], tmp_path: Path) -> SyncedMounts:
     plan = plan_of(nodes=2, mounts=[{"source": "file:///there"}])
-    return SyncedMounts(plan, source_folders(plan, Home(tmp_path), Home(tmp_path)), os.environ)
+    folders = source_folders(plan, Home(tmp_path), Home(tmp_path))
+    return SyncedMounts(plan, folders, Access(os.environ))
 
 
 def ended(node: NodeRef, code: int = 0) -> NodeEnded:
@@ -87,6 +88,25 @@ def test_a_failed_copy_is_repeated_for_the_next_incarnation(
     assert synced.hold_start([NodeRef(0, 1)]), "no node starts without the copy"
     assert copies.started[1:] == [("in", "file:///there")]
     assert synced.reaped(2, 0) == Released((NodeRef(0, 1),))
+
+
+def test_a_copy_that_policies_refuse_says_so(
+    copies: Copies, plan_of: Callable[..., RunPlan], tmp_path: Path
+) -> None:
+    plan = plan_of(nodes=1, mounts=[{"source": "file:///there"}])
+    folders = source_folders(plan, Home(tmp_path), Home(tmp_path))
+    asked: list[tuple[str, bool]] = []
+
+    def why_denied(url: str, written: bool) -> str:
+        asked.append((url, written))
+        return "ask for a policy"
+
+    synced = SyncedMounts(plan, folders, Access(os.environ, why_denied=why_denied))
+    synced.hold_start([A])
+    released = synced.reaped(1, 256)
+    assert released is not None
+    assert released.ends[0].message.endswith("cannot synchronize file:///there: ask for a policy")
+    assert asked == [("file:///there", True)]
 
 
 def test_a_copy_is_killed_when_no_node_waits_for_it(synced: SyncedMounts, copies: Copies) -> None:

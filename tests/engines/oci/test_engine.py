@@ -40,7 +40,17 @@ def test_nodes_that_could_not_dial_are_refused_before_the_start(
 ) -> None:
     [(path, text)] = problems(engine(own_home, ""), plan_of())
     assert path == "engine"
-    assert "cannot reach this machine" in text and "set `address` in the profile" in text
+    assert "cannot reach this machine" in text
+    assert "set `bucket` in the profile" in text and "or `address`" in text
+    assert problems(engine(own_home, 'bucket = "oci://jobs@us"'), plan_of()) == []
+
+
+def test_nodes_in_job_runs_of_their_own_need_a_subnet(own_home: Path, plan_of: PlanOf) -> None:
+    single = 'address = "10.0.0.5"\nmulti_node = false\n'
+    assert problems(engine(own_home, single), plan_of()) == []
+    [(path, text)] = problems(engine(own_home, single), plan_of(nodes=2))
+    assert path == "engine" and "reach each other only in a subnet" in text
+    assert problems(engine(own_home, f'{single}subnet = "s"\n'), plan_of(nodes=2)) == []
 
 
 def test_a_network_of_its_own_is_the_services(own_home: Path, plan_of: PlanOf) -> None:
@@ -57,6 +67,15 @@ def test_the_preview_is_what_is_sent(own_home: Path, plan_of: PlanOf) -> None:
 def test_each_replica_of_an_array_is_a_job(own_home: Path, plan_of: PlanOf) -> None:
     shown = engine(own_home).preview(plan_of(array={"n": "1..4"}, parallelism=2))
     assert [*shown] == ["CreateJob 0", "CreateJob 1"]
+
+
+def test_each_node_may_be_a_job(own_home: Path, plan_of: PlanOf) -> None:
+    one = engine(own_home, 'bucket = "oci://b@n"\nmulti_node = false\nsubnet = "s"\n')
+    shown = one.preview(plan_of(nodes=2))
+    assert [*shown] == ["CreateJob 0", "CreateJob 1"]
+    assert "jobNodeConfigurationDetails" not in json.loads(shown["CreateJob 1"])
+    text = "\n".join(one.explain(plan_of(nodes=2)))
+    assert "a job run of its own" in text and "through a bucket" in text and "together" not in text
 
 
 def test_what_the_service_does_itself_is_explained(own_home: Path, plan_of: PlanOf) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from muster.engines.findings import Finding
 from muster.engines.oci.client import Service
 from muster.engines.oci.examine import examine
 from muster.engines.oci.profile import read_settings
+from support.oci_objects import BUCKET
 from support.oci_service import OciService, Refused, needs_sdk
 
 pytestmark = needs_sdk
@@ -63,6 +65,25 @@ def test_what_does_not_work_has_a_way_out(
     finding = found(service, **settings)[name]
     assert not finding.works
     assert says in finding.says and advice in finding.advice
+
+
+def test_a_profile_without_settings_is_named_with_all_that_is_missing(
+    service: OciService, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("[MUSTER]\nregion=here\n")
+    finding = found(service, config=str(config), config_profile="DEFAULT")["service"]
+    says = "fingerprint is missing, key_file is missing, region is missing, tenancy is missing"
+    assert says in finding.says
+    assert "profile DEFAULT" in finding.advice and "`config_profile`" in finding.advice
+
+
+def test_a_bucket_is_tried_in_place_of_the_address(service: OciService) -> None:
+    every = found(service, bucket=BUCKET)
+    assert "address" not in every and every["bucket"].works
+    assert not service.storage.objects and not service.storage.links
+    bucket = found(service, bucket="oci://other@team")["bucket"]
+    assert not bucket.works and "allow group GROUP to manage buckets" in bucket.says
 
 
 def test_credentials_that_are_refused_are_named(service: OciService) -> None:

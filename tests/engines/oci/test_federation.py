@@ -100,6 +100,21 @@ def test_what_keeps_nodes_from_dialing_is_read_in_their_log(
     assert "/proc/nowhere" in str(run.details)
 
 
+def test_the_log_of_a_job_run_has_the_output_of_programs(
+    service: OciServer, own_home: Path
+) -> None:
+    service.add_engine(own_home, log_group=service.log_group)
+    run = muster.run(command=SLEEP, engine="oci", name="demo")
+
+    def lines() -> list[str]:
+        """Of the job run, which is a run there."""
+        written = service.home.root.glob("runs/*/logs/*/*.out")
+        return [line for path in written for line in path.read_text().splitlines()]
+
+    until(lambda: lines() == ["up"], "the log has its output", 60)
+    assert run.cancel().wait(60).state == "CANCELED"
+
+
 def test_a_supervisor_that_is_killed_is_replaced(service: OciServer, own_home: Path) -> None:
     run = muster.run(command=["sh", "-c", "echo up; sleep 4; echo down"], engine="oci", nodes=2)
     until_up(run, 2)

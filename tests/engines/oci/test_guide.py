@@ -27,14 +27,15 @@ def test_the_commands_of_the_guide_work(tmp_path: Path) -> None:
     (folder / "job.yaml").write_text("artifact: train.py\nnodes: 2\n")
     with oci_server() as server:
         key = f"--config {server.config}"
+        other = "--endpoint http://localhost:8000 --config-profile MUSTER"
         # what the reader has, and what there is here
         words = {
             "ocid1.compartment.oc1..aaaa": TENANCY,
             "ocid1.datascienceproject.oc1.iad.aaaa": server.project,
-            "--address 10.0.0.5": f"--endpoint {server.url} {key}",
+            "--bucket oci://jobs@ourtenancy": f"--endpoint {server.url} {key}",
             "COMPARTMENT": TENANCY,
             "PROJECT": server.project,
-            "--endpoint http://localhost:8000": f"--endpoint {server.url} {key}",
+            other: f"--endpoint {server.url} {key}",
         }
         commands = []
         for command in page.commands:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from muster.engines.oci.listen import listen_address
-from muster.engines.oci.profile import OciProfile, read_settings
+from muster.engines.oci.listen import is_reachable, listen_address
+from muster.engines.oci.profile import OciProfile, Place, read_settings
 from muster.engines.registry import engine_named
 from muster.errors import InvalidInput
 from muster.node.machine import own_address
@@ -47,6 +47,11 @@ def test_other_settings() -> None:
         ({"folder": "nodes"}, "folder", "must be a path from / or ~/"),
         ({"python": "python 3"}, "python", "must be an interpreter"),
         ({"keep_jobs": "yes"}, "keep_jobs", "must be true or false"),
+        ({"multi_node": 1}, "multi_node", "must be true or false, not 1"),
+        ({"bucket": "jobs"}, "bucket", "must be oci://BUCKET@NAMESPACE/PREFIX, not 'jobs'"),
+        ({"bucket": "oci://jobs"}, "bucket", "must be oci://BUCKET@NAMESPACE"),
+        ({"bucket": "oci://jobs@us?x"}, "bucket", "must be oci://BUCKET@NAMESPACE"),
+        ({"bucket": "oci://jobs@us", "address": "10.0.0.5"}, "address", "does not go with bucket"),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], path: str, text: str) -> None:
@@ -68,6 +73,20 @@ def test_a_wrong_file_is_named(own_home: Path) -> None:
     file.write_text('kind = "oci"\ncompartment = "c"\nproject = "p"\nshape = ""\n')
     with pytest.raises(InvalidInput, match=r"cloud.toml.*:4"):
         engine_named("cloud", Home(own_home))
+
+
+@pytest.mark.parametrize(("url", "prefix"), [("", ""), ("/", ""), ("/a/b", "a/b/"), ("/a//", "a/")])
+def test_a_bucket_has_a_folder_for_each_run(url: str, prefix: str) -> None:
+    place = read_settings({**IDS, "bucket": f"oci://my.jobs@our-tenancy{url}"}).place
+    assert place == Place("our-tenancy", "my.jobs", prefix)
+    assert place.folder("r1") == f"{prefix}muster/r1/"
+
+
+def test_nodes_reach_this_machine_at_an_address_or_through_a_bucket() -> None:
+    assert not is_reachable(OciProfile(**IDS))
+    assert is_reachable(OciProfile(**IDS, address="10.0.0.5"))
+    assert is_reachable(OciProfile(**IDS, bucket="oci://a@b"))
+    assert is_reachable(OciProfile(**IDS, endpoint="http://localhost:8000"))
 
 
 def test_nodes_dial_the_address_of_the_profile() -> None:

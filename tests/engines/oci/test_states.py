@@ -57,7 +57,7 @@ def test_a_node_group_that_has_failed_is_named() -> None:
         (
             "IN_PROGRESS",
             "Job run artifact execution in progress.",
-            "its node starts in the job run",
+            "the node program starts in the job run",
         ),
         ("NEEDS_ATTENTION", "no log.", "its job run needs attention: no log"),
     ],

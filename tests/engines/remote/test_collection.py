@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import pytest
 
@@ -69,4 +70,34 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     while not copy.done:
         loop.run_once()
     assert "File exists: s/\\udcff" in copy.failure
+    loop.close()
+
+
+@pytest.mark.parametrize(("size", "descriptors"), [(60_000, 0), (200_000, 1)])
+def test_a_folder_with_little_takes_no_descriptor(
+    tmp_path: Path, size: int, descriptors: int
+) -> None:
+    """Thousands of nodes may end together."""
+    loop, there, found = EventLoop(), There(), list[bytes]()
+    contact = cast("Contact", there)
+
+    def receive(spool: IO[bytes], _target: Path) -> None:
+        found.append(spool.read())
+
+    unpacker = Unpacker(RunLoop(loop, print))
+    copy = TreeCopy("/there", tmp_path, unpacker, lambda: None, receive)
+    before = len(os.listdir("/proc/self/fd"))
+    copy.step(contact)
+    (stream,) = there.server.opened()
+    for _ in range(size // 1000):
+        stream.send(bytes(1000))
+        there.wake()
+        copy.step(contact)
+    assert len(os.listdir("/proc/self/fd")) - before == descriptors
+    stream.finish({})
+    there.wake()
+    copy.step(contact)
+    while not copy.done:
+        loop.run_once()
+    assert found == [bytes(size)]
     loop.close()

@@ -47,6 +47,7 @@ def counting(lab: Lab, *, can_start: bool = True) -> Counting:
     return Counting(lab, engine="dialed", can_start=can_start)
 
 
+@pytest.mark.slow
 @pytest.mark.subject("partition", kind="dialed")
 def test_a_link_that_is_cut_and_connected_again(lab: Lab) -> None:
     run = counting(lab)

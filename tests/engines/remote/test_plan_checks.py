@@ -49,6 +49,8 @@ def test_each_process_has_output_files(plan_of: Any, monkeypatch: pytest.MonkeyP
     found = check_open_files(plan, {"workers": 1})
     assert found is not None
     assert "the run needs 66," in found.message
+    carried = check_open_files(plan, {"workers": 1}, of_connection=3)
+    assert carried is not None and "the run needs 72," in carried.message
 
 
 def test_files_for_nodes_of_their_own(plan_of: Any) -> None:

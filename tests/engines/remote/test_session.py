@@ -28,19 +28,32 @@ from muster.lifecycle.events import (
     EngineEvent,
     NodeEnded,
     NodeLocated,
+    NodeQueued,
     NodeReachable,
     NodeReady,
     NodeStarted,
     NodeUnreachable,
+    RunRestarted,
     SessionClosed,
 )
+from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.node import link, server
 from muster.node.connection import Transport
 from muster.node.machine import own_address
-from muster.node.messages import Message, ProgramDone, WriteFiles, decode
-from muster.plan.model import RunPlan
+from muster.node.messages import (
+    Joined,
+    Launch,
+    Launched,
+    Message,
+    ProgramDone,
+    Start,
+    WriteFiles,
+    decode,
+)
+from muster.node.serve import end
+from muster.plan.model import PrincipalPlan, RunPlan
 from muster.storage.home import Home
 from muster.storage.log_index import is_finished
 from support import remote_engine
@@ -341,6 +354,73 @@ def test_a_node_that_is_given_up_waits_for_no_host(
     assert given_up == [0]
 
 
+@pytest.mark.parametrize("state", [NodeState.QUEUED, NodeState.STARTING])
+@pytest.mark.parametrize("call", [RemoteSession.stop, RemoteSession.kill])
+def test_a_node_of_an_earlier_session_that_waits_for_a_host_ends_at_once(
+    open_session: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[RemoteSession, Sequence[NodeRef]], None],
+    state: NodeState,
+) -> None:
+    """It may never get one."""
+
+    def allocate(hosts: Folders, slots: Sequence[int]) -> None:
+        if state is NodeState.STARTING:
+            hosts._owner.queued(slots, "for a host")
+
+    monkeypatch.setattr(Folders, "allocate", allocate)
+    monkeypatch.setattr(Folders, "give_up", lambda hosts, rank: None)
+    one = open_session(state)
+    waits = [NodeQueued] if state is NodeState.STARTING else []
+    one.expect(NodeUnreachable, *waits)
+    call(one.session, [NodeRef(0, 0)])
+    one.expect(NodeEnded)
+    close(one)
+
+
+class TestCredentials:
+    @pytest.fixture
+    def plan(self) -> RunPlan:
+        principal = PrincipalPlan("tenancy", "compartment", "muster.invalid", "http://127.0.0.1:1")
+        return make_plan("exec sleep 1000", 1, principal=principal)
+
+    @pytest.mark.parametrize("when", [Launched, Joined])
+    def test_those_that_are_replaced_while_a_node_is_launched_are_there_when_it_starts(
+        self, open_session: Open, monkeypatch: pytest.MonkeyPatch, when: type[Message]
+    ) -> None:
+        """What its agent writes meanwhile are those of the launch."""
+        said: list[Message] = []
+        send = Contact.send
+        one = open_session()
+        made = one.session._launcher._credentials
+        assert made is not None
+
+        def note(contact: Contact, message: Message) -> None:
+            said.append(message)
+            send(contact, message)
+
+        heard = RemoteSession.heard
+
+        def hear(session: RemoteSession, owner: NodeContact, received: Sequence[Message]) -> None:
+            said.extend(received)
+            heard(session, owner, received)
+            if any(isinstance(message, when) for message in received):
+                made._holders[0].renew_at = 0.0
+                made._find_due()
+
+        monkeypatch.setattr(Contact, "send", note)
+        monkeypatch.setattr(RemoteSession, "heard", hear)
+        one.session.start(0, [NodeRef(0, 0)])
+        one.expect(NodeStarted, NodeReady)
+        (launch,) = (message for message in said if isinstance(message, Launch))
+        there = one.folder.path / "hosts/0/run/principal"
+        assert {name: (there / name).read_text() for name in made.read(0)} == made.read(0)
+        assert launch.files[str(there / "0/rpst")] != made.read(0)["0/rpst"]
+        kinds = [type(message) for message in said]
+        assert kinds.index(Joined) < kinds.index(WriteFiles) < kinds.index(Start)
+        close(one)
+
+
 # --- nodes that have ended, on hosts that cannot be reached then
 
 
@@ -432,6 +512,29 @@ def test_a_success_waits_for_outputs_of_a_host_that_cannot_be_reached(
     assert isinstance(ended, NodeEnded) and ended.exit_code == 0
     assert output(one).read_text() == "x\n"
     close(one)
+
+
+@pytest.mark.parametrize("ends_with_slot", [False, True])
+def test_a_host_is_given_up_without_contact_if_that_ends_what_runs_there(
+    open_session: Open,
+    network: Network,
+    impatient: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ends_with_slot: bool,
+) -> None:
+    given_up: list[int] = []
+    monkeypatch.setattr(Folders, "ends_with_slot", ends_with_slot)
+    monkeypatch.setattr(Folders, "give_up", lambda hosts, slot: given_up.append(slot))
+    one = open_session()
+    network.is_down = True
+    one.session.start(0, [NodeRef(0, 0)])
+    one.expect(NodeUnreachable)
+    one.session.stop([NodeRef(0, 0)])
+    one.expect(NodeEnded)
+    close(one)
+    assert given_up == [0] * ends_with_slot
+    assert ("was left there" in capsys.readouterr().err) is not ends_with_slot
 
 
 class TestReplicas:
@@ -583,6 +686,40 @@ def test_a_node_whose_host_has_ended_it_is_lost(
 
 
 @pytest.mark.parametrize(
+    ("after", "why", "text"),
+    [
+        (0.0, "deleted", "deleted; what it has written in its last 0s is not here"),
+        (60.0, "deleted", "deleted"),
+        # below lines of its log
+        (0.0, "killed\nup", "killed\nup\n(more of what it has written in its last 0s is not here)"),
+    ],
+)
+def test_the_end_of_a_node_that_was_not_reached_says_what_is_missing(
+    open_session: Open,
+    network: Network,
+    monkeypatch: pytest.MonkeyPatch,
+    after: float,
+    why: str,
+    text: str,
+) -> None:
+    monkeypatch.setattr(session, "_MISSING_AFTER", after)
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    one.expect(NodeStarted, NodeReady)
+    network.is_down = True
+    for owner in one.session._contacts.values():
+        owner.contact._fail("the network is down")
+    one.expect(NodeUnreachable)
+    one.session.gone(0, why)
+    one.until(lambda: bool(one.events))
+    (ended,) = one.events
+    assert isinstance(ended, NodeEnded)
+    assert ended.message == text
+    network.is_down = False
+    close(one)
+
+
+@pytest.mark.parametrize(
     ("kind", "field", "value", "text"),
     [
         ("host_facts", "interfaces", [[]], "interfaces[0] must be an object, not []"),
@@ -680,3 +817,99 @@ class TestReplicasWithoutHosts:
         one.session.close()
         one.until(lambda: bool(one.events))
         assert one.events == [SessionClosed()]
+
+
+class Restarting(Folders):
+    """Hosts of an infrastructure that restarts runs by itself."""
+
+    made: list[Restarting]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.made.append(self)
+
+    def restart(self, restarts: int, slots: Sequence[int]) -> None:
+        """End all servers, and have new ones in these slots."""
+        for folder in self._folder.glob("*"):
+            end(str(folder))
+        self._owner.restarted(restarts, slots, "node-0 has failed")
+        self.allocate(slots)
+
+
+class TestNativeRestarts:
+    @pytest.fixture
+    def command(self) -> str:
+        return "echo incarnation $MUSTER_RESTART of attempt $MUSTER_ATTEMPT; exec sleep 1000"
+
+    @pytest.fixture
+    def nodes(self) -> int:
+        return 3
+
+    @pytest.fixture
+    def hosts(self, monkeypatch: pytest.MonkeyPatch) -> list[Restarting]:
+        monkeypatch.setattr(Restarting, "made", [], raising=False)
+        monkeypatch.setattr(remote_engine, "Folders", Restarting)
+        return Restarting.made
+
+    def test_nodes_run_where_the_infrastructure_has_started_them(
+        self, open_session: Open, hosts: list[Restarting]
+    ) -> None:
+        one = open_session()
+        one.session.start(0, [NodeRef(rank, 0) for rank in range(3)])
+        one.until(lambda: len(one.events) == 6)
+        one.events.clear()
+        hosts[0].restart(2, [0, 1])
+        number = of_native_restart(2)
+        one.until(lambda: len(one.events) == 5)
+        assert one.events[0] == RunRestarted(2, (0, 1), why="node-0 has failed")
+        kinds = (NodeStarted, NodeReady)
+        expected = {kind(rank, number) for kind in kinds for rank in (0, 1)}
+        assert set(one.events[1:]) == expected
+        one.events.clear()
+        for old in (0, number - 1):  # nobody asks for these any more
+            one.session.kill([NodeRef(rank, old) for rank in range(3)])
+            one.session.start(2, [NodeRef(2, old)])
+        one.session.start(2, [NodeRef(2, number)])
+        one.until(lambda: len(one.events) == 2)
+        assert set(one.events) == {kind(2, number) for kind in kinds}
+        one.events.clear()
+        close(one)
+        logs = one.folder.path / "logs"
+        assert sorted(folder.name for folder in logs.iterdir()) == ["0", "2"]
+        for attempt, incarnation in ((0, 0), (2, number)):
+            for rank in range(3):
+                text = (logs / f"{attempt}/workers-{rank}.out").read_text()
+                assert text == f"incarnation {incarnation} of attempt {attempt}\n"
+            assert is_finished(logs / str(attempt))
+
+    def test_a_node_that_had_ended_runs_again(
+        self, open_session: Open, hosts: list[Restarting]
+    ) -> None:
+        one = open_session()
+        one.session.start(0, [NodeRef(rank, 0) for rank in range(3)])
+        one.until(lambda: len(one.events) == 6)
+        one.session.kill([NodeRef(1, 0)])
+        one.until(lambda: any(isinstance(event, NodeEnded) for event in one.events))
+        one.events.clear()
+        hosts[0].restart(1, [0, 1, 2])
+        one.until(lambda: len(one.events) == 7)
+        assert one.events[0] == RunRestarted(1, (0, 1, 2), why="node-0 has failed")
+        close(one)
+
+    def test_a_session_attaches_to_what_was_restarted(
+        self, open_session: Open, hosts: list[Restarting]
+    ) -> None:
+        first = open_session()
+        first.session.start(0, [NodeRef(rank, 0) for rank in range(3)])
+        first.until(lambda: len(first.events) == 6)
+        first.session.leave()
+        one = open_session(NodeState.READY)
+        one.expect(NodeUnreachable, NodeReachable, NodeStarted, NodeReady)
+        hosts[-1].restart(1, [0, 1, 2])
+        number = of_native_restart(1)
+        one.until(lambda: len(one.events) == 7)
+        assert one.events[0] == RunRestarted(1, (0, 1, 2), why="node-0 has failed")
+        assert {event.incarnation for event in one.events[1:] if isinstance(event, NodeReady)} == {
+            number
+        }
+        close(one)

@@ -57,9 +57,8 @@ def cluster(
         muster("cancel", run["name"])
     until(lambda: shared.jobs() == [], "no job is left", pause=0.1)
     until(shared.is_idle, "all nodes are idle", pause=0.1)
-    folder = own_home / "slurm"
-    left = [one.name for one in folder.glob("*")] if folder.exists() else []
-    assert [name for name in left if not name.startswith("program-")] == []
+    left = [str(path.relative_to(own_home)) for path in own_home.glob("slurm/**/*")]
+    assert [name for name in left if not name.startswith("slurm/program-")] == []
 
 
 class Counting:
@@ -293,6 +292,7 @@ def test_a_node_that_is_down_is_replaced_by_a_spare_one(
         run.until_lines(attempt=1)
         assert run.job(cluster) == job
         assert lost not in [node["host"] for node in run.status()["nodes"]]
+        assert {node["host_id"] for node in run.status()["nodes"]} == {job}
         assert run.end()["state"] == "SUCCEEDED"
     finally:
         with contextlib.suppress(subprocess.SubprocessError):  # it may be back by itself

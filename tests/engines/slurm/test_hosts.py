@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,8 @@ import pytest
 
 from engines.conftest import PlanOf
 from muster.engines.remote.contact import Arrivals
+from muster.engines.remote.few_threads import FewThreads
+from muster.engines.remote.wanted_slots import WantedSlots
 from muster.engines.slurm import jobs as jobs_module
 from muster.engines.slurm.client import Job
 from muster.engines.slurm.hosts import SlurmHosts
@@ -66,7 +67,7 @@ def hosts(tmp_path: Path) -> Any:
     """With a job that has two nodes: there is contact with both."""
     made: Any = SlurmHosts.__new__(SlurmHosts)  # without a cluster
     made.now = 100.0
-    made._in_use, made._pending, made._parts = set(), [], []
+    made._in_use, made._wanted = set(), WantedSlots()
     made._owner, made._closed, made._over, made._waiting = Owner(), False, False, {}
     loop: Any = SimpleNamespace(
         now=lambda: made.now,
@@ -334,7 +335,7 @@ def test_a_job_that_is_given_up_while_it_waits_for_its_turn(hosts: Any, plan_of:
     """It is not submitted. Eight are at a time."""
     jobs, started, answers = hosts._jobs, list[Any](), list[Any]()
     jobs._plan, jobs._options, jobs._environ = plan_of(nodes=10), {}, {"PATH": "/no/such/folder"}
-    jobs._submissions, jobs._submitting = deque(), 0
+    jobs._threads = FewThreads(jobs._loop, 8)
     jobs._loop.in_thread = lambda work, done: started.append((work, done))
     jobs._allocations = {number: Allocation(number, (number,)) for number in range(10)}
     for one in [*jobs]:
@@ -343,5 +344,5 @@ def test_a_job_that_is_given_up_while_it_waits_for_its_turn(hosts: Any, plan_of:
     del jobs._allocations[9]
     for work, done in started:  # which grows
         done(work())
-    assert len(started) == 10 and started[9][0]() is None
+    assert len(started) == 10 and started[9][0]().get() is None
     assert answers == [*range(9)]

@@ -18,6 +18,7 @@ from msgspec import Struct
 from oci.object_storage.models import CreateBucketDetails
 
 from muster.server.settings import OciSettings
+from muster.spec.ocids import TENANCY
 from support.ads_jobs import COMPARTMENT, CONDA, ENV, job_yaml, run_yaml, write
 from support.oci_server import CLIENTS, OciServer, module_server, needs_clients
 
@@ -169,23 +170,47 @@ def test_git(oci: OciServer) -> None:
     assert result["state"] == "SUCCEEDED"
 
 
-def test_outputs_in_object_storage(oci: OciServer) -> None:
+def way_to(oci: OciServer) -> list[dict[str, str]]:
+    """Variables of a job in place of names in DNS and a certificate that everybody trusts. Who the
+    job run is, its programs know without them."""
+    names = ("HTTPS_PROXY", "REQUESTS_CA_BUNDLE")
+    return [{"name": name, "value": oci.environ[name]} for name in names]
+
+
+#: What code in a job of OCI does: nothing of Muster is in it.
+_IN_A_JOB = """
+import json, os, subprocess, sys
+import ads
+from ads.common.auth import AuthType, default_signer
+from ads.jobs import DataScienceJobRun
+import fsspec
+
+ads.set_auth("resource_principal")
+signer = default_signer()["signer"]
+runs = DataScienceJobRun.list_resource(os.environ["JOB_RUN_COMPARTMENT_OCID"])
+os.makedirs("out")
+open("out/model", "w").write("weights")
+with fsspec.open("oci://models@muster/ocifs", "w", **default_signer()) as file:
+    file.write("ocifs")
+command = os.path.join(os.path.dirname(sys.executable), "oci")
+words = ["os", "object", "put", "-ns", "muster", "-bn", "models", "--name", "oci", "--file", "-"]
+done = subprocess.run([command, *words], input=b"oci", capture_output=True)
+assert done.returncode == 0, done.stderr
+seen = {"self": os.environ["JOB_RUN_OCID"] in [run.id for run in runs], "of": signer.tenancy_id}
+print("seen", json.dumps(seen), flush=True)
+"""
+
+
+def test_code_in_a_job_acts_as_its_run(oci: OciServer) -> None:
     storage = oci.client("object_storage.ObjectStorageClient")
     namespace = storage.get_namespace().data
     bucket = CreateBucketDetails(name="models", compartment_id=COMPARTMENT)
     storage.create_bucket(namespace, bucket)
-    program = "import os\nos.makedirs('out')\nopen('out/model', 'w').write('weights')\n"
-    write(oci.folder, {"trainer/train.py": program})
-    # what programs in a job need to reach the server, as any client
-    client = {
-        "HOME": str(oci.folder),
-        "OCI_IAM_TYPE": "api_key",
-        **{name: oci.environ[name] for name in ("HTTPS_PROXY", "REQUESTS_CA_BUNDLE")},
-    }
+    write(oci.folder, {"trainer/train.py": _IN_A_JOB})
     runtime = {
         "conda": CONDA,
         "entrypoint": "train.py",
-        "env": [{"name": name, "value": text} for name, text in client.items()],
+        "env": way_to(oci),
         "outputDir": "out",
         "outputUri": f"oci://models@{namespace}/digits",
         "scriptPathURI": "trainer",
@@ -193,8 +218,9 @@ def test_outputs_in_object_storage(oci: OciServer) -> None:
     }
     result, printed = run_yaml(oci, job_yaml("python", runtime))
     assert result["state"] == "SUCCEEDED", f"{printed}\n{result}"
-    found = storage.get_object(namespace, "models", "digits/model").data
-    assert found.content == b"weights"
+    assert json.dumps({"self": True, "of": TENANCY}) in printed
+    for name, content in {"digits/model": b"weights", "ocifs": b"ocifs", "oci": b"oci"}.items():
+        assert storage.get_object(namespace, "models", name).data.content == content
 
 
 _DDP = """

@@ -129,3 +129,40 @@ def test_an_error_is_told(oci: OciServer) -> None:
     assert done.returncode == 1
     assert '"code": "NotAuthorizedOrNotFound"' in done.stderr
     assert '"opc-request-id"' in done.stderr
+
+
+def test_policies_groups_and_compartments(oci: OciServer) -> None:
+    about = ("--description", "by the command")
+    statements = json.dumps(["Allow group readers to read buckets in tenancy"])
+    root = ("--compartment-id", TENANCY)
+    made = answer(
+        *(oci, "iam", "policy", "create", *root, "--name", "ours", *about),
+        *("--statements", statements),
+    )
+    assert made["data"]["statements"] == json.loads(statements)
+    listed = answer(oci, "iam", "policy", "list", *root, "--name", "ours")["data"]
+    assert listed == [made["data"]]
+    more = json.dumps(["Allow group readers to manage buckets in tenancy"])
+    one = ("--policy-id", made["data"]["id"])
+    changed = answer(
+        *(oci, "iam", "policy", "update", *one, "--statements", more, "--version-date", ""),
+        *("--if-match", made["etag"], "--force"),
+    )
+    assert changed["data"]["statements"] == json.loads(more)
+    answer(oci, "iam", "policy", "delete", *one, "--force")
+    group = answer(oci, "iam", "group", "create", "--name", "readers", *about)["data"]
+    assert group["compartment-id"] == TENANCY
+    rule = "resource.type = 'datasciencejobrun'"
+    dynamic = answer(
+        *(oci, "iam", "dynamic-group", "create", "--name", "runs", *about),
+        *("--matching-rule", rule),
+    )["data"]
+    assert dynamic["matching-rule"] == rule
+    compartment = answer(
+        *(oci, "iam", "compartment", "create", *root, "--name", "inner", *about),
+        *("--wait-for-state", "ACTIVE"),
+    )["data"]
+    answer(
+        *(oci, "iam", "compartment", "delete", "--compartment-id", compartment["id"], "--force"),
+        *("--wait-for-state", "SUCCEEDED"),
+    )

@@ -171,6 +171,37 @@ def test_an_archive_without_an_entrypoint_fails(oci: OciServer) -> None:
     assert "JOB_RUN_ENTRYPOINT" in run.lifecycle_details
 
 
+def test_an_archive_has_its_variables_in_a_file(oci: OciServer) -> None:
+    files = {
+        "work/main.py": "import os; print(os.environ['GREETING'], os.environ['WORDS'])",
+        "work/jobruntime.yaml": "JOB_RUN_ENTRYPOINT: main.py\nGREETING: hi\nWORDS: 0123\n",
+    }
+    own = configuration(GREETING="hello")
+    job = oci.create_job(
+        archive("tar.gz", files), name="work.tar.gz", job_configuration_details=own
+    )
+    run = oci.wait(oci.start(job))
+    assert run.lifecycle_state == "SUCCEEDED", run.lifecycle_details
+    assert oci.output(run) == "hello 0123\n", "what the job sets comes first"
+
+
+def test_a_file_of_variables_that_cannot_be_read_fails_the_run(oci: OciServer) -> None:
+    files = {"main.py": "", "jobruntime.yaml": "JOB_RUN_ENTRYPOINT: main.py\nGREETING: [hi]\n"}
+    run = oci.wait(oci.start(oci.create_job(archive("zip", files), name="work.zip")))
+    assert run.lifecycle_state == "FAILED"
+    assert "jobruntime.yaml:2: GREETING: has to be text" in run.lifecycle_details
+
+
+def test_a_job_run_is_in_a_project_that_there_is(oci: OciServer) -> None:
+    job = oci.create_job("print(1)")
+    for project in (f"{oci.project[:-4]}0000", job.id):
+        details = models.CreateJobRunDetails(
+            project_id=project, compartment_id=TENANCY, job_id=job.id
+        )
+        refused = refusal(oci.science.create_job_run, details)
+        assert refused == (404, "NotAuthorizedOrNotFound")
+
+
 # Cancel and delete
 
 
@@ -218,7 +249,8 @@ def test_a_job_with_live_runs_is_not_deleted(oci: OciServer) -> None:
     assert refusal(oci.science.delete_job, job.id) == (409, "Conflict")
     oci.science.cancel_job_run(run.id)
     oci.wait(run)
-    deleted = oci.science.delete_job(job.id)
+    tag = oci.science.get_job(job.id).headers["etag"]
+    deleted = oci.science.delete_job(job.id, if_match=tag)
     request = oci.science.get_work_request(deleted.headers["opc-work-request-id"]).data
     assert (request.operation_type, request.status) == ("JOB_DELETE", "SUCCEEDED")
     assert [(one.action_type, one.identifier) for one in request.resources] == [("DELETED", job.id)]

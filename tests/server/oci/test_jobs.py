@@ -148,6 +148,33 @@ def test_invalid_infrastructure(oci: OciServer, case: str) -> None:
     assert (error.status, error.code, error.message) == (400, "InvalidParameter", message)
 
 
+def test_wrong_types_and_wrong_values_are_told_at_once(oci: OciServer) -> None:
+    infra = {"jobInfrastructureType": "ME_STANDALONE", "shapeName": "VM.Big"}
+    details: dict[str, Any] = {
+        "compartmentId": TENANCY,
+        "displayName": "x" * 300,
+        "freeformTags": {"team": 7},
+        "jobInfrastructureConfigurationDetails": {**infra, "blockStorageSizeInGBs": "50"},
+        "jobLogConfigurationDetails": {"enableLogging": "maybe"},
+    }
+    error = refused(oci.science.create_job, details)
+    assert error.status == 400
+    for text in (
+        *("freeformTags.team: must be text, not 7", "displayName has 300 characters"),
+        *("enableLogging: must be true or false, not 'maybe'", "there is no shape 'VM.Big'"),
+        "projectId: is missing",
+    ):
+        assert text in error.message
+    job = oci.create_job()
+    details = {
+        "displayName": 5,
+        "jobInfrastructureConfigurationDetails": {**infra, "blockStorageSizeInGBs": 7},
+    }
+    error = refused(oci.science.update_job, job.id, details)
+    for text in ("displayName: must be text, not 5", "no shape 'VM.Big'", "has to be 50 to 1024"):
+        assert text in error.message
+
+
 def test_texts_are_taken_as_numbers(oci: OciServer) -> None:
     """Payloads in the documentation have them."""
     details = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from muster.server.oci import log_search
 from muster.spec.ocids import TENANCY
 from support.oci_server import OciServer, module_server
 
@@ -100,6 +101,7 @@ def test_runs_that_share_a_log(server: OciServer) -> None:
     assert messages(search(server, scope(server, other))) == []
 
 
+@pytest.mark.slow
 def test_many_lines_of_one_moment_are_found_in_short_times(server: OciServer) -> None:
     """ADS divides the time until it finds fewer than 1,000 lines, down to a millisecond."""
     run = logged(server, "print('\\n'.join(map(str, range(5000))))")
@@ -144,6 +146,24 @@ def test_times_of_a_search(server: OciServer) -> None:
     assert messages(search(server, query, now - DAY, now)) == ["now"]
 
 
+def test_the_output_of_runs_that_ended_before_is_not_read(
+    server: OciServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, read = logged(server, "print('before')"), list[str]()
+
+    def output(_request: Any, record: Any, _start: float) -> Iterator[Any]:
+        read.append(record.id)
+        return iter(())
+
+    monkeypatch.setattr(log_search, "_output", output)
+    query, now = scope(server), datetime.now(UTC)
+    search(server, query, now - DAY, now)
+    assert run.id.rpartition(".")[2] in read
+    read.clear()
+    search(server, query, now + DAY / 2, now + DAY)
+    assert read == []
+
+
 def test_entries_of_programs(server: OciServer) -> None:
     models, log = oci.loggingingestion.models, new_log(server, "mine")
     client, at = server.client("loggingingestion.LoggingClient"), datetime.now(UTC)
@@ -177,6 +197,8 @@ def test_entries_of_programs(server: OciServer) -> None:
         ("search x", "cannot be read at character 8"),
         (f'search "{TENANCY}" | where', "cannot be read"),
         (f'search "{TENANCY}" | drop table', "cannot be read at character"),
+        (f'search "{TENANCY}" | where x.y = 1', f"at character {len(TENANCY) + 19}: .* 'x.y'"),
+        (f'search "{TENANCY}" | sort by level', "no field 'level'; there are data, datetime"),
         (f'search "{TENANCY}" | limit {"9" * 5000}', "cannot be read at character"),
     ],
 )

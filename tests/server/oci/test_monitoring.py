@@ -9,6 +9,7 @@ import pytest
 from oci.exceptions import ServiceError
 from oci.monitoring import MonitoringClient, models
 
+from muster.server.oci import monitoring
 from muster.spec.ocids import TENANCY
 from support.oci_teams import SOUND, VISION, OciTeams
 
@@ -157,3 +158,79 @@ def test_viewers_post_nothing(oci: OciTeams) -> None:
         post(oci, metric("loss", {0: 1.0}), user="vera")
     assert (refused.value.status, refused.value.code) == (404, "NotAuthorizedOrNotFound")
     assert post(oci, metric("loss", {0: 1.0}), user="sam").failed_metrics_count == 0
+
+
+def test_times_of_a_query_may_lack_a_zone(oci: OciTeams) -> None:
+    post(oci, metric("zone", {10: 4.0}))
+    client = oci.client(MonitoringClient)
+    for start, end, found in (
+        ("0001-01-01T00:00:00", "9999-12-31T23:59:59", 1),
+        (f"{NOW:%Y-%m-%dT%H:%M:%S}", f"{NOW + timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}", 1),
+        (None, "0001-01-01T01:00:00", 0),
+    ):
+        details = {"namespace": "training", "query": "zone[1m].max()", "endTime": end}
+        if start is not None:
+            details["startTime"] = start
+        assert len(client.summarize_metrics_data(VISION, details).data) == found
+    details = {"namespace": "n", "query": "m[1m].max()", "endTime": "9999-12-31T23:59:59-12:00"}
+    with pytest.raises(ServiceError, match="not a time of the years 1 to 9999"):
+        client.summarize_metrics_data(VISION, details)
+
+
+def test_a_timestamp_of_the_first_year_is_refused(oci: OciTeams) -> None:
+    point = {"timestamp": "0001-01-01T00:00:00+12:00", "value": 1.0}
+    wrong = {**{"namespace": "n", "name": "m", "compartmentId": VISION}, "dimensions": {"a": "b"}}
+    with pytest.raises(ServiceError, match="2 hours ago") as refused:
+        post(oci, {**wrong, "datapoints": [point]})
+    assert refused.value.status == 400
+
+
+def test_a_query_that_costs_too_much_is_refused(
+    oci: OciTeams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = dict.fromkeys(range(0, 60, 2), 1.0)
+    post(oci, *(metric("costs", points, namespace="costs") for _ in range(2)))
+    end = {"namespace": "costs", "resolution": "1m", "end_time": NOW + timedelta(hours=2)}
+    # points, and intervals: two hours, and those of the last hour's points
+    cheap, dear = 60 + 180, 60 * 60 + 180
+    for name, limit, query in (
+        ("_MOST_CALCULATED", cheap, "costs[1h].count()"),
+        ("_MOST_CALCULATED", dear, "costs[1h].percentile(0.9)"),
+        ("_MOST_VALUES", 61, "costs[1h].count()"),
+        ("_MOST_STREAMS", 1, "costs[1m].count()"),
+        ("_MOST_READ", 60, "costs[1m].count()"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(monitoring, name, limit)
+            assert summarize(oci, query, **end)
+            patch.setattr(monitoring, name, limit - 1)
+            with pytest.raises(ServiceError, match=r"choose|name fewer") as refused:
+                summarize(oci, query, **end)
+        assert (refused.value.status, refused.value.code) == (400, "LimitExceeded")
+
+
+def test_a_list_over_projects_costs_no_more_than_one(
+    oci: OciTeams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(oci, metric("m", dict.fromkeys(range(6), 1.0), namespace="listed_a"))
+    post(oci, metric("m", dict.fromkeys(range(6), 1.0), SOUND, namespace="listed_a"), user="oscar")
+    details = models.ListMetricsDetails(namespace="listed_a")
+    client = oci.client(MonitoringClient, "root")
+    monkeypatch.setattr(monitoring, "_MOST_READ", 12)
+    found = client.list_metrics(TENANCY, details, compartment_id_in_subtree=True).data
+    assert {one.compartment_id for one in found} == {VISION, SOUND}
+    monkeypatch.setattr(monitoring, "_MOST_READ", 11)
+    with pytest.raises(ServiceError, match="choose a shorter time") as refused:
+        client.list_metrics(TENANCY, details, compartment_id_in_subtree=True)
+    assert (refused.value.status, refused.value.code) == (400, "LimitExceeded")
+
+
+def test_a_compartment_has_so_many_namespaces(
+    oci: OciTeams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(oci, metric("m", {0: 1.0}, namespace="first"))
+    monkeypatch.setattr(monitoring, "_MOST_NAMESPACES", 1)
+    with pytest.raises(ServiceError, match="namespaces; the most are 1") as refused:
+        post(oci, metric("m", {0: 1.0}, namespace="second"))
+    assert (refused.value.status, refused.value.code) == (400, "LimitExceeded")
+    assert post(oci, metric("m", {0: 1.0}, namespace="first")).failed_metrics_count == 0

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from muster.errors import InvalidInput
+from muster.server.certificate_renewal import renew
+from muster.server.metadata import PREFIX, metadata_server
 from muster.server.oci.names import certificate_names
+from support.servers import serving
 
 DOMAIN = "muster.test"
 #: Resolves every name below the domain to this machine, as DNS would.
@@ -180,3 +183,50 @@ def test_a_session(home: Path, port: int) -> None:
     assert done.stdout == "[]\n"
     printed = muster(home, "oci-config", "--auth", "security_token").splitlines()
     assert "export OCI_CLI_AUTH=security_token" in printed
+
+
+#: A host that is registered as an instance. The environment says where its metadata service is.
+INSTANCE = f"""
+import socket
+real = socket.getaddrinfo
+def resolve(host, *rest, **more):
+    return real("127.0.0.1" if str(host).endswith({DOMAIN!r}) else host, *rest, **more)
+socket.getaddrinfo = resolve
+import oci
+signer = oci.auth.signers.InstancePrincipalsSecurityTokenSigner()
+print(signer.federation_client.federation_endpoint)
+client = oci.object_storage.ObjectStorageClient({{}}, signer=signer)
+print(client.list_buckets("muster", signer.tenancy_id).data)
+"""
+
+
+@pytest.mark.usefixtures("server")
+def test_a_host_finds_the_service_that_gives_tokens(home: Path, port: int, tmp_path: Path) -> None:
+    """By its region alone, and with its renewed certificate."""
+    pytest.importorskip("oci")
+    folder, user = tmp_path / "gpu-7", json.loads(muster(home, "users", "list", "--json"))[0]
+    muster(home, "server", "instance", "add", "gpu-7", str(folder), "--user", user["name"])
+    statement = (
+        "Allow any-user to manage buckets in tenancy where request.principal.type='instance'"
+    )
+    muster(home, "iam", "policies", "create", "hosts", statement)
+
+    def lists_buckets() -> None:
+        with metadata_server(folder, 0) as service, serving(service):
+            metadata = f"http://127.0.0.1:{service.server_address[1]}{PREFIX}"
+            own = {"OCI_METADATA_BASE_URL": metadata, "REQUESTS_CA_BUNDLE": str(folder / "ca.pem")}
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", INSTANCE],
+                env={**os.environ, **own},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [f"https://auth.{DOMAIN}:{port}/v1/x509", "[]"]
+
+    lists_buckets()
+    first = (folder / "cert.pem").read_bytes()
+    renew(folder, f"https://localhost:{port}")
+    assert (folder / "cert.pem").read_bytes() != first
+    lists_buckets()

@@ -73,6 +73,11 @@ def test_one_of_each_is_listed(oci: OciTeams) -> None:
     assert client.get_security_list(subnet.security_list_ids[0]).data == security
 
 
+def test_no_address_of_a_subnet_is_taken(oci: OciTeams) -> None:
+    # programs count them to see whether a job run finds room
+    assert oci.client(VirtualNetworkClient, "vera").list_private_ips(subnet_id=SUBNET).data == []
+
+
 def test_another_kind_of_resource_is_not_found(oci: OciTeams) -> None:
     client = oci.client(VirtualNetworkClient, "vera")
     for call in (client.get_subnet, client.get_vcn, client.get_security_list):

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from muster.server.oci.node_groups import node_groups
-from muster.spec.formats.oci.model import JobDetails, decode
+from muster.spec.formats.oci.decoding import decode
+from muster.spec.formats.oci.model import JobDetails
 from muster.store.records import NodeRecord
 from support.store_records import node
 

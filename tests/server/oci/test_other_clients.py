@@ -176,3 +176,123 @@ def test_a_job_is_created_run_watched_and_deleted(oci: OciTeams, name: str) -> N
     request = client.send("GET", f"{data_science}/workRequests/{headers['opc-work-request-id']}")
     assert request[1]["status"] == "SUCCEEDED"
     assert client.send("GET", path)[1]["lifecycleState"] == "DELETED"
+
+
+class Terraform:
+    """The requests of the provider's resources, and what it reads of the answers."""
+
+    def __init__(self, oci: OciTeams) -> None:
+        self._client = Client(oci, FORMS["terraform"], "anouk")
+
+    def send(self, verb: str, path: str, body: Any = None, **headers: str) -> Any:
+        """The JSON of an answer, or the status of one that has none."""
+        status, found, _ = self._client.send(verb, path, body, **headers)
+        assert status < 300, found
+        return status if found is None else found
+
+    def work(self, verb: str, path: str, body: Any, entity: str, action: str) -> str:
+        """The OCID of the resource of a work request, which the provider waits for."""
+        status, found, headers = self._client.send(verb, path, body)
+        assert status < 300, found
+        one = self.send("GET", f"{_LOGGING}/workRequests/{headers['opc-work-request-id']}")
+        assert one["status"] == "SUCCEEDED"
+        (resource,) = one["resources"]
+        assert (resource["entityType"], resource["actionType"]) == (entity, action)
+        return str(resource["identifier"])
+
+    def state(self, path: str) -> str:
+        """The state that the provider waits for after it has deleted a resource."""
+        status, found, _ = self._client.send("GET", path)
+        return "gone" if status == 404 else str(found["lifecycleState"])
+
+
+_SCIENCE, _LOGGING = "/20190101", "/20200531"
+
+
+@pytest.fixture
+def terraform(oci: OciTeams) -> Terraform:
+    return Terraform(oci)
+
+
+def test_resources_of_data_science_in_terraform(terraform: Terraform) -> None:
+    labels = {"definedTags": {}, "freeformTags": {"by": "terraform"}, "description": "d"}
+    made = {"compartmentId": VISION, "displayName": "tf", **labels}
+    project = terraform.send("POST", f"{_SCIENCE}/projects", made)
+    in_place = {**labels, "displayName": "tf-2", "freeformTags": {}}
+    path = f"{_SCIENCE}/projects/{project['id']}"
+    assert terraform.send("PUT", path, in_place)["displayName"] == "tf-2"
+    infrastructure = {
+        "jobInfrastructureType": "ME_STANDALONE",
+        "shapeName": "VM.Standard.E4.Flex",
+        "blockStorageSizeInGBs": 50,
+        "jobShapeConfigDetails": {"memoryInGBs": 1, "ocpus": 1},
+    }
+    job = terraform.send(
+        *("POST", f"{_SCIENCE}/jobs"),
+        {
+            **made,
+            "projectId": project["id"],
+            "jobConfigurationDetails": {
+                "jobType": "DEFAULT",
+                "environmentVariables": {"A": "1"},
+                "maximumRuntimeInMinutes": "10",
+            },
+            "jobInfrastructureConfigurationDetails": infrastructure,
+            "jobEnvironmentConfigurationDetails": None,
+            "jobLogConfigurationDetails": {
+                "enableAutoLogCreation": False,
+                "enableLogging": False,
+                "logGroupId": None,
+                "logId": None,
+            },
+            "jobStorageMountConfigurationDetailsList": [],
+        },
+    )
+    one = f"{_SCIENCE}/jobs/{job['id']}"
+    named = "attachment; filename=main.py"
+    terraform.send("POST", f"{one}/artifact", b"print('tf')", content_disposition=named)
+    bigger = {**infrastructure, "blockStorageSizeInGBs": "100"}
+    changes = {**in_place, "jobInfrastructureConfigurationDetails": bigger}
+    changes["jobStorageMountConfigurationDetailsList"] = []
+    updated = terraform.send("PUT", one, changes)
+    assert updated["jobInfrastructureConfigurationDetails"]["blockStorageSizeInGBs"] == 100
+    assert updated["jobConfigurationDetails"]["environmentVariables"] == {"A": "1"}
+    assert terraform.send("GET", one) == updated
+
+    run_details = {**made, "projectId": project["id"], "jobId": job["id"]}
+    overrides = {"jobType": "DEFAULT", "environmentVariables": {"B": "2"}}
+    run_details["jobConfigurationOverrideDetails"] = overrides
+    run = terraform.send("POST", f"{_SCIENCE}/jobRuns", run_details)
+    run_path = f"{_SCIENCE}/jobRuns/{run['id']}"
+    until(lambda: terraform.state(run_path) == "SUCCEEDED", "it succeeds")
+    renamed = terraform.send("PUT", run_path, {"displayName": "tf-run", "freeformTags": {}})
+    assert renamed["displayName"] == "tf-run"
+    assert terraform.send("DELETE", run_path) == 204
+    assert terraform.state(run_path) == "DELETED"
+    assert terraform.send("DELETE", f"{one}?deleteRelatedJobRuns=true") == 202
+    assert terraform.state(one) == "DELETED"
+    assert terraform.send("DELETE", path) == 202
+    assert terraform.state(path) == "DELETED"
+
+
+def test_resources_of_logging_in_terraform(terraform: Terraform) -> None:
+    labels = {"definedTags": {}, "freeformTags": {}, "displayName": "tf-logs"}
+    made = {**labels, "compartmentId": VISION, "description": "d"}
+    group = terraform.work("POST", f"{_LOGGING}/logGroups", made, "loggroup", "CREATED")
+    path = f"{_LOGGING}/logGroups/{group}"
+    changes = {**labels, "description": "e"}
+    assert terraform.work("PUT", path, changes, "loggroup", "UPDATED") == group
+    assert terraform.send("GET", path)["description"] == "e"
+    moved = f"{path}/actions/changeCompartment"
+    terraform.work("POST", moved, {"compartmentId": VISION}, "loggroup", "RELATED")
+    details = {**labels, "isEnabled": True, "logType": "CUSTOM", "retentionDuration": 30}
+    log = terraform.work("POST", f"{path}/logs", details, "log", "CREATED")
+    one = f"{path}/logs/{log}"
+    changes = {**labels, "isEnabled": False, "retentionDuration": 60}
+    assert terraform.work("PUT", one, changes, "log", "UPDATED") == log
+    shown = terraform.send("GET", one)
+    assert (shown["isEnabled"], shown["retentionDuration"]) == (False, 60)
+    terraform.work("DELETE", one, None, "log", "DELETED")
+    assert terraform.state(one) == "gone"
+    terraform.work("DELETE", path, None, "loggroup", "DELETED")
+    assert terraform.state(path) == "gone"

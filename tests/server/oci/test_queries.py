@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.server.oci import log_query, metric_query, search_query
+from muster.server.oci.metric_statistics import STATISTICS
 from muster.storage.metric_points import Point
 
 LANGUAGES: dict[str, Callable[[str], Any]] = {
@@ -18,7 +19,7 @@ LANGUAGES: dict[str, Callable[[str], Any]] = {
     "resources": search_query.parse_query,
 }
 VALID = {
-    "logs": "search \"a/b/c\" | where source = '*x' and (data.level != 'DEBUG' or a in (1, 2)) "
+    "logs": "search \"a/b/c\" | where source = '*x' and (data.a != 'DEBUG' or data.b in (1, 2)) "
     "| sort by datetime desc | limit 10",
     "metrics": 'Cpu[1m]{a = "b", c =~ "d*|e" || f in ("g")}.groupBy(a, c).percentile(0.9) > 80',
     "resources": "query all resources where (a = 'b' && c != 'd') sorted by timeCreated asc",
@@ -28,14 +29,21 @@ VALID = {
 words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(
     lambda word: word.lower() not in ("not", "in", "true", "false", "null", "contains")
 )
+fields = st.one_of(
+    st.sampled_from(["logContent", "source", "datetime", "logContent.time"]),
+    words.map(lambda word: f"data.{word}"),
+)
 quoted = st.text(st.characters(exclude_characters="'\"\\\\", exclude_categories=["Cs"]), max_size=8)
 
 
-def conditions(both: str, either: str, quote: str) -> st.SearchStrategy[str]:
-    """Conditions of a language. both, either, quote: how it writes "and", "or" and texts."""
+def conditions(
+    both: str, either: str, quote: str, names: st.SearchStrategy[str] = words
+) -> st.SearchStrategy[str]:
+    """Conditions of a language. both, either, quote: how it writes "and", "or" and texts. names: of
+    fields."""
     one = st.builds(
         lambda word, sign, text: f"{word} {sign} {quote}{text}{quote}",
-        *(words, st.sampled_from(["=", "!="]), quoted),
+        *(names, st.sampled_from(["=", "!="]), quoted),
     )
     return st.recursive(
         one,
@@ -50,14 +58,14 @@ def conditions(both: str, either: str, quote: str) -> st.SearchStrategy[str]:
 QUERIES = {
     "logs": st.builds(
         lambda fits, sort, limit: f'SEARCH "a/b" | WHERE {fits} | sort by {sort} | limit {limit}',
-        *(conditions("AND", "or", "'"), words, st.integers(0, 1000)),
+        *(conditions("AND", "or", "'", fields), fields, st.integers(0, 1000)),
     ),
     "metrics": st.builds(
         lambda name, minutes, fits, group, statistic: (
             f"m{name}[{minutes}m]{{{fits}}}.groupBy({group}).{statistic}()"
         ),
         *(words, st.integers(1, 60), conditions("&&", "||", '"'), words),
-        st.sampled_from(sorted(metric_query._STATISTICS)),
+        st.sampled_from(sorted(STATISTICS)),
     ),
     "resources": st.builds(
         lambda kind, fits: f"query {kind} resources where {fits} sorted by timeCreated desc",

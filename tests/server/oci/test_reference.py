@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from muster.iam.policies.operations import OPERATIONS
 from muster.server.oci.reference import page
 from muster.server.oci.routes import all_routes
 
@@ -15,6 +16,14 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_it_has_each_operation() -> None:
-    lines = PAGE.read_text().splitlines()
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    found = {(name.removeprefix("| "), request): needed for name, request, needed in rows}
     for route in all_routes():
-        assert f"| {route.operation} | `{route.verb} {route.path}` |" in lines
+        needed = found[route.operation, f"`{route.verb} {route.path}`"]
+        assert (f"`{route.permission}`" in needed) == (route.permission is not None)
+
+
+def test_conditions_know_each_operation() -> None:
+    """As `request.operation` has it."""
+    named = {one.operation for one in all_routes()} - {""}
+    assert {"".join(map(str.capitalize, one.split("_"))) for one in named} == OPERATIONS

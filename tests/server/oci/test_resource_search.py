@@ -81,3 +81,14 @@ def test_a_query_that_cannot_be_read_is_refused(oci: OciTeams, query: str) -> No
     with pytest.raises(ServiceError) as refused:
         search(oci, query)
     assert (refused.value.status, refused.value.code) == (400, "InvalidParameter")
+
+
+def test_pages_are_in_the_order_of_the_query(oci: OciTeams, projects: dict[str, str]) -> None:
+    client = oci.client(ResourceSearchClient)
+    for order, names in (("asc", ["boats", "kites"]), ("desc", ["kites", "boats"])):
+        text = f"query datascienceproject resources sorted by displayName {order}"
+        details = models.StructuredSearchDetails(query=text)
+        first = client.search_resources(details, limit=1)
+        second = client.search_resources(details, limit=1, page=first.next_page)
+        assert [page.data.items[0].display_name for page in (first, second)] == names
+        assert not second.has_next_page

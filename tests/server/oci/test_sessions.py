@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from email.utils import formatdate
 from typing import Any
 
+import pytest
 import requests
 from oci.auth.signers import SecurityTokenSigner
 from oci.exceptions import ServiceError
@@ -16,7 +18,7 @@ from muster.service.sessions import session_tokens
 from muster.spec.ocids import user_ocid
 from support.faults import until
 from support.keys import private_key, public_pem
-from support.oci_teams import OciTeams
+from support.oci_teams import OciTeams, oci_teams
 
 
 def begin(oci: OciTeams, token: str, key: int = 50) -> Any:
@@ -105,3 +107,22 @@ def test_a_session_is_not_refreshed_for_ever(oci: OciTeams) -> None:
     session = sessions.issue("sam", key, now, now + 30)
     token = refresh(oci, session, session).json()["token"]
     assert sessions.verify(token, now).expires_at <= now + 30
+
+
+def test_who_has_a_session_or_a_known_key_is_not_kept_out_by_others_at_the_address() -> None:
+    with oci_teams() as oci:
+        session = begin(oci, oci.teams.token("sam")).json["token"]
+        known, unknown = oci.client(IdentityClient), oci.client(IdentityClient, "vera")
+        known.list_regions()
+        wrong = {
+            "authorization": 'Signature version="1",keyId="t/u/00:11",algorithm="rsa-sha256",'
+            'headers="date (request-target) host",signature="YQ=="',
+            "date": formatdate(usegmt=True),
+        }
+        url = f"{oci.url}/20160918/regions"
+        statuses = [requests.get(url, headers=wrong, timeout=20).status_code for _ in range(25)]
+        assert statuses[0] == 401 and statuses[-1] == 429
+        assert known.list_regions().status == 200
+        assert status(oci, session) == 200
+        with pytest.raises(ServiceError, match="too many requests"):
+            unknown.list_regions()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from oci.exceptions import ServiceError
 from oci.secrets import SecretsClient
-from oci.vault import VaultsClient
+from oci.vault import VaultsClient, models
 
-from muster.server.oci.vault import secret_ocid
+from muster.server.oci.vault import vault_ocid
+from muster.spec.ocids import secret_ocid
 from muster.store.account_records import AuditFilter
 from support.oci_teams import SOUND, VISION, OciTeams
 
@@ -72,3 +74,54 @@ def test_earlier_values_are_gone(oci: OciTeams, token: str) -> None:
         assert refused.value.status == 404
     with pytest.raises(ServiceError):
         client.get_secret_bundle(secret_ocid("vision", "OTHER"))
+
+
+def details(value: bytes = b"first", name: str = "API", **given: Any) -> models.CreateSecretDetails:
+    text = models.Base64SecretContentDetails(content=base64.b64encode(value).decode())
+    fields = {"compartment_id": VISION, "vault_id": vault_ocid("vision"), "key_id": "k"}
+    return models.CreateSecretDetails(
+        **{**fields, "secret_name": name, "secret_content": text, **given}
+    )
+
+
+def test_secrets_are_created_and_get_new_values(oci: OciTeams) -> None:
+    vaults, secrets = oci.client(VaultsClient), oci.client(SecretsClient)
+    made = vaults.create_secret(details()).data
+    assert (made.id, made.current_version_number) == (secret_ocid("vision", "API"), 1)
+    assert content(secrets.get_secret_bundle(made.id).data) == "first"
+    with pytest.raises(ServiceError) as refused:
+        vaults.create_secret(details())
+    assert (refused.value.status, refused.value.code) == (
+        *(409, "NotAuthorizedOrResourceAlreadyExists"),
+    )
+    new = models.UpdateSecretDetails(secret_content=details(b"second").secret_content)
+    assert vaults.update_secret(made.id, new).data.current_version_number == 2
+    assert content(secrets.get_secret_bundle(made.id).data) == "second"
+    (listed,) = [
+        one for one in oci.teams.backend.store.secrets.listing("vision") if one.name == "API"
+    ]
+    assert listed.version == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [
+        (details(b"\xff", "BYTES"), 400, "UTF-8"),
+        (details(name="no name"), 400, "no name"),
+        (details(vault_id=vault_ocid("sound")), 404, "not found"),
+        (details(compartment_id=SOUND), 404, "not found"),
+    ],
+)
+def test_secrets_that_cannot_be_created(
+    oci: OciTeams, given: models.CreateSecretDetails, status: int, text: str
+) -> None:
+    with pytest.raises(ServiceError, match=text) as refused:
+        oci.client(VaultsClient).create_secret(given)
+    assert refused.value.status == status
+
+
+def test_an_update_without_a_value_is_refused(oci: OciTeams, token: str) -> None:
+    changes = models.UpdateSecretDetails(description="d")
+    with pytest.raises(ServiceError, match="secretContent is missing") as refused:
+        oci.client(VaultsClient).update_secret(token, changes)
+    assert refused.value.status == 400

@@ -16,6 +16,11 @@ from simulation.harness.random_policies import EXIT_CODES, MESSAGES
 
 _SAVED = (Exit(0), Exit(0), Exit(75), Exit(128 + signal.SIGUSR1, int(signal.SIGUSR1)))
 _STOPPED = (TERMINATED, TERMINATED, TERMINATED, Exit(0), Exit(1, message="interrupted"))
+#: Why a node does not come as far as its program.
+_START_ERRORS = (
+    Exit(None, 0, Reason.NOT_STARTED, "no such image"),
+    Exit(None, 0, Reason.PREFLIGHT, "on gpu-7: 7 of 8 GPUs are visible"),
+)
 
 
 class GroupHabits(Struct, frozen=True):
@@ -74,7 +79,7 @@ def _behavior(rng: Random, habit: GroupHabits, start: float, run: float | None) 
         if kind == 0:
             run = None  # it hangs
         elif kind == 1:
-            start_error = Exit(None, 0, Reason.NOT_STARTED, "no such image")
+            start_error = rng.choice(_START_ERRORS)
         else:
             end = _failure(rng, kind)
     rough = habit.rough and rng.random() < 0.5

@@ -14,6 +14,7 @@ import pytest
 from muster.errors import StoreError
 from muster.lifecycle.schedule import Timing
 from muster.lifecycle.trigger import Webhook
+from muster.store import default_policy
 from muster.store.account_records import AuditFilter
 from muster.store.postgres import schema
 from muster.store.postgres.migration import known_revisions
@@ -93,6 +94,7 @@ def test_a_released_database_is_migrated(name: str, revision: str) -> None:
             check_notifications(store)
         if revision >= "0007":
             check_objects(store)
+        check_policies(store, revision)
     fresh = server.create()
     try:
         PostgresStore.open(server.url(fresh)).close()
@@ -157,6 +159,26 @@ def check_objects(store: PostgresStore) -> None:
     (upload,) = store.objects.uploads(bucket.id)
     assert [piece.size for piece in store.objects.pieces(upload.id)] == [5]
     assert store.buckets.link_by_digest("00").name == "for ben"
+
+
+def check_policies(store: PostgresStore, revision: str) -> None:
+    job_runs, *others = store.policies.policies()
+    assert (job_runs.id, job_runs.statements) == (default_policy.ID, default_policy.STATEMENTS)
+    assert [one.version for one in store.policies.revisions(job_runs.id)] == [1]
+    for policy in others:  # since 0008
+        assert (policy.name, policy.compartment, policy.version) == ("trainers", "vision", 2)
+        assert [one.version for one in store.policies.revisions(policy.id)] == [2, 1]
+        assert [one.name for one in store.policies.groups_of("ana")] == ["trainers"]
+        (robots,) = store.policies.dynamic_groups()
+        assert robots.rule == "resource.type = 'datasciencejobrun'"
+        assert store.accounts.project("cameras").parent == "vision"
+        (entry,) = store.audit.listing(AuditFilter(permission="DATA_SCIENCE_JOB_RUN_UPDATE"))
+        assert (entry.statement, entry.attributes) == (
+            "trainers#2",
+            {"target.job-run.id": "run1run1ru"},
+        )
+    assert len(others) == (revision >= "0008")
+    assert store.policies.load().generation >= 1
 
 
 def test_a_newer_database_is_refused(name: str) -> None:

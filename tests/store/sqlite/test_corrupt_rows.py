@@ -279,10 +279,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     embedded(client).close()
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value", "lost"),
-    [*((*damaged, False) for damaged in DRIVEN), *((*damaged, True) for damaged in LOST)],
-)
+def _cases() -> Iterator[object]:
+    """The first of each kind; each takes some seconds, so that the others are slow tests."""
+    for lost, every in ((False, DRIVEN), (True, LOST)):
+        for number, damaged in enumerate(every):
+            yield pytest.param(*damaged, lost, marks=[pytest.mark.slow] if number > 1 else [])
+
+
+@pytest.mark.parametrize(("table", "column", "value", "lost"), [*_cases()])
 def test_a_live_run_can_be_canceled_and_deleted(
     live: Client,
     alive: Callable[[str], list[str]],

@@ -48,7 +48,7 @@ muster runs list 2>/dev/null | tail -n +2 | cut -c-12
 
 
 @pytest.mark.subject("full disk", kind="local-namespaces")
-@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("taken", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_disk_fills_up_while_runs_run(tmp_path: Path, taken: bool) -> None:
     """taken: another program takes the space freed by the reserve."""
     script = FILLS_UP + (TAKE_FREED_SPACE + USE if taken else USE)
@@ -82,6 +82,7 @@ cat $DISK/output
 """
 
 
+@pytest.mark.slow
 def test_a_follower_is_warned_of_a_full_disk(tmp_path: Path) -> None:
     found = on_a_disk(tmp_path, "size=40m", FILLS_UP + END)
     warnings = [line for line in found if line.startswith("warning:")]
@@ -137,6 +138,7 @@ muster runs delete active-1
 """
 
 
+@pytest.mark.slow
 def test_a_disk_without_inodes(tmp_path: Path) -> None:
     found = on_a_disk(tmp_path, "size=60m,nr_inodes=120", NO_INODES)
     found = [line for line in found if not line.startswith("warning")]

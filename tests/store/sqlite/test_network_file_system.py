@@ -57,6 +57,7 @@ muster cancel last
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_another_host(tmp_path: Path) -> None:
     """It is not taken for one whose supervisor was killed, and its processes are out of reach."""
     *refused, adopt, code, listed, output, canceled = on_a_shared_disk(
@@ -99,6 +100,7 @@ tail -1 $DISK/events | grep -o 'the run was canceled.*'
 """
 
 
+@pytest.mark.slow
 def test_requests_of_another_host(tmp_path: Path) -> None:
     """The supervisor finds them, and a follower on the other host what follows."""
     scaled, *rest = on_a_shared_disk(tmp_path, REQUESTS_OF_ANOTHER_HOST)
@@ -156,6 +158,7 @@ elsewhere runs adopt long-1
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_adopted_whose_host_is_gone(tmp_path: Path) -> None:
     states, status, waiting, once, long, *rest = on_a_shared_disk(tmp_path, HOST_IS_GONE)
     assert status == "no process there holds its lock"
@@ -191,6 +194,7 @@ muster runs show long-1 --json | grep -o '"IN_PROGRESS"' | sort -u
 """
 
 
+@pytest.mark.slow
 def test_a_supervisor_whose_lease_was_taken_ends(tmp_path: Path) -> None:
     assert on_a_shared_disk(tmp_path, LEASE_IS_LOST) == [
         "a process on elsewhere drives run ID now: this one records nothing more of it",
@@ -207,6 +211,7 @@ muster cancel here-1 > /dev/null 2>&1
 """
 
 
+@pytest.mark.slow
 def test_each_host_has_its_own_reservations(tmp_path: Path) -> None:
     found = on_a_shared_disk(tmp_path, RESERVED)
     assert found == ["reservations.json.elsewhere", "reservations.json.here", "1"]
@@ -258,6 +263,7 @@ def test_an_empty_folder_without_locks_stays_empty(tmp_path: Path) -> None:
     assert all("has no byte-range locks" in text for text in found)
 
 
+@pytest.mark.slow
 def test_a_file_system_without_fifos(tmp_path: Path) -> None:
     script = "muster run -- true\necho $?\nmuster ps --quiet\n"
     doctor = "muster doctor | grep MUSTER_HOME"
@@ -364,7 +370,7 @@ def step(connection):
 last = 0
 while last < count:
     last = db.write(step)
-    print(last, flush=True)
+    print(f"{last:4000}", flush=True)  # few of these lines fit into the pipe: it is not far ahead
 """
 KILLER = """
 import random, subprocess, sys
@@ -374,7 +380,7 @@ rng, ended, killed = random.Random(seed), set(), 0
 
 def start(path, name):
     argv = [python, writer, path, name, count]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, pipesize=4096)
 
 places = dict(zip("ab", sys.argv[5:7]))
 running = {name: start(path, name) for name, path in places.items()}

@@ -81,8 +81,12 @@ def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     of_objects = {"buckets", "objects", "object_pieces", "object_uploads", "access_links"}
     of_hooks = {"webhooks", "webhook_deliveries"}
     of_events = {"listeners", "outbox", "deliveries", "notifications", *of_hooks}
+    of_policies = {"policies", "policy_revisions", "policy_generation"}
+    of_groups = {"user_groups", "group_members", "dynamic_groups"}
     others = {"schedules", "firings", "numbers", "leases", "sqlite_sequence"}
-    assert names == of_jobs | of_runs | of_accounts | of_oci | of_objects | of_events | others
+    assert names == (of_jobs | of_runs | of_accounts | of_oci | of_objects | of_events | others) | (
+        of_policies | of_groups
+    )
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()
 

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from muster.api.account_operations import ACCOUNT_OPERATIONS
 from muster.api.accounts import Identity, NewSession, NewToken, OciAccess, UserChange
-from muster.caller import Right, Role
+from muster.caller import Role
 from muster.client.contexts import Address
 from muster.client.http.connection import Connection
+from muster.permissions import Right
 from muster.store.account_records import (
     AuditEntry,
     AuditFilter,

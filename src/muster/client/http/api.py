@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from muster.api.operations import OPERATIONS
-from muster.caller import Caller
 from muster.client.contexts import Address
 from muster.client.http.connection import Connection
 from muster.store.records import (
@@ -27,7 +26,15 @@ from muster.store.records import (
 )
 
 if TYPE_CHECKING:
-    from muster.api.answers import ClusterAccess, DiskItem, EngineInfo, PlanLimits, Pruned, Stacks
+    from muster.api.answers import (
+        CallerInfo,
+        ClusterAccess,
+        DiskItem,
+        EngineInfo,
+        PlanLimits,
+        Pruned,
+        Stacks,
+    )
     from muster.api.notifications import (
         ChangedNotification,
         NotificationChange,
@@ -92,8 +99,10 @@ class HttpAPI:
     def close(self) -> None:
         self.connection.close()
 
-    def caller(self) -> Caller:
-        return self._call("caller", Caller)
+    def caller(self) -> CallerInfo:
+        from muster.api.answers import CallerInfo
+
+        return self._call("caller", CallerInfo)
 
     def space_warning(self) -> str | None:
         return self._call("space_warning", str | None)
@@ -117,6 +126,13 @@ class HttpAPI:
         from muster.engines.findings import Finding
 
         return self._call("check_engine", list[Finding], name=name)
+
+    def read_workload(self, engine: str, reference: str, namespace: str | None = None) -> JobSpec:
+        from muster.errors import InvalidInput, Problem
+
+        text = "adopting is not possible on a server: its engines run JobSets of all users"
+        hint = "`muster context use local`, on a machine with credentials of the cluster"
+        raise InvalidInput(Problem("", text, hint))
 
     # Jobs
 
@@ -408,8 +424,15 @@ class HttpAPI:
 
     # Change runs
 
-    def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
-        self._call("cancel", None, run_id=run_id, why=why, force=force)
+    def cancel(
+        self,
+        run_id: str,
+        why: str = "canceled by user",
+        *,
+        force: bool = False,
+        keep: bool = False,
+    ) -> None:
+        self._call("cancel", None, run_id=run_id, why=why, force=force, keep=keep)
 
     def adopt(self, run_id: str) -> RunRecord:
         return self._call("adopt", RunRecord, run_id=run_id)

@@ -30,12 +30,16 @@ from muster.engines.remote.code import LOGS, RUN
 from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.reservations.demands import uses_gpus
+from muster.errors import StoreError
 from muster.lifecycle.states import NodeState
+from muster.node import machine
 from muster.node.connection import Transport
 from muster.plan.model import MountPlan
 
 #: How nodes are that have not been seen yet by any session.
 _NOT_STARTED = (NodeState.STARTING, NodeState.QUEUED)
+#: Files that containers of Docker and Podman have.
+_IN_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 #: Seconds between two questions to an engine that does not answer.
 _PAUSE = 0.5
 
@@ -206,11 +210,13 @@ class RunContainers:
                 time.sleep(_PAUSE)
             except Refused as error:
                 return _NotPrepared(f"the container engine has refused: {error}")
+            except StoreError as error:
+                return _NotPrepared(f"it cannot be found out what the run may pull: {error}")
             except OSError as error:  # such as a disk that is full
                 return _NotPrepared(f"what containers need cannot be made: {error}")
 
     def _prepare_once(self) -> _Prepared | _NotPrepared:
-        """Raises NoImage, CannotReach, Refused, OSError."""
+        """Raises NoImage, CannotReach, Refused, StoreError, OSError."""
         plan = self._plan
         found = self._list() if self._attaches else {}
         record = read_record(record_file(self._run_dir), Record)
@@ -263,12 +269,17 @@ class RunContainers:
             self._owner.queued(queued, why)
 
     def _find_images(self) -> dict[str, Image]:
-        """Raises NoImage, CannotReach, Refused."""
+        """Raises NoImage, CannotReach, Refused, StoreError."""
         settings, environ = self._machine.settings, self._context.environ
         wanted = bodies.images_of(self._plan, settings).items()
         login = partial(auth_header, environ=environ, registry=settings.registry)
+        check = self._context.check_image
         found = {
-            name: find_image(self._daemon, name, pull, login, self._say) for name, pull in wanted
+            name: find_image(
+                *(self._daemon, name, pull, login, self._say),
+                None if name.startswith(bodies.BUILT) else check,
+            )
+            for name, pull in wanted
         }
         for group in self._plan.groups:
             name = bodies.image_of(group, settings)
@@ -388,13 +399,16 @@ class RunContainers:
                 *(self._plan, slot, self._daemon, self._machine, lambda: self._images),
                 *(self._owner, self._loop.post),
             )
+        name = bodies.container_name(self._plan.run_id, slot)
         host = Host(
             partial(self._dial, slot),
-            bodies.container_name(self._plan.run_id, slot),
+            name,
+            id=name,
             leaving=lambda: self._leaving.add(slot),
             mounted=volumes.mounted(self._plan, slot, self._machine),
             at_paths=volumes.at_paths(self._plan, slot, self._machine),
             files=bodies.FILES,
+            addresses=self._addresses(),
             companions=self._pods.get(slot),
             image=self._host_image(slot),
             python=bodies.python_of(
@@ -402,6 +416,13 @@ class RunContainers:
             ),
         )
         self._owner.placed(slot, host)
+
+    def _addresses(self) -> tuple[str, ...] | None:
+        """See `Host.addresses`: what leaves the network of the run has an address of the machine,
+        which Muster does not know if it is in a container itself."""
+        if not bodies.has_network(self._plan):
+            return ()
+        return None if any(map(os.path.exists, _IN_CONTAINERS)) else tuple(machine.addresses())
 
     def _host_image(self, slot: int) -> HostImage | None:
         group = self._plan.group_for(self._plan.nodes[slot])

@@ -50,10 +50,14 @@ def find_image(
     pull: str,
     login: Login,
     say: Callable[[str], None],
+    check: Callable[[str], str] | None = None,
 ) -> Image:
     """The image with a name, which is pulled if that is the policy (`ContainerSettings.pull`).
     login: makes the header for its registry, see `credentials.auth_header`. say: gets a phrase
-    about what is waited for. Raises NoImage, CannotReach."""
+    about what is waited for. check: see `RunContext.check_image`. Raises NoImage, CannotReach."""
+    # also of one that another run has pulled
+    if check is not None and (why := check(name)):
+        raise NoImage(why, final=True)
     found = None if pull == "always" else look_up(daemon, name)
     is_new = found is None
     if found is None:

@@ -313,12 +313,12 @@ def _order(one: Try) -> tuple[str, int]:
 
 
 def describe(machine: Machine, situation: Situation, now: float) -> str:
-    """What a run waits for, as a phrase. now: epoch seconds."""
+    """Why a run waits, as a sentence. now: epoch seconds."""
     users = ", ".join(_uses(situation.holders, now))
-    text = f"{machine.name}, which {users}" if users else machine.name
-    if situation.before:
-        count = len(situation.before)
-        text += f", behind {count} other node{'s' * (count > 1)}"
+    text = f"{machine.name} is not free" + (f": {users}" if users else "")
+    if count := len(situation.before):
+        nodes = "1 other node comes" if count == 1 else f"{count} other nodes come"
+        text += f"; {nodes} first"
     return text
 
 
@@ -327,7 +327,7 @@ def _uses(tickets: Sequence[Ticket], now: float) -> Iterator[str]:
     for one in runs.values():
         user, name = _shown(one.owner.user), _shown(one.owner.run)
         run = f"{user}'s run {name}" if name else user
-        yield f"{run} has used since {_time(one.since, now)}" if one.since else f"{run} uses"
+        yield f"{run} has used it since {_time(one.since, now)}" if one.since else f"{run} uses it"
 
 
 def _shown(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.engines.base import Capabilities
 from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Stdio,
     )
     from muster.engines.findings import Finding
+    from muster.engines.grantees import Grantees
     from muster.engines.local.agent_pool import AgentPool
     from muster.engines.loop import RunLoop
     from muster.errors import Problem
@@ -65,6 +66,7 @@ class LocalEngine:
         limits=True,
         gpus=True,
         arrays=True,
+        principals=True,
         separates_owners=True,
     )
 
@@ -83,6 +85,14 @@ class LocalEngine:
         from muster.engines.local.doctor import examine
 
         return examine()
+
+    def misconfigured(self, environ: Mapping[str, str]) -> str:
+        """See `Engine.misconfigured`."""
+        return ""
+
+    def rights(self, grantees: Grantees) -> str:
+        """See `Engine.rights`."""
+        return ""
 
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
         """See `Engine.addresses`."""
@@ -123,6 +133,14 @@ class LocalEngine:
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
         return {}
+
+    def images(self, plan: RunPlan) -> Sequence[str]:
+        """See `Engine.images`. There are none."""
+        return ()
+
+    def read_workload(self, reference: str, namespace: str | None) -> Mapping[str, Any]:
+        """See `Engine.read_workload`. There are none."""
+        raise NotImplementedError
 
     def dry_run(self, plan: RunPlan) -> list[Finding]:
         """See `Engine.dry_run`."""
@@ -197,6 +215,9 @@ class LocalEngine:
 
         with as_root():
             remove_groups_of(run_id)
+
+    def prepare_cancel(self, run_id: str, *, force: bool, keep: bool) -> None:
+        """See `Engine.prepare_cancel`."""
 
     def left_behind(self, run_id: str) -> bool:
         """See `Engine.left_behind`."""

@@ -238,7 +238,8 @@ def _try_in_namespaces(attempt: Callable[[], None], failure: str) -> str:
             code = 0
         finally:
             os._exit(code)
-    return failure if os.waitpid(pid, 0)[1] else ""
+    status = os.waitpid(pid, 0)[1]
+    return CRASHED if os.WIFSIGNALED(status) else failure if status else ""
 
 
 def advice() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from muster.engines.base import Report, RunContext
+from muster.engines.credentials import access_of_copies
 from muster.engines.end_order import EndOrder
 from muster.engines.local.children import AllChildren, Children, OwnChildren
 from muster.engines.local.namespaces import Isolation
@@ -97,7 +98,8 @@ class LocalSession:
         self._roster = Roster(context.plan, self._run_dir)
         self._pool = pool
         self._starter = Starter(context, isolation, gpus, pool)
-        self._synced = SyncedMounts(context.plan, self._starter.sources, context.environ)
+        self._credentials = self._starter.credentials
+        self._synced = SyncedMounts(context.plan, self._starter.sources, access_of_copies(context))
         self._logs = RunLogs(context.plan, self._run_dir)
         self._end_order = EndOrder()
         self._usage = UsageRecorder(self._run_dir, self._in_array)
@@ -289,6 +291,8 @@ class LocalSession:
         self._synced.write_back_checkpoints()
         self._kill_timers.kill_expired()
         self._usage.step()
+        if self._credentials is not None:
+            self._credentials.renew()
         self._reap(ready)
         self._release_agents()
 
@@ -305,7 +309,10 @@ class LocalSession:
         for descriptor in watched - self._watched:
             self._participant.watch(descriptor)
         self._watched = watched
-        parts = (self._synced, self._kill_timers, self._roster, self._usage, self._pool)
+        parts = (
+            *(self._synced, self._kill_timers, self._roster, self._usage, self._pool),
+            self._credentials,
+        )
         given = (grow_timeout, *(part.timeout() for part in parts if part is not None))
         left = min((one for one in given if one is not None), default=None)
         self._participant.wake_at(None if left is None else self._loop.now() + left)
@@ -444,6 +451,8 @@ class LocalSession:
         """Report the end of an incarnation. slot: None if it was not started."""
         if self._logs.remove_node(attempt, slot):
             self._has_old_logs = True
+        if slot is not None:
+            self._starter.ended(slot)
         self._slots.leave(event.rank)
         for one in self._end_order.next(event):
             is_last = not self._nodes.any_running and not self._lost

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.engines.credentials import credentials_of
 from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import (
     MISLEADING,
@@ -77,7 +78,8 @@ class Starter:
         self._context = context if self._environment is None else self._environment.context
         self._isolation = isolation
         self._pool = pool
-        self._without_environ = replace(self._context, environ={})
+        #: Agents that run nodes of several runs get it pickled.
+        self._for_agents = replace(self._context, environ={}, check_image=None, check_url=None)
         self._run_dir: RunDir = home.run_dir(plan.run_id)
         #: The ports of the nodes that belong to no array.
         self._held_ports = _ports(plan, len(without_arrays(plan)))
@@ -88,6 +90,8 @@ class Starter:
         self._token = os.urandom(16).hex()
         write_endpoints(plan, self._held_ports.numbers, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
+        #: With which programs act as the run; None: they do not.
+        self.credentials = credentials_of(context)
         self._gpus = GpuPool(home.of_host("gpus"), gpus.numbers)
         #: The folder of each mount source.
         self.sources = mounts.source_folders(plan, home, context.owner_home)
@@ -158,11 +162,18 @@ class Starter:
         """Free the GPUs of a node whose agent has ended."""
         self._gpus.release(node.gpus)
 
+    def ended(self, slot: int) -> None:
+        """An incarnation in a slot has ended."""
+        if self.credentials is not None:
+            self.credentials.drop(slot)
+
     def close(self) -> None:
         """Free the ports, and remove the nodes' short folders, and files of mounts that a killed
         agent has left; all nodes have ended."""
         for held in (self._held_ports, *self._array_ports.values()):
             held.close()
+        if self.credentials is not None:
+            self.credentials.remove()
         if not self._private_shm:
             from shutil import rmtree
 
@@ -206,6 +217,8 @@ class Starter:
     ) -> LaunchMessage:
         plan = self._context.plan
         group, slot = plan.group(node.group), plan.slot_of(node)
+        if self.credentials is not None:
+            self.credentials.issue(slot, ref, here=(node.address,))
         folder = self._run_dir.node(slot)
         folder.mkdir(parents=True, exist_ok=True)
         cluster_file = self._cluster_file(node)
@@ -230,6 +243,7 @@ class Starter:
             interface=addresses.INTERFACE if plan.own_interfaces else None,
             gpus=",".join(map(str, gpus)) if gpus or self._hides_gpus(group) else None,
             mounted=mounted,
+            machine=addresses.MACHINE if plan.network == "cluster" else None,
             extra=extra,
         )
         start = NodeStart(
@@ -315,7 +329,7 @@ class Starter:
             required=self._required,
             limits=limits,
             disk=disk,
-            prepare_code=partial(_prepare_code, self._without_environ, node, mountable),
+            prepare_code=partial(_prepare_code, self._for_agents, node, mountable),
             launch=launch,
             install=self._install(launch.processes[0].stderr),
             private_shm=self._private_shm,

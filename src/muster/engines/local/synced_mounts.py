@@ -25,7 +25,7 @@ from muster.node.file_watch import Watcher
 from muster.node.files import remove_unless_regular
 from muster.plan.model import MountPlan, RunPlan
 from muster.secrets import without_credentials
-from muster.storage.sync_process import REFUSAL, REFUSED, Verb, sync_process
+from muster.storage.sync_process import REFUSAL, REFUSED, Access, Verb, sync_process
 from muster.unix_account import current, process_options
 
 Direction = Literal["in", "out"]
@@ -43,19 +43,15 @@ class Released(Struct, frozen=True):
 class SyncedMounts:
     """The URLs and NFS exports of one run.
 
-    sources: the local folder of each source. environ: the submitter's variables, which may have
-    what gives access to them.
+    sources: the local folder of each source. access: to URLs.
 
     URLs are copied to their local folders once; later attempts continue with the local files.
     """
 
-    def __init__(
-        self, plan: RunPlan, sources: Mapping[str, Path], environ: Mapping[str, str]
-    ) -> None:
+    def __init__(self, plan: RunPlan, sources: Mapping[str, Path], access: Access) -> None:
         mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
         self._folders = sources
-        self._environ = environ
-        self._public_only = not plan.allow_private_addresses
+        self._access = access
         self._sources: dict[Direction, list[str]] = {
             "in": _sources(mounts),
             "out": _sources([m for m in mounts if not m.read_only]),
@@ -167,16 +163,14 @@ class SyncedMounts:
         self._errors = []  # only the last copy counts: it may have mended an earlier one
         for source, command in self._exports.items() if direction == "in" else ():
             self._folders[source].mkdir(parents=True, exist_ok=True)
-            self._copying[os.posix_spawnp(command[0], command, self._environ)] = source
+            self._copying[os.posix_spawnp(command[0], command, self._access.environ)] = source
         for source in self._sources[direction]:
             folder = self._folders[source]
             folder.mkdir(parents=True, exist_ok=True)
             # a source that is only read must exist; the run may create one that it writes to
             needed = direction == "in" and source not in self._sources["out"]
             verb: Verb = "need" if needed else direction
-            argv, environ = sync_process(
-                verb, folder, source, self._environ, public_only=self._public_only
-            )
+            argv, environ = sync_process(verb, folder, source, self._access)
             self._copying[_start(argv, environ)] = source
 
     def _error(self, source: str, status: int) -> str:
@@ -185,6 +179,9 @@ class SyncedMounts:
         if os.waitstatus_to_exitcode(status) == REFUSED and source not in self._exports:
             return f"cannot synchronize {shown}: {REFUSAL}"
         if source not in self._exports:
+            written = self._direction == "out" or source in self._sources["out"]
+            if why := self._access.explain(source, written=written):
+                return f"cannot synchronize {shown}: {why}"
             return f"cannot synchronize {shown}: see the run's supervisor.log"
         return (
             f"cannot mount {shown} (its error is in the run's supervisor.log); "

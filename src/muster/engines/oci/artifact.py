@@ -33,16 +33,22 @@ sys.exit(main(__version__))
 
 
 def description(
-    plan: RunPlan, slots: Iterable[int], number: int, folder: str, dialing: Dialing
+    plan: RunPlan,
+    slots: Iterable[int],
+    number: int,
+    folder: str,
+    dialing: Dialing,
+    *,
+    copy_log: bool,
 ) -> dict[str, Any]:
     """What the nodes of a job get: the fields of `node.job_run.Description`.
 
     slots: all for which it was made. number: of the allocation. folder: where nodes have their
-    files.
+    files. copy_log: see `node.serve.Settings`.
     """
     groups = node_groups(plan, slots)
     every = [slot for own in groups.values() for slot in own]
-    common = dialing.settings(every[0], folder)
+    common = {**dialing.settings(every[0], folder), "copy_log": copy_log}
 
     def own_settings(slot: int, group: str) -> dict[str, Any]:
         amounts = amounts_of(plan.group(group).resources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from muster.engines.oci.bucket import Bucket
 from muster.engines.oci.client import Service
 from muster.engines.oci.details import job_name
 from muster.engines.oci.ending import Times, end_job
@@ -27,13 +28,24 @@ def end_jobs(folder: RunDir, run_id: str, profile: OciProfile) -> None:
     if record is None or not record.allocations:
         return
     service, now = Service(profile), time.monotonic()
+    bucket = None if profile.place is None else Bucket(service, profile.place)
     times = Times(now, now + _TIMEOUT)
     for one in record.allocations:
         name = job_name(run_id, one.number)
         try:
             end_job(service, name, one.job, times, keep=profile.keep_jobs)
+            if bucket is not None:
+                bucket.end_links(name, bucket.place.folder(run_id))
         except CannotRun as error:
             raise EngineError(f"job {name} could not be ended in the service: {error}") from None
+    if bucket is not None:
+        try:
+            bucket.clear(bucket.place.folder(run_id))
+        except CannotRun as error:
+            text = (
+                f"bucket {bucket.place.bucket} could not be cleared of the run's objects: {error}"
+            )
+            raise EngineError(text) from None
     write_record(folder.path / RECORD, Record(next=record.next, port=record.port))
 
 

@@ -81,18 +81,18 @@ class Service:
         return Created(job, run)
 
     def _create_job(self, details: Mapping[str, Any], name: str) -> str:
-        made = self._call("create_job", create_job_details=details, opc_retry_token=f"{name}-job")
+        made = self.call("create_job", create_job_details=details, opc_retry_token=f"{name}-job")
         return str(made.data.id)
 
     def _create_run(self, details: Mapping[str, Any], name: str) -> str:
         token = f"{name}-run"
-        made = self._call("create_job_run", create_job_run_details=details, opc_retry_token=token)
+        made = self.call("create_job_run", create_job_run_details=details, opc_retry_token=token)
         return str(made.data.id)
 
     def _upload(self, job: str, content: bytes, file_name: str) -> None:
         disposition = f"attachment; filename={file_name}"
         try:
-            self._call("create_job_artifact", job, content, content_disposition=disposition)
+            self.call("create_job_artifact", job, content, content_disposition=disposition)
         except CannotRun as error:
             if error.status != 409:  # it was uploaded before
                 raise
@@ -109,7 +109,7 @@ class Service:
     def run(self, run: str) -> JobRun:
         """A job run as it is now; DELETED if the service certainly has none."""
         try:
-            return _job_run(self._call("get_job_run", run).data)
+            return _job_run(self.call("get_job_run", run).data)
         except CannotRun as error:
             if not error.is_unknown:
                 raise
@@ -132,13 +132,13 @@ class Service:
         if run.state not in CANCELABLE:
             return
         with contextlib.suppress(_Conflict):  # it has ended meanwhile
-            self._call("cancel_job_run", run.id)
+            self.call("cancel_job_run", run.id)
 
     def delete_job(self, job: str) -> bool:
         """Delete a job with its runs, which have ended. Returns False if that is not possible
         yet."""
         try:
-            self._call("delete_job", job, delete_related_job_runs=True)
+            self.call("delete_job", job, delete_related_job_runs=True)
         except _Conflict:
             return False
         except CannotRun as error:
@@ -150,7 +150,7 @@ class Service:
 
     def project_name(self) -> str:
         """The name of the project in which jobs are created."""
-        return str(self._call("get_project", self._profile.project).data.display_name)
+        return str(self.call("get_project", self._profile.project).data.display_name)
 
     def shapes(self) -> list[str]:
         """The shapes that jobs may have."""
@@ -163,12 +163,12 @@ class Service:
 
     def clock(self) -> str:
         """What time it is for the service, as in the header `date`; "" if it does not say."""
-        answer = self._call("list_job_shapes", self._profile.compartment, limit=1)
+        answer = self.call("list_job_shapes", self._profile.compartment, limit=1)
         return str(answer.headers.get("date", ""))
 
     def log_group_name(self, group: str) -> str:
         """The name of a log group."""
-        return str(self._call("get_log_group", group, client="logging").data.display_name)
+        return str(self.call("get_log_group", group, client="logging").data.display_name)
 
     def last_line(self, run: JobRun, group: str) -> str:
         """The last line of a job run's log that has arrived, in a log of this group; "" if none
@@ -180,27 +180,45 @@ class Service:
             "timeEnd": now.isoformat(timespec="milliseconds"),
             "searchQuery": f"search \"{log}\" | where source = '*{run.id}' | sort by datetime desc",
         }
-        found = self._call("search_logs", details, client="log_search", limit=_LINES).data.results
+        found = self.call("search_logs", details, client="log_search", limit=_LINES).data.results
         lines = (one.data["logContent"]["data"].get("message", "") for one in found or ())
         return next((" ".join(str(line).split()) for line in lines if line), "")
 
     # --- calls
 
     def _list(self, operation: str, **filters: Any) -> list[Any]:
-        """All that a list has, over its pages."""
+        """All that a list of the compartment has."""
+        return self.pages(operation, self._profile.compartment, **filters)
+
+    def pages(self, operation: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """All that a list has, over its pages. Arguments are as of `call`."""
         found: list[Any] = []
         page: dict[str, str] = {}
         while True:
-            answer = self._call(operation, self._profile.compartment, **filters, **page)
+            answer = self.call(operation, *args, **kwargs, **page)
             found += answer.data
             if not answer.has_next_page:
                 return found
             page = {"page": answer.next_page}
 
-    def _call(self, operation: str, *words: Any, client: str = "data_science", **named: Any) -> Any:
+    def call(self, operation: str, *args: Any, client: str = "data_science", **kwargs: Any) -> Any:
+        """Call an operation of a client of the SDK."""
+        with self._explained(operation):
+            return getattr(self._client(client), operation)(*args, **kwargs)
+
+    def download(self, operation: str, *args: Any, client: str, **kwargs: Any) -> bytes:
+        """Call an operation whose answer is a file."""
+        answer = self.call(operation, *args, client=client, **kwargs)
+        with self._explained(operation):
+            content: bytes = answer.data.content
+            return content
+
+    @contextlib.contextmanager
+    def _explained(self, operation: str) -> Iterator[None]:
+        """What goes wrong in the block is a CannotRun."""
         sdk = _sdk()
         try:
-            return getattr(self._client(client), operation)(*words, **named)
+            yield
         except sdk.exceptions.ServiceError as error:
             if error.status == 401:
                 self._forget()  # credentials may be renewed until the next call
@@ -224,6 +242,11 @@ class Service:
             if name not in self._clients:
                 self._clients[name] = _make_client(name, self._profile)
             return self._clients[name]
+
+    def endpoint(self, client: str) -> str:
+        """The URL of the service that a client calls."""
+        with self._explained(client):
+            return str(self._client(client).base_client.endpoint)
 
     def _forget(self) -> None:
         with self._lock:
@@ -302,6 +325,10 @@ def _make_client(name: str, profile: OciProfile) -> Any:
         from oci.logging import LoggingManagementClient
 
         return LoggingManagementClient(config, **options)
+    if name == "object_storage":
+        from oci.object_storage import ObjectStorageClient
+
+        return ObjectStorageClient(config, **options)
     from oci.data_science import DataScienceClient
 
     return DataScienceClient(config, **options)
@@ -343,7 +370,10 @@ def _job_run(found: Any) -> JobRun:
 
 def _text(error: BaseException) -> str:
     """An error in a few words: it may be a page, with the errors that caused it."""
-    text = str(error.args[0]) if error.args else str(error)
+    first = error.args[0] if error.args else error
+    if isinstance(first, dict):  # InvalidConfig: setting -> "missing" or "malformed"
+        return ", ".join(f"{name} is {first[name]}" for name in sorted(first))
+    text = str(first)
     if (found := _CAUSE.search(text)) is not None:
         return str(found[1] or found[2])
     return next(iter(text.strip().splitlines()), type(error).__name__)[:200]

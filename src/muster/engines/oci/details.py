@@ -36,7 +36,7 @@ _GB = 1 << 30
 #: Memory for each OCPU of a flexible shape that is not in the catalogue, in GB.
 _GB_PER_OCPU = 16.0
 #: The most minutes that a job run takes.
-_MOST_MINUTES = 43_200
+MOST_MINUTES = 43_200
 #: Seconds that a job run may take longer than its run: to start, to copy outputs, and to end.
 _MARGIN = 300.0
 #: The most characters of a name.
@@ -62,6 +62,13 @@ def job_name(run_id: str, number: int) -> str:
 def artifact_name(run_id: str, number: int) -> str:
     """The name of the job's artifact."""
     return f"muster-{run_id}-{number}.zip"
+
+
+def parts_of(parts: Iterable[Sequence[int]], profile: OciProfile) -> list[Sequence[int]]:
+    """The slots that get a job run each. parts: those that are to run together."""
+    if profile.multi_node:
+        return [*parts]
+    return [[slot] for part in parts for slot in part]
 
 
 def node_groups(plan: RunPlan, slots: Iterable[int]) -> dict[str, list[int]]:
@@ -236,7 +243,7 @@ def minutes(plan: RunPlan) -> int | None:
         return None
     saving = 0.0 if policy.checkpoint is None else policy.checkpoint.grace
     seconds = policy.max_runtime + saving + policy.grace_period + _MARGIN
-    return min(math.ceil(seconds / 60), _MOST_MINUTES)
+    return min(math.ceil(seconds / 60), MOST_MINUTES)
 
 
 # --- mounts
@@ -284,7 +291,10 @@ def _mount_of(mount: MountPlan, profile: OciProfile) -> dict[str, Any] | None:
 def problems(plan: RunPlan, profile: OciProfile) -> Iterator[Problem]:
     """What the service cannot do for a plan."""
     for group in plan.groups:
-        yield from _size_problems(group, profile, len(plan.nodes))
+        yield from _size_problems(group, profile, len(plan.nodes) if profile.multi_node else 1)
+    if len(plan.nodes) > 1 and not (profile.multi_node or profile.subnet or profile.is_here):
+        text = "nodes in job runs of their own reach each other only in a subnet"
+        yield Problem("engine", text, "set `subnet` in the profile, or `multi_node = true`")
     mounts: dict[str, tuple[str, str]] = {}
     for group in plan.groups:
         path = f"node_groups[{group.name}].mounts"

@@ -34,7 +34,8 @@ _AT_ONCE = 8
 class OciEngine(RemoteEngine):
     """See `engines.base.Engine`. Raises InvalidInput for a wrong profile."""
 
-    capabilities = replace(CAPABILITIES, limits=True, gpus=True, queueing=True)
+    #: Nodes have the credentials of their job run in OCI, which are not to be hidden.
+    capabilities = replace(CAPABILITIES, limits=True, gpus=True, queueing=True, principals=False)
 
     def __init__(self, profile: Profile, home: Home) -> None:
         self.name = profile.name
@@ -56,21 +57,23 @@ class OciEngine(RemoteEngine):
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.oci import details
-        from muster.engines.oci.listen import listen_address
+        from muster.engines.oci.listen import is_reachable
         from muster.engines.remote import plan_checks
+        from muster.node import tunnel
 
         found = list(details.problems(plan, self._profile))
-        if listen_address(self._profile) is None:
-            text = f"nodes of engine {self.name} cannot reach this machine: its address is not set"
+        if not is_reachable(self._profile):
+            text = f"nodes of engine {self.name} cannot reach this machine"
             hint = (
-                "set `address` in the profile to one that they reach; a supervisor in their subnet "
-                "has one, such as `muster server` on a compute instance"
+                "set `bucket` in the profile to a bucket through which they do, or `address` to an "
+                "address of this machine that they reach, as from its own subnet"
             )
             found.append(Problem("engine", text, hint))
         if plan.network == "isolated":
             text = f"nodes of engine {self.name} are on a network of the service"
             found.append(Problem("network", text, "use cluster or shared"))
-        if problem := plan_checks.check_open_files(plan, replicas):
+        carrying = 0 if self._profile.bucket is None else tunnel.OPEN_FILES
+        if problem := plan_checks.check_open_files(plan, replicas, carrying):
             found.append(problem._replace(hint=f"{problem.hint}, or run fewer nodes"))
         return [*found, *plan_checks.problems(self.name, plan)]
 
@@ -86,11 +89,22 @@ class OciEngine(RemoteEngine):
 
     def explain(self, plan: RunPlan) -> list[str]:
         """See `Engine.explain`."""
-        found = [
-            "a machine that the service loses ends its job run: all nodes of that are replaced "
-            "together, in a new one"
-        ]
-        if len(plan.nodes) > 1 and self._profile.subnet is None:
+        found = []
+        if self._profile.multi_node:
+            found.append(
+                "a machine that the service loses ends its job run: all nodes of that are replaced "
+                "together, in a new one"
+            )
+        elif len(plan.nodes) > 1:
+            found.append(
+                "each node has a job run of its own: those that have a machine wait for the others"
+            )
+        if self._profile.bucket is not None:
+            found.append(
+                "messages go through a bucket: commands take up to a second longer, and a node "
+                "that is lost is noticed after up to 40 s"
+            )
+        if len(plan.nodes) > 1 and self._profile.subnet is None and self._profile.multi_node:
             found.append(
                 "nodes of different job runs, such as replacements, reach each other only with "
                 "`subnet` in the profile"
@@ -103,10 +117,10 @@ class OciEngine(RemoteEngine):
 
     def preview(self, plan: RunPlan) -> dict[str, str]:
         """See `Engine.preview`."""
-        from muster.engines.oci.details import job_details
+        from muster.engines.oci.details import job_details, parts_of
         from muster.engines.remote.hosts import first_parts
 
-        jobs = first_parts(plan)
+        jobs = parts_of(first_parts(plan), self._profile)
         titles = ["CreateJob"] if len(jobs) == 1 else [f"CreateJob {n}" for n in range(len(jobs))]
         bodies = [job_details(plan, s, number, self._profile) for number, s in enumerate(jobs)]
         return {
@@ -129,12 +143,12 @@ class OciEngine(RemoteEngine):
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> OciHosts:
         """See `RemoteEngine.make_hosts`."""
         from muster.engines.oci.hosts import OciHosts
-        from muster.engines.oci.listen import listen_address
+        from muster.engines.oci.listen import is_reachable
 
-        address = listen_address(self._profile)
-        if address is None:
-            raise EngineError("nodes cannot reach this machine: set `address` in the profile")
+        if not is_reachable(self._profile):
+            text = "nodes cannot reach this machine: set `bucket` or `address` in the profile"
+            raise EngineError(text)
         try:
-            return OciHosts(context, self._profile, address, loop, owner)
+            return OciHosts(context, self._profile, loop, owner)
         except OSError as error:
             raise EngineError(f"the jobs of the run are not known: {error}") from None

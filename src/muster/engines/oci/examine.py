@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from muster.engines.findings import Finding
+from muster.engines.oci.bucket import Bucket
 from muster.engines.oci.client import Service
 from muster.engines.oci.listen import listen_address
 from muster.engines.oci.profile import OciProfile
 from muster.engines.oci.refusals import CannotRun
+from muster.node.tunnel import Unavailable
+from muster.node.tunnel_process import LinkedObjects
 
 #: Seconds by which clocks may differ: the service refuses requests that are older.
 _MOST_SKEW = 300.0
 _NAMED_SHAPES = 6
+#: How long a pre-authenticated request of a check is valid, if it cannot be deleted.
+_CHECK_LINK = timedelta(minutes=5)
 
 
 def examine(profile: OciProfile) -> list[Finding]:
     """Findings about the service, as far as it can be reached, and about this machine."""
-    return [*_of_service(Service(profile), profile), _address(profile)]
+    found = [*_of_service(Service(profile), profile)]
+    return found if profile.place is not None else [*found, _address(profile)]
 
 
 def _of_service(service: Service, profile: OciProfile) -> Iterator[Finding]:
@@ -44,6 +52,8 @@ def _of_service(service: Service, profile: OciProfile) -> Iterator[Finding]:
     else:
         text = "none: what nodes print before they reach this machine is not kept"
         yield Finding("log group", True, text)
+    if profile.place is not None:
+        yield _bucket(Bucket(service, profile.place), profile)
 
 
 def _found(name: str, look: Callable[[], str], profile: OciProfile) -> Finding:
@@ -68,11 +78,37 @@ def _shapes(service: Service, profile: OciProfile) -> Finding:
 
 def _address(profile: OciProfile) -> Finding:
     if (address := listen_address(profile)) is None:
-        advice = "set `address` in the profile to an address of this machine that nodes reach"
+        advice = "set `address` to one that nodes reach, or `bucket` to a bucket for messages"
         return Finding("address", False, "nodes do not know this machine's address", advice)
     first, last = profile.ports or (0, 0)
     ports = "any port" if not first else f"ports {first} to {last}"
     return Finding("address", True, f"nodes dial {address}, {ports}")
+
+
+def _bucket(bucket: Bucket, profile: OciProfile) -> Finding:
+    """Whether messages can go through the bucket, by what a run does there."""
+    name = f"{bucket.place.prefix}muster/check-{os.urandom(8).hex()}"
+    begun = time.monotonic()
+    try:
+        link = bucket.link(name, f"{name}/", datetime.now(UTC) + _CHECK_LINK)
+        objects = LinkedObjects(link)
+        try:
+            objects.put(f"{name}/part", b"check")
+            read = bucket.get(f"{name}/part")
+        finally:
+            objects.close()
+            bucket.clear(f"{name}/")
+            bucket.end_links(name, f"{name}/")
+    except CannotRun as error:
+        return Finding("bucket", False, str(error), _advice(error, profile))
+    except Unavailable as error:
+        advice = "check that the bucket's service can be reached from here without credentials"
+        return Finding("bucket", False, str(error), advice)
+    if read != b"check":
+        return Finding("bucket", False, "what was written there is not found")
+    took = time.monotonic() - begun
+    text = f"{bucket.place.bucket} carries messages of nodes; six calls took {took:.1f} s"
+    return Finding("bucket", True, text)
 
 
 def _skew(date: str) -> float | None:
@@ -88,7 +124,8 @@ def _advice(error: CannotRun, profile: OciProfile) -> str:
         where = profile.endpoint or "the region's end points"
         return f"check that {where} can be reached from here, and proxies (HTTPS_PROXY)"
     if error.status is None:
-        return f"check {profile.config}, profile {profile.config_profile} (`oci setup config`)"
+        where = f"{profile.config}, profile {profile.config_profile}"
+        return f"check {where} (`oci setup config`), or set `config_profile` to another profile"
     if error.status == 404:
         return "check the OCIDs in the profile, and the policies of their compartment"
     return "check the credentials"

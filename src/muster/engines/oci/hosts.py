@@ -1,7 +1,8 @@
 """The hosts of one run's nodes: has job runs created for them, and learns what becomes of these.
 
 Nothing polls for the start of a node: its server dials the supervisor. The service is asked about a
-job run while a node has not done that, and while contact with one is lost.
+job run while a node has not done that, and while contact with one is lost; and now and then if
+nodes do not reach the supervisor themselves, but through a bucket.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.oci.artifact import artifact, description
-from muster.engines.oci.details import image_of, mounted_by_service
+from muster.engines.oci.details import image_of, mounted_by_service, parts_of
 from muster.engines.oci.jobs import Jobs
+from muster.engines.oci.listen import listen_address
 from muster.engines.oci.nodes import Nodes
 from muster.engines.oci.profile import OciProfile
 from muster.engines.oci.record import Allocation
@@ -26,40 +29,38 @@ from muster.engines.oci.states import (
     short_id,
     why_it_waits,
 )
-from muster.engines.remote.dialing import Dialing
+from muster.engines.oci.tunnel import Tunnel
+from muster.engines.remote.dialing import Dialing, first_free
 from muster.engines.remote.hosts import HostsOwner, slots_in_use
 from muster.engines.remote.pauses import Pauses
 from muster.engines.remote.run_secrets import contact_secrets
+from muster.engines.remote.wanted_slots import WantedSlots
 from muster.lifecycle.status import Reason
 
 #: Seconds until something is tried again that was not possible.
 _RETRY_PAUSE = 5.0
-_ANY_PORT = (0, 0)
 
 
 class OciHosts:
-    """See `engines.remote.hosts.Hosts`. Raises OSError if the jobs of the run are not known.
-
-    address: of this machine, for nodes.
-    """
+    """See `engines.remote.hosts.Hosts`. Raises OSError if the jobs of the run are not known."""
 
     def __init__(
         self,
         context: RunContext,
         profile: OciProfile,
-        address: str,
         loop: RunLoop,
         owner: HostsOwner,
     ) -> None:
-        self._context, self._profile, self._address = context, profile, address
+        self._context, self._profile = context, profile
         self._loop, self._owner = loop, owner
         self._jobs = Jobs(context, profile, loop, self._seen, self._freeing)
         #: Slots whose nodes were found alive, and are not placed yet.
         self._in_use = set(slots_in_use(context))
         self._nodes: Nodes | None = None  # once they can dial
         self._dialing: Dialing | None = None
-        self._pending: list[int] = []  # slots that are to be in one job run
-        self._parts: list[Sequence[int]] = []  # slots that are to be in a job run each
+        self._tunnel: Tunnel | None = None
+        self._trouble = ""  # why nodes do not reach this machine, though they have started
+        self._wanted = WantedSlots()
         self._told: dict[int, str] = {}  # allocation -> what was reported of its wait
         self._given_up: dict[int, str] = {}  # allocation -> why its job run was canceled
         self._pauses = Pauses(loop)
@@ -67,7 +68,7 @@ class OciHosts:
         self._closed = False
         # the secrets take their time to be made
         loop.in_thread(self._make_secrets, self._listen)
-        loop.post(self._jobs.end_unneeded)  # of an earlier session
+        loop.post(self._jobs.remove_unneeded)  # of an earlier session
 
     # --- where nodes dial
 
@@ -88,15 +89,19 @@ class OciHosts:
                 raise error
             self._dialing = self._listening()
         except OSError as why:
-            text = f"nodes cannot dial {self._address}: {why}"
-            for slot in [*self._pending, *(slot for part in self._parts for slot in part)]:
+            text = f"nodes cannot dial this machine: {why}"
+            for slot in self._wanted:
                 self._owner.queued([slot], text)
             self._pauses.after(
                 _RETRY_PAUSE, lambda: self._loop.in_thread(self._make_secrets, self._listen)
             )
             return
-        self._jobs.listens_at(self._dialing.port)
         plan = self._context.plan
+        if (bucket := self._jobs.bucket) is None:
+            self._jobs.listens_at(self._dialing.port)
+        else:
+            self._tunnel = Tunnel(bucket, plan.run_id, self._dialing.port, self._report)
+            self._loop.in_thread(self._tunnel.run, self._tunnel_ended)
         groups = {slot: plan.group(node.group) for slot, node in enumerate(plan.nodes)}
         mounted = {s: mounted_by_service(group, self._profile) for s, group in groups.items()}
         python = {
@@ -112,32 +117,26 @@ class OciHosts:
 
     def _listening(self) -> Dialing:
         """Raises OSError."""
-        if self._jobs.port:
-            return self._listening_at(self._jobs.port)
-        first, last = self._profile.ports or _ANY_PORT
-        for port in range(first, last + 1):
-            try:
-                return self._listening_at(port)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-        text = f"all ports from {first} to {last} are in use: set more `ports` in the profile"
-        raise OSError(errno.EADDRINUSE, text)
+        if self._jobs.bucket is not None:
+            return Dialing(self._context, self._loop, "127.0.0.1", None)
+        return first_free(self._listening_at, self._jobs.port, self._profile.ports)
 
     def _listening_at(self, port: int) -> Dialing:
         """Raises OSError."""
+        address = listen_address(self._profile)
+        assert address is not None, "the engine has checked it"
         make = partial(
             Dialing,
             context=self._context,
             loop=self._loop,
             address_file=None,
             port=port,
-            reached_at=self._address,
+            reached_at=address,
         )
         if self._profile.listen is not None:
             return make(listen=self._profile.listen)
         try:
-            return make(listen=self._address)
+            return make(listen=address)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
@@ -147,20 +146,19 @@ class OciHosts:
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
-        self._pending += slots
+        self._wanted.add(slots)
         self._loop.post(self._allocate_all)  # with those that others are asked for now
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
         """See `Hosts`. Each part is a job run of its own."""
-        self._parts += parts
+        self._wanted.add_parts(parts)
         self._loop.post(self._allocate_all)
 
     def _allocate_all(self) -> None:
         if self._nodes is None or self._closed:
             return
-        parts, self._parts = [self._pending, *self._parts], []
-        self._pending = []
-        for part in parts:
+        together, parts = self._wanted.take()
+        for part in parts_of([together, *parts], self._profile):
             if new := self._find(self._nodes, part):
                 one = self._jobs.add(new)
                 for slot in new:
@@ -194,8 +192,7 @@ class OciHosts:
     def place_ended(self) -> None:
         """See `Hosts`."""
         self._over = True
-        self._pending.clear()
-        self._parts.clear()
+        self._wanted.take()
         if self._nodes is None:
             return
         for slot in self._nodes.waiting():
@@ -210,22 +207,24 @@ class OciHosts:
                     self._nodes.place_found(slot, one)
             if one.slots:
                 self._jobs.watch(one)
+        self._jobs.remove_unneeded()
 
     def give_up(self, slot: int) -> None:
         """See `Hosts`."""
         self._in_use.discard(slot)
-        self._pending = [one for one in self._pending if one != slot]
-        self._parts = [[one for one in part if one != slot] for part in self._parts]
+        self._wanted.drop(slot)
         if self._nodes is not None:
             self._nodes.give_up(slot)
-        elif (one := self._jobs.of_slot(slot)) is not None:
-            self._jobs.leave(one, slot)
+        else:
+            self._jobs.leave(slot)
 
     def close(self) -> None:
         """See `Hosts`."""
         self._closed = True
         self._pauses.close()
         self._jobs.close()
+        if self._tunnel is not None:
+            self._tunnel.close()
         if self._dialing is not None:
             self._dialing.close()
 
@@ -236,8 +235,16 @@ class OciHosts:
         if one is None or one.is_unneeded or one.run is not None or dialing is None:
             return  # it was given up, or created, meanwhile
         plan, folder = self._context.plan, self._profile.folder
-        told = description(plan, one.made_for, number, folder, dialing)
-        self._jobs.create(one, partial(artifact, told), self._created, again=again)
+        has_log = self._profile.log_group is not None
+        told = description(plan, one.made_for, number, folder, dialing, copy_log=has_log)
+        make = partial(self._artifact, one.number, told)
+        self._jobs.create(one, make, self._created, again=again)
+
+    def _artifact(self, number: int, told: dict[str, Any]) -> bytes:
+        """The artifact of a job. In a thread. Raises CannotRun, OSError."""
+        if (place := self._jobs.link(number)) is not None:
+            told = {**told, "tunnel": place}
+        return artifact(told)
 
     def _created(self, number: int, error: CannotRun | None) -> None:
         one = self._jobs.get(number)
@@ -275,7 +282,7 @@ class OciHosts:
             if nodes.silent(one):
                 self._give_up_silent(nodes, one, answer)
         if nodes.is_reached(one):
-            self._jobs.unwatch(number)
+            self._jobs.all_reached(number)
 
     def _failed(self, number: int, run: JobRun, line: str) -> None:
         """A job run has failed before all of its nodes have dialed. line: the last of its log."""
@@ -302,11 +309,31 @@ class OciHosts:
     def _say_queued(self, one: Allocation, why: str) -> None:
         """Say what an allocation waits for, if that is new."""
         assert self._nodes is not None
+        why = self._trouble or why
         waiting = self._nodes.waiting(one.slots)
         if waiting and self._told.get(one.number) != why:
             self._told[one.number] = why
             self._owner.queued(waiting, why)
 
+    def _report(self, why: str) -> None:
+        """What keeps messages from going through the bucket; "" for nothing. In any thread."""
+
+        def take() -> None:
+            self._trouble = why and f"nodes do not reach this machine through the bucket: {why}"
+            for one in self._jobs if why and self._nodes is not None else ():
+                self._say_queued(one, self._trouble)
+
+        self._loop.post(take)
+
     def _freeing(self, busy: bool) -> None:
-        """Whether jobs are being ended."""
+        """Whether jobs are being ended. When the run is over, the bucket is cleared after them."""
+        if self._tunnel is not None and self._over and all(one.is_unneeded for one in self._jobs):
+            if not busy:
+                self._tunnel.close()
+            busy = True
         self._owner.freeing(busy=busy)
+
+    def _tunnel_ended(self, _nothing: None) -> None:
+        """Nothing is left in the bucket."""
+        self._tunnel = None
+        self._owner.freeing(busy=False)

@@ -18,3 +18,8 @@ def listen_address(profile: OciProfile) -> str | None:
         return own_address()
     except OSError:  # it has no network
         return "127.0.0.1"
+
+
+def is_reachable(profile: OciProfile) -> bool:
+    """Whether nodes reach this machine, as far as the profile says how."""
+    return profile.bucket is not None or listen_address(profile) is not None

@@ -79,8 +79,7 @@ class Nodes:
     def give_up(self, slot: int) -> None:
         """A slot needs no node any more: its allocation does not serve it."""
         self._forget(slot)
-        if (one := self._jobs.of_slot(slot)) is not None:
-            self._jobs.leave(one, slot)
+        self._jobs.leave(slot)
 
     def _forget(self, slot: int) -> Slot | None:
         """A slot has no node any more, and waits for none: its server is refused, which may live on
@@ -126,10 +125,8 @@ class Nodes:
         return [slot for slot in found if self._slots[slot].terminated_at is not None]
 
     def _lose(self, slot: int, why: str, reason: Reason) -> None:
-        known = self._forget(slot)
-        one = self._jobs.of_slot(slot)
-        assert known is not None and one is not None
-        self._jobs.leave(one, slot)
+        self._forget(slot)
+        self._jobs.leave(slot)
         self._owner.gone(slot, why, reason)
 
     def silent(self, one: Allocation) -> list[int]:
@@ -169,21 +166,24 @@ class Nodes:
         known.lost_at = None
         one = self._jobs.get(known.allocation)
         if one is not None and self.is_reached(one):
-            self._jobs.unwatch(known.allocation)
+            self._jobs.all_reached(known.allocation)
 
     def _place(self, slot: int, name: str) -> None:
         known = self._slots[slot]
         known.arrivals = Arrivals()
         mounted = self._mounted.get(slot, {})
+        one = self._jobs.get(known.allocation)
         host = Host(
             known.arrivals,
             name,
+            id="" if one is None else one.run or "",
             python=self._python.get(slot, ""),
             compress=True,
             mounted=mounted,
             at_paths=frozenset(mounted.values()),
             lost=partial(self._lost, slot),
             terminated=partial(self._was_terminated, slot),
+            ends_with_slot=True,
         )
         self._owner.placed(slot, host)
 

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from muster.addresses import is_on_loopback
+from muster.engines.remote.port_range import port_problems, read_ports
 from muster.errors import InvalidInput, Problem
 from muster.spec.wording import say, suggestion
 
@@ -17,10 +19,21 @@ from muster.spec.wording import say, suggestion
 AUTHS = ("api_key", "security_token", "resource_principal", "instance_principal")
 #: The least and the most block storage of a node, in GB.
 LEAST_DISK, MOST_DISK = 50, 1024
-#: Names that stand for this machine in `endpoint`: there, nodes are on this machine, too.
-_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|(.+\.)?localhost")
-_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_BUCKET = re.compile(r"oci://([\w.-]+)@([\w.-]+)(/[^\s?#]*)?")
 _PYTHON = re.compile(r"[^\s\"'\\]+")
+
+
+class Place(Struct, frozen=True):
+    """A bucket, and where in it."""
+
+    namespace: str
+    bucket: str
+    #: What all names there begin with: "", or it ends with a slash.
+    prefix: str
+
+    def folder(self, run_id: str) -> str:
+        """The folder of a run, which ends with a slash."""
+        return f"{self.prefix}muster/{run_id}/"
 
 
 class OciProfile(Struct, frozen=True):
@@ -64,16 +77,35 @@ class OciProfile(Struct, frozen=True):
     listen: str | None = None
     #: The first and the last port where they are; None: any.
     ports: tuple[int, int] | None = None
+    #: The bucket through which nodes and this machine reach each other where there is no `address`:
+    #: `oci://BUCKET@NAMESPACE/PREFIX`.
+    bucket: str | None = None
+    #: Whether nodes of a run share a job run; else each has one.
+    multi_node: bool = True
     #: Where nodes have their files, on each of them.
     folder: str = "~/.local/state/muster-nodes"
     #: Whether jobs stay in the service when their run does not need them any more.
     keep_jobs: bool = False
 
     @property
+    def place(self) -> Place | None:
+        """Where messages go through a bucket; None: nodes dial this machine."""
+        return None if self.bucket is None else _read_place(self.bucket)
+
+    @property
     def is_here(self) -> bool:
         """Whether the service is on this machine, and so are its nodes."""
-        host = None if self.endpoint is None else urlsplit(self.endpoint).hostname
-        return _LOOPBACK.fullmatch(host or "") is not None
+        url = self.endpoint or ""
+        return is_on_loopback(url) or (urlsplit(url).hostname or "").endswith(".localhost")
+
+
+def _read_place(text: str) -> Place | None:
+    """None if it is no URL of a bucket."""
+    found = _BUCKET.fullmatch(text)
+    if found is None:
+        return None
+    prefix = (found[3] or "").strip("/")
+    return Place(found[2], found[1], f"{prefix}/" if prefix else "")
 
 
 _KEYS = OciProfile.__struct_fields__
@@ -96,17 +128,8 @@ def read_settings(table: Mapping[str, Any]) -> OciProfile:
         raise InvalidInput(*problems)
     given = {key: table[key] for key in _KEYS if key in table}
     if "ports" in given:
-        given["ports"] = _read_ports(given["ports"])
+        given["ports"] = read_ports(given["ports"])
     return OciProfile(**given)
-
-
-def _read_ports(text: object) -> tuple[int, int] | None:
-    """None if it is no range of ports."""
-    found = _PORTS.fullmatch(str(text))
-    if found is None:
-        return None
-    first, last = int(found[1]), int(found[2] or found[1])
-    return (first, last) if 0 < first <= last < 65536 else None
 
 
 def _problems(table: Mapping[str, Any]) -> Iterator[Problem]:
@@ -156,10 +179,7 @@ def _connection_problems(table: Mapping[str, Any]) -> Iterator[Problem]:
     endpoint = table.get("endpoint", "https://x")
     if not isinstance(endpoint, str) or not endpoint.startswith(("http://", "https://")):
         yield Problem("endpoint", f"must be an http or https URL, not {say(endpoint)}")
-    if "ports" in table and _read_ports(table["ports"]) is None:
-        yield Problem(
-            "ports", f"must be FIRST-LAST, not {say(table['ports'])}", 'as in "7000-7100"'
-        )
+    yield from port_problems(table)
     for key in ("config", "folder"):
         path = table.get(key, "/")
         if not isinstance(path, str) or not path.startswith(("/", "~/")):
@@ -168,5 +188,20 @@ def _connection_problems(table: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(python, str) or not _PYTHON.fullmatch(python):
         hint = "a path in the image, or the name of a program there"
         yield Problem("python", f"must be an interpreter, not {say(python)}", hint)
-    if not isinstance(table.get("keep_jobs", False), bool):
-        yield Problem("keep_jobs", f"must be true or false, not {say(table['keep_jobs'])}")
+    yield from _bucket_problems(table)
+    for key in ("keep_jobs", "multi_node"):
+        if not isinstance(table.get(key, False), bool):
+            yield Problem(key, f"must be true or false, not {say(table[key])}")
+
+
+def _bucket_problems(table: Mapping[str, Any]) -> Iterator[Problem]:
+    if "bucket" not in table:
+        return
+    text = table["bucket"]
+    if not isinstance(text, str) or _read_place(text) is None:
+        hint = "as in oci://jobs@mytenancy/messages"
+        yield Problem("bucket", f"must be oci://BUCKET@NAMESPACE/PREFIX, not {say(text)}", hint)
+    for key in ("address", "listen", "ports"):
+        if key in table:
+            hint = f"nodes that use the bucket do not dial this machine: leave out {key}, or bucket"
+            yield Problem(key, "does not go with bucket", hint)

@@ -21,6 +21,11 @@ _PERMISSIONS: Mapping[str, str] = {
     "list_job_shapes": "inspect data-science-jobs",
     "get_log_group": "read log-groups",
     "search_logs": "read log-content",
+    **dict.fromkeys(("put_object", "get_object", "delete_object"), "manage objects"),
+    "list_objects": "inspect objects",
+    "create_preauthenticated_request": "manage buckets and manage objects",
+    "list_preauthenticated_requests": "manage buckets",
+    "delete_preauthenticated_request": "manage buckets",
 }
 
 

@@ -39,7 +39,7 @@ def why_it_waits(run: JobRun) -> str:
     if run.state == "NEEDS_ATTENTION":
         return f"its job run needs attention: {details or 'the service does not say why'}"
     if run.state == "IN_PROGRESS":
-        return "its node starts in the job run"
+        return "the node program starts in the job run"
     return details or "the service provides its machine"
 
 

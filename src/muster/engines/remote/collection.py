@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 #: Seconds for which an end that was requested, or a session that closes, waits for the outputs of a
 #: host that cannot be reached.
 OUTPUT_TIMEOUT = 30.0
+#: Bytes of a folder that are kept in memory until it is unpacked; more are in a file.
+_IN_MEMORY = 64 << 10
 #: Unpacks a file into a folder. Raises OSError.
 Receive = Callable[[IO[bytes], Path], None]
 #: Whether a file that has arrived is to be written: (folder that it is unpacked into, path in it).
@@ -136,7 +138,9 @@ class TreeCopy:
 
     def _open(self, contact: Contact) -> None:
         if contact.up:
-            self._spool = tempfile.TemporaryFile(dir=self._place)  # noqa: SIM115
+            # most nodes leave little, and thousands may end together: few of them take a file
+            place = str(self._place)
+            self._spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=place)  # noqa: SIM115
             self._streams = contact.streams
             self._stream = self._streams.open(self._about)
             contact.wake()

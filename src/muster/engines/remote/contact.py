@@ -136,6 +136,12 @@ class Contact:
         return self._talking
 
     @property
+    def peer(self) -> str:
+        """The address from which the server has dialed; "" if it has not, or is not known."""
+        known = self._arrivals is not None and self._connection is not None
+        return self._connection.peer if known and self._connection is not None else ""
+
+    @property
     def unacknowledged(self) -> bool:
         """Whether something was sent of which it is not known that it has arrived."""
         return bool(self._link.unacknowledged)

@@ -4,6 +4,8 @@ how servers find that out, and what they are told.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +71,37 @@ class Dialing:
     def settings(self, slot: int, shared: str = "", token_file: str = "") -> dict[str, Any]:
         """The settings of a slot's server. shared: see `server_settings`. token_file: a path on
         its host of a file with its token; "": it is in its environment."""
-        supervisor = {
+        supervisor = self.supervisor(token_file)
+        return server_settings(self._plan, slot, shared, supervisor=supervisor)
+
+    def supervisor(self, token_file: str = "") -> dict[str, str]:
+        """Where servers dial (`node.serve.Supervisor`). token_file: see `settings`."""
+        return {
             "address": self._address,
             "authority": self.authority,
             "token_file": token_file,
         }
-        return server_settings(self._plan, slot, shared, supervisor=supervisor)
 
     def close(self) -> None:
         """Listen no more."""
         self._listener.close()
+
+
+def first_free(make: Callable[[int], Dialing], port: int, ports: tuple[int, int] | None) -> Dialing:
+    """Listen on the port where nodes of earlier sessions dial or, if there are none, on the first
+    free one of a range.
+
+    make: listens on a port. port: 0 if there are no such nodes. ports: the first and the last one;
+    None: any. Raises OSError.
+    """
+    if port or ports is None:
+        return make(port)
+    first, last = ports
+    for one in range(first, last + 1):
+        try:
+            return make(one)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    text = f"all ports from {first} to {last} are in use: set more `ports` in the profile"
+    raise OSError(errno.EADDRINUSE, text)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from muster.describe.stacks import ThreadStack
     from muster.engines.base import (
+        DetachedSession,
         NodeCommand,
         NodeProcess,
         PortForward,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     )
     from muster.engines.loop import RunLoop
     from muster.engines.remote.hosts import Hosts, HostsOwner
-    from muster.engines.remote.session import RemoteSession
     from muster.frameworks.base import Network
     from muster.node.counters import Counters
     from muster.plan.model import ResourcePlan, RunPlan
@@ -43,6 +43,7 @@ CAPABILITIES = Capabilities(
     detached=True,
     mounts=True,
     arrays=True,
+    principals=True,
 )
 
 
@@ -56,7 +57,7 @@ class RemoteEngine(BasicEngine):
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
         """The hosts of a run that is opened. owner: the session, which learns of them."""
 
-    def open(self, context: RunContext, loop: RunLoop, report: Report) -> RemoteSession:
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> DetachedSession:
         """See `Engine.open`."""
         from muster.engines.remote.contact import SupervisorId  # other commands need none of it
         from muster.engines.remote.session import RemoteSession

@@ -83,6 +83,9 @@ class Host(Struct, frozen=True):
     dial: Dial | Arrivals
     #: For people.
     name: str
+    #: What the infrastructure calls it, for programs: see `NodeStatus.host_id`. "": that is not
+    #: known, or it is only called by its name.
+    id: str = ""
     #: Seconds without contact after which the server ends its node by itself, see
     #: `node.server.Limits`. None: never.
     isolation: float | None = None
@@ -100,16 +103,35 @@ class Host(Struct, frozen=True):
     #: The paths of mounts that are there: the node sees them where the job wants them, and what is
     #: above otherwise only its server.
     at_paths: frozenset[str] = frozenset()
+    #: The sources of scratch directories that are not emptied for a node: what else uses them has
+    #: put something there, and does so again only on another host.
+    shared: frozenset[str] = frozenset()
     #: Where its server writes mounts with given files, which are there at its start; "": in the
     #: folder of the node.
     files: str = ""
+    #: Called when its node has ended since the host has not passed the preflight checks: the next
+    #: host of the slot has to be another one. The server is had leave then, and the node is gone
+    #: (`RemoteSession.gone`). None: the node starts here again.
+    unfit: Callable[[], None] | None = None
+    #: Whether the infrastructure ends all that runs there when the slot is given up: a run that is
+    #: over leaves nothing there then, also without contact to the server.
+    ends_with_slot: bool = False
+    #: Whether programs get all variables of the server there, also with `clean_env`: they come from
+    #: the image and what describes the container, such as Secrets of a cluster.
+    keeps_variables: bool = False
     #: What runs beside the program; None: nothing does.
     companions: Companions | None = None
+    #: Called when one of these has failed and its node has ended: they do not start again on this
+    #: host. As `unfit` otherwise. None: they do.
+    spent: Callable[[], None] | None = None
     #: Called whenever contact with the server is lost: the infrastructure may know why. None:
     #: nothing is.
     lost: Callable[[], None] | None = None
     #: None: it was made from none.
     image: HostImage | None = None
+    #: Further addresses from which the requests of its programs may arrive elsewhere, besides those
+    #: that it has. None: not known, as they are translated on the way.
+    addresses: tuple[str, ...] | None = ()
     #: Called when the server says that the infrastructure has had it end, with its node, or that a
     #: node has ended that was told to save (`HostsOwner.expiring`). The engine
     #: then finds out why, and soon calls `HostsOwner.gone`, which reports the node's end. None: it
@@ -173,6 +195,20 @@ class HostsOwner(Protocol):
         """No process of a slot's node is left on its host, which it does not have any more. why:
         for people. left: a folder of this machine with what the server had in its folder, as far as
         it was saved. What is missing of the logs is taken from there."""
+        ...
+
+    def unreachable(self, slots: Sequence[int], why: str) -> None:
+        """Whether the nodes of these slots run is not known, as the infrastructure says nothing of
+        their hosts, which an earlier session got. why: a phrase. Again for another reason."""
+        ...
+
+    def restarted(self, restarts: int, slots: Sequence[int], why: str) -> None:
+        """The infrastructure has restarted the run by itself: no process of an older node is left,
+        and no slot has a host any more. Those in `slots` get another one without being asked for
+        (`Hosts.allocate`), for the nodes that the infrastructure has restarted. Not with arrays.
+
+        restarts, why: see `lifecycle.events.RunRestarted`.
+        """
         ...
 
     def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:

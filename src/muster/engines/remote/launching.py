@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.engines.credentials import credentials_of
 from muster.engines.endpoints import write_endpoints
 from muster.engines.launch import NodePaths, NodeStart, launch_message, with_sub_paths
 from muster.engines.node_ends import not_started
@@ -27,11 +29,19 @@ from muster.engines.remote.slots import clusters
 from muster.lifecycle.events import EngineEvent, NodeLocated
 from muster.node import messages
 from muster.node.code import NODE
+from muster.node.packed_text import LEAST, pack
 from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
 from muster.plan.environment import EngineValues
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.plan.template import Facts
 from muster.storage.home import RunDir
+
+if TYPE_CHECKING:
+    from muster.run_tokens import Place
+
+
+#: Launches that are on the way at once. Each may have some 10 KiB of variables, and the roster.
+_MOST_LAUNCHES = 256
 
 
 class _Cluster(Struct, frozen=True, eq=False):
@@ -39,6 +49,15 @@ class _Cluster(Struct, frozen=True, eq=False):
 
     slots: tuple[int, ...]
     ports: RemotePorts
+
+
+class SharedText:
+    """A text that many nodes get."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        #: See `node.packed_text`; "" if it is too small for that.
+        self.packed = pack(text) if len(text) >= LEAST else ""
 
 
 class Launcher:
@@ -63,6 +82,7 @@ class Launcher:
         self._report = report
         self._run_dir = context.home.run_dir(context.plan.run_id)
         self._token = run_token(self._run_dir)
+        self._credentials = credentials_of(context)
         made = [
             _Cluster(slots, RemotePorts(context.plan.ports, len(slots)))
             for slots in clusters(context.plan)
@@ -78,6 +98,13 @@ class Launcher:
         #: The nodes of no array that were launched, by rank.
         self._members: dict[int, Member] = {}
         self._outdated: set[int] = set()  # slots whose hosts have an earlier roster
+        #: Of the nodes of no array; None: it has changed since it was made.
+        self._roster: SharedText | None = None
+        #: Slot -> the roster and the host file that its launch has brought: they are there.
+        self._on_host: dict[int, tuple[str, str]] = {}
+        self._unanswered: set[int] = set()  # slots whose servers have not answered their launches
+        self._held_back = False  # whether launches wait for those
+        self._unsent: set[int] = set()  # slots whose hosts have earlier credentials
 
     # --- what becomes known
 
@@ -95,6 +122,8 @@ class Launcher:
         self._addresses.pop(slot, None)
         self._awaited.discard(slot)
         self._without_ports.discard(slot)
+        self._on_host.pop(slot, None)
+        self._unanswered.discard(slot)
         self.try_all()
 
     def _ports_of(self, slot: int) -> tuple[RemotePorts, int]:
@@ -107,6 +136,7 @@ class Launcher:
 
     def ask(self, owner: NodeContact) -> None:
         """A conversation with a node's server begins: ask what a launch needs."""
+        self._on_host.pop(owner.slot, None)  # what was sent may be lost
         ports, index = self._ports_of(owner.slot)
         for request in (ports.request(index), self._mounts.request(owner.slot)):
             if request is not None:
@@ -116,6 +146,8 @@ class Launcher:
         """A node's server has said something."""
         slot = owner.slot
         self._sent.learn(slot, message)
+        if isinstance(message, (messages.Launched, messages.Ended)):
+            self._unanswered.discard(slot)
         if isinstance(message, messages.HostFacts):
             self._awaited.discard(slot)
             self._addresses[slot] = message.address
@@ -136,6 +168,8 @@ class Launcher:
         node = owner.node
         if node.running and node.stage is not Stage.WANTED:
             self._tell_place(owner)
+            self._issue_credentials(owner)  # they may have been replaced meanwhile
+            self._unsent.add(owner.slot)
             if not node.takes_turns:
                 self._members.setdefault(node.rank, self._member(owner.slot))
 
@@ -145,6 +179,10 @@ class Launcher:
         """Launch the nodes that are wanted, if everything is known. changed: slots of which
         something is new; adds those of which something is new by that."""
         self._wanted |= {slot for slot in changed if self._nodes[slot].stage is Stage.WANTED}
+        if self._held_back:
+            self._unanswered = {slot for slot in self._unanswered if self._is_up(slot)}
+            if len(self._unanswered) <= _MOST_LAUNCHES // 2:
+                self._held_back, self._looks_at_all = False, True
         slots = self._wanted if self._looks_at_all else self._wanted & changed
         slots = slots - self._lacking(slots, self._awaited)
         if not slots:
@@ -168,6 +206,10 @@ class Launcher:
         changed.update(owner.slot for owner in ready)
         self._wanted = {slot for slot in self._wanted if self._nodes[slot].stage is Stage.WANTED}
 
+    def _is_up(self, slot: int) -> bool:
+        owner = self._contacts.get(slot)
+        return owner is not None and owner.contact.up
+
     def _lacking(self, slots: set[int], missing: set[int]) -> set[int]:
         """Those of these slots whose nodes need the addresses, or ports, of any that are missing.
         With many nodes this is called for each that is found: nothing may be looked at twice."""
@@ -183,6 +225,8 @@ class Launcher:
         owner = self._contacts.get(slot)
         # one that is collected still has files to which the next one would write
         if owner is None or owner.node.facts is None or self._output.is_collecting(slot):
+            return None
+        if owner.unfit:
             return None
         return owner if owner.contact.up and owner.node.stage is Stage.WANTED else None
 
@@ -201,7 +245,8 @@ class Launcher:
             return False
 
     def _launch_together(self, owners: Sequence[NodeContact]) -> None:
-        """Launch nodes, each of which finds the others of its cluster on its roster."""
+        """Launch nodes, each of which finds the others of its cluster on its roster. Not too many
+        at once: what they are sent is in memory until they have it."""
         self._fill_addresses()
         alone = [owner for owner in owners if not owner.node.takes_turns]
         new = {owner.node.rank: self._member(owner.slot) for owner in alone}
@@ -209,18 +254,27 @@ class Launcher:
             self._members |= new
             self._roster_changed()
         self._outdated.difference_update(owner.slot for owner in alone)
-        roster = encode_roster(self._members.values()).decode()
         problem = self._write_endpoints()
-        for owner in owners:
+        hostfiles: dict[int, SharedText] = {}  # by cluster
+        room = max(0, _MOST_LAUNCHES - len(self._unanswered))
+        self._held_back = self._held_back or len(owners) > room
+        for owner in owners if problem else owners[:room]:
             node = owner.node
             if problem:
                 node.end(not_started(node.ref, problem))
                 continue
             try:
-                node.launch(self._message(owner, roster))
+                node.launch(self._message(owner, hostfiles))
                 self._tell_place(owner)
+                self._unanswered.add(owner.slot)
             except OSError as error:
                 node.end(not_started(node.ref, str(error)))
+
+    def _shared_roster(self) -> SharedText:
+        """The roster of the nodes that belong to no array."""
+        if self._roster is None:
+            self._roster = SharedText(encode_roster(self._members.values()).decode())
+        return self._roster
 
     def _fill_addresses(self) -> None:
         """Fill in the addresses of the nodes that were located since the last call: for a launch,
@@ -252,19 +306,28 @@ class Launcher:
 
     def _tell_place(self, owner: NodeContact) -> None:
         node = owner.node
-        place = owner.host.name, self._addresses[owner.slot]
+        place = owner.host.name, self._addresses[owner.slot], owner.host.id
         self._report([NodeLocated(node.rank, node.incarnation, *place)])
 
-    def _message(self, owner: NodeContact, roster: str) -> messages.Launch:
-        """Raises OSError. roster: that of the nodes that belong to no array."""
+    def _texts_of(
+        self, owner: NodeContact, plan: NodePlan, hostfiles: dict[int, SharedText]
+    ) -> tuple[SharedText, SharedText]:
+        """The roster and the host file of a node. hostfiles: those that were made, by cluster."""
+        made = self._clusters[owner.slot]
+        if id(made) not in hostfiles:
+            addresses = [one.address for one in self._plan.cluster(plan)]
+            text = encode_hostfile(addresses, self._plan.processes_per_node).decode()
+            hostfiles[id(made)] = SharedText(text)
+        if not owner.node.takes_turns:
+            return self._shared_roster(), hostfiles[id(made)]
+        members = (_member(one, rank) for rank, one in enumerate(self._plan.cluster(plan)))
+        return SharedText(encode_roster(members).decode()), hostfiles[id(made)]
+
+    def _message(self, owner: NodeContact, hostfiles: dict[int, SharedText]) -> messages.Launch:
+        """Raises OSError. hostfiles: see `_texts_of`."""
         node, slot = owner.node, owner.slot
         assert node.facts is not None, "its host is known"
         plan, attempt = self._planned(owner), self._output.attempts[node.rank]
-        cluster = self._plan.cluster(plan)
-        if node.takes_turns:
-            roster = encode_roster(_member(one, rank) for rank, one in enumerate(cluster)).decode()
-        addresses = [one.address for one in cluster]
-        hostfile = encode_hostfile(addresses, self._plan.processes_per_node).decode()
         group = self._plan.group_for(plan)
         folder = node.facts.folder
         paths = self._paths(plan, attempt, node.facts)
@@ -281,7 +344,7 @@ class Launcher:
                 interface=_interface(node.facts),
                 gpus=node.facts.environ.get("CUDA_VISIBLE_DEVICES"),  # also with `clean_env`
                 mounted=mounts.mounted,
-                of_image=owner.host.image is not None,
+                of_image=owner.host.image is not None or owner.host.keeps_variables,
             ),
             cpus=node.facts.cpus,
             memory=node.facts.memory,
@@ -299,15 +362,25 @@ class Launcher:
         python = HostPython(python_of(environment) or base, node.facts.modules)
         environ = environ_in(environment, node.facts.environ)
         context = replace(self._context, python=python.path, environ=environ)
+        self._issue_credentials(owner)
+        self._unsent.discard(slot)  # the launch brings them
         launch = python.launch(launch_message(context, plan, paths, start))
         launch = launch._replace(incarnation=node.number)
         there = CommandPaths(python.path, str(paths.work), python.package)
         command = self._command(group, there, owner.host.image)
-        files = {
+        roster, hostfile = self._texts_of(owner, plan, hostfiles)
+        shared = {
             str(paths.cluster_file): roster,
             hostfile_beside(str(paths.cluster_file)): hostfile,
+        }
+        if self._on_host.get(slot) == (roster.text, hostfile.text):
+            shared = {}  # as when a program restarts in place
+        self._on_host[slot] = roster.text, hostfile.text
+        files = {
+            **{path: one.text for path, one in shared.items() if not one.packed},
             str(paths.checkpoint_file): "",
             **certificates(self._plan, self._run_dir, paths.tls),
+            **self._credential_files(slot, folder),
         }
         folders = [
             str(paths.work),
@@ -315,6 +388,7 @@ class Launcher:
             f"{folder}/{RUN}/outputs",
             f"{folder}/cluster",
             str(paths.tls),
+            *([] if self._credentials is None else [_credentials_folder(folder, slot)]),
             f"{folder}/{LOGS}/{attempt}",
         ]
         packed = self._code.packed
@@ -335,6 +409,7 @@ class Launcher:
                 *([] if _is_its_own(node) else self._output.emptiable_folders(slot, folder)),
                 *mounts.of_node,
             ],
+            packed={path: one.packed for path, one in shared.items() if one.packed},
         )
 
     def companion_start(self, owner: NodeContact) -> CompanionStart:
@@ -377,6 +452,56 @@ class Launcher:
             run=RunDir(Path(folder) / RUN),
         )
 
+    # --- the run's credentials
+
+    @property
+    def renews_in(self) -> float | None:
+        """Seconds until credentials of the run are replaced; None: it has none."""
+        return None if self._credentials is None else self._credentials.timeout()
+
+    def renew_credentials(self, changed: Iterable[int]) -> None:
+        """Replace credentials of the run if that is due, here and where their node is: as soon as
+        there is contact, and the node has joined. Before, it may be writing those of its launch,
+        over whatever is sent now. changed: slots."""
+        if self._credentials is None:
+            return
+        looked_at = self._unsent.intersection(changed)
+        slot = self._credentials.renew()
+        if slot is not None:
+            self._unsent.add(slot)
+            looked_at.add(slot)
+        for slot in looked_at:
+            owner = self._contacts.get(slot)
+            if owner is None or owner.node.facts is None or owner.node.stage < Stage.JOINED:
+                continue
+            self._unsent.discard(slot)
+            files = self._credential_files(slot, owner.node.facts.folder)
+            owner.contact.send(messages.WriteFiles(files))
+
+    def ended(self, slot: int) -> None:
+        """An incarnation in a slot has ended."""
+        if self._credentials is not None:
+            self._credentials.drop(slot)
+            self._unsent.discard(slot)
+
+    def _issue_credentials(self, owner: NodeContact) -> None:
+        """Make those of a node that starts, or was started by an earlier session. Raises
+        OSError."""
+        if self._credentials is not None:
+            self._credentials.issue(owner.slot, owner.node.ref, _place(owner))
+
+    def close(self, *, remove: bool) -> None:
+        """remove: whether the run has ended."""
+        if self._credentials is not None and remove:
+            self._credentials.remove()
+
+    def _credential_files(self, slot: int, folder: str) -> dict[str, str]:
+        """Those on a host. folder: of the node there. Raises OSError."""
+        if self._credentials is None:
+            return {}
+        found = self._credentials.read(slot).items()
+        return {f"{_credentials_folder(folder)}/{name}": content for name, content in found}
+
     # --- the roster
 
     def start_joined(self, changed: Iterable[int]) -> None:
@@ -400,6 +525,7 @@ class Launcher:
 
     def _roster_changed(self) -> None:
         """What was written on hosts is outdated."""
+        self._roster = None
         alone = (slot for slot, one in self._contacts.items() if not one.node.takes_turns)
         self._outdated.update(alone)
 
@@ -407,12 +533,14 @@ class Launcher:
         """Write the roster where it is outdated. A node that has not joined may be writing the one
         of its launch."""
         owners = [self._contacts[slot] for slot in self._outdated if slot in self._contacts]
-        content = encode_roster(self._members.values()).decode() if owners else ""
         for owner in owners:
             if owner.node.facts is not None and owner.node.stage >= Stage.JOINED:
                 self._outdated.discard(owner.slot)
-                path = _cluster_file(owner.node.facts.folder)
-                owner.contact.send(messages.WriteFiles({path: content}))
+                self._on_host.pop(owner.slot, None)
+                path, roster = _cluster_file(owner.node.facts.folder), self._shared_roster()
+                packed = {path: roster.packed} if roster.packed else {}
+                files = {} if packed else {path: roster.text}
+                owner.contact.send(messages.WriteFiles(files, packed))
 
 
 def _environment(plan: RunPlan, base: str, folder: str) -> messages.Environment | None:
@@ -441,3 +569,21 @@ def _member(plan: NodePlan, rank: int) -> Member:
 
 def _cluster_file(folder: str) -> str:
     return f"{folder}/cluster/cluster.json"
+
+
+def _credentials_folder(folder: str, slot: int | None = None) -> str:
+    """The folder of the run's credentials on a host, or of a node's in it."""
+    found = str(RunDir(Path(folder) / RUN).principal)
+    return found if slot is None else f"{found}/{slot}"
+
+
+def _place(owner: NodeContact) -> Place | None:
+    """From where the credentials of a node can be used: its host; None: not known."""
+    from muster.run_tokens import place_of  # runs of servers only
+
+    facts = owner.node.facts
+    if facts is None or owner.host.addresses is None or not facts.addresses:
+        return None
+    seen = owner.contact.peer  # by this machine, which may be behind a translation of addresses
+    found = (*facts.addresses, *owner.host.addresses, *([seen] if seen else ()))
+    return place_of(found, facts.boot, main=seen or facts.address)

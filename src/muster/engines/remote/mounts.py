@@ -27,10 +27,12 @@ from typing import IO, Any
 from msgspec import Struct
 
 from muster.engines.base import RunContext
+from muster.engines.credentials import access_of_copies
 from muster.engines.launch import emptied_mounts
 from muster.engines.loop import RunLoop
 from muster.engines.remote.code import RUN, find_archive
 from muster.engines.remote.collection import Receive, TreeCopy, Unpacker
+from muster.engines.remote.hosts import Host
 from muster.engines.remote.mount_copies import LIMIT, Given, Packed, pack, take_back
 from muster.engines.remote.url_folders import UrlFolders
 from muster.node import messages
@@ -67,13 +69,14 @@ def _sources(mounts: Sequence[MountPlan], kind: MountKind) -> list[str]:
 
 class NodeMounts(Struct, frozen=True):
     """The mounts of a node on its host. folder: the node server's. found: source -> where the host
-    has it. packed: those that are sent there. at_paths: see `Host.at_paths`."""
+    has it. packed: those that are sent there. at_paths, shared: see `Host`."""
 
     mounts: tuple[MountPlan, ...]
     folder: str
     found: Mapping[str, str] = {}
     packed: Mapping[str, Packed] = {}
     at_paths: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
 
     def path(self, mount: MountPlan) -> str:
         """Where the node sees one. Mounts of one source are one directory."""
@@ -112,12 +115,14 @@ class NodeMounts(Struct, frozen=True):
     @property
     def fresh(self) -> list[str]:
         """The folders that are emptied before each incarnation."""
-        return [self._writable(mount) for mount in emptied_mounts(self.mounts)]
+        own = [mount for mount in self.mounts if mount.source not in self.shared]
+        return [self._writable(mount) for mount in emptied_mounts(own)]
 
     @property
     def of_node(self) -> list[str]:
         """The folders of a node that its host has already: they are emptied for a new node."""
-        there = [mount for mount in self.mounts if mount.path in self.at_paths]
+        own = [mount for mount in self.mounts if mount.source not in self.shared]
+        there = [mount for mount in own if mount.path in self.at_paths]
         parts = emptied_mounts(there, ("node", "incarnation"))
         return list(dict.fromkeys(self._writable(mount) for mount in parts))
 
@@ -170,11 +175,12 @@ class RemoteMounts:
         self._plan: RunPlan = context.plan
         self._loop, self._unpacker, self._changed = loop, unpacker, changed
         run_dir = context.home.run_dir(context.plan.run_id)
-        self._urls = UrlFolders(context.plan, run_dir, context.environ, LIMIT)
+        self._urls = UrlFolders(context.plan, run_dir, access_of_copies(context), LIMIT)
         self._unsent: set[str] = set()  # URLs that lack what a node has brought back
         self._found: dict[int, dict[str, str]] = {}  # by slot: source -> where its host has it
         self._mounted: dict[int, Mapping[str, str]] = {}  # by slot, see `Host.mounted`
         self._at_paths: dict[int, frozenset[str]] = {}  # by slot, see `Host.at_paths`
+        self._shared: dict[int, frozenset[str]] = {}  # by slot, see `Host.shared`
         self._folder = run_dir.sent
         self._packed: dict[str, Packed] = {}
         self._outdated: set[str] = set()  # sources that may have changed since
@@ -188,9 +194,10 @@ class RemoteMounts:
 
     # --- before a launch
 
-    def placed(self, slot: int, mounted: Mapping[str, str], at_paths: frozenset[str]) -> None:
-        """A slot has a host. mounted, at_paths: see `Host`."""
-        self._mounted[slot], self._at_paths[slot] = mounted, at_paths
+    def placed(self, slot: int, host: Host) -> None:
+        """A slot has a host."""
+        self._mounted[slot], self._at_paths[slot] = host.mounted, host.at_paths
+        self._shared[slot] = host.shared
 
     def request(self, slot: int) -> messages.FindFolders | None:
         """What to ask the host of a node for; None: nothing."""
@@ -291,7 +298,10 @@ class RemoteMounts:
         packed = {source: self._packed[source] for source in copied}
         if packed and slot not in self._kept:
             self._give(slot, packed)
-        return NodeMounts(mounts, folder, found, packed, self._at_paths.get(slot, frozenset()))
+        at_paths, shared = (
+            of_slot.get(slot, frozenset()) for of_slot in (self._at_paths, self._shared)
+        )
+        return NodeMounts(mounts, folder, found, packed, at_paths, shared)
 
     def _give(self, slot: int, packed: Mapping[str, Packed]) -> None:
         """A node gets these directories. Raises OSError."""

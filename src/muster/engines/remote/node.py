@@ -261,6 +261,19 @@ class RemoteNode:
             report = ExitReport(None, 0, reason, why)
             self.end(node_ended(self.ref, report))
 
+    def restarted(self, incarnation: int, *, starts: bool) -> None:
+        """Its infrastructure has restarted the run by itself: older incarnations have ended, of
+        which nothing more is reported. starts: whether this one is to be launched; if not, the
+        controller starts it, or a later one."""
+        self.facts, self.kept, self.former = None, False, None
+        self.events.clear()
+        self.messages.clear()
+        self.collecting, self._reachable, self._why = False, True, ""
+        self.stage = Stage.ENDED
+        self.incarnation = self.number = incarnation - 1
+        if starts:
+            self.start(incarnation)
+
     def receive(self, message: Message) -> None:
         """A message of its server."""
         if isinstance(message, HostFacts):

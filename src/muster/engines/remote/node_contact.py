@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from muster.engines.loop import RunLoop
@@ -57,6 +57,10 @@ class NodeContact:
         assert node.slot is not None, "it has a host"
         self.slot = node.slot
         self.host = host
+        #: Why its node does not start here again, for people; "" if it may.
+        self.unfit = ""
+        #: Called then (`Host.unfit`, `Host.spent`).
+        self.give_up_host: Callable[[], None] | None = None
         #: Since when there is no contact; None: there is.
         self.lost_at: float | None = loop.now()
         #: Since when there is none that is of use: the server may be reached, and break the rules
@@ -91,7 +95,8 @@ class NodeContact:
 
     def lost(self, why: str) -> None:
         """See `ContactOwner`."""
-        self.node.lost(why)
+        if not self.unfit:
+            self.node.lost(why)
         if self.lost_at is None:
             self.lost_at = self._loop.now()
             if not self._violates:
@@ -101,6 +106,11 @@ class NodeContact:
         self._owner.contact_changed(self.slot)
         if self.host.lost is not None:
             self.host.lost()
+
+    def end_use(self, why: str, give_up: Callable[[], None]) -> None:
+        """Its node does not start here again. why: for people. give_up: called when it has
+        ended."""
+        self.unfit, self.give_up_host = self.unfit or why, self.give_up_host or give_up
 
     @property
     def isolated_at(self) -> float | None:

@@ -21,15 +21,18 @@ _OTHER_FILES = 24
 _FILES_OF_NODE = 5
 
 
-def check_open_files(plan: RunPlan, replicas: Mapping[str, int]) -> Problem | None:
-    """Whether this process allows a supervisor, which inherits its limit, enough open files."""
-    needed = _OTHER_FILES
+def check_open_files(
+    plan: RunPlan, replicas: Mapping[str, int], of_connection: int = 0
+) -> Problem | None:
+    """Whether this process allows a supervisor, which inherits its limit, enough open files.
+    of_connection: those of what carries a connection with a node, if it is not direct."""
+    needed, of_node = _OTHER_FILES, _FILES_OF_NODE + of_connection
     for group in plan.groups:
         rank = next(node.rank for node in plan.nodes if node.group == group.name)
         own = [service for service in group.role.services if service.output == "own"]
         outputs = plan.processes_of(rank) + plan.ranks_of(rank) + len(own)
         at_once = min(replicas[group.name], group.parallelism or group.replicas)
-        needed += at_once * group.nodes * (_FILES_OF_NODE + 2 * outputs)
+        needed += at_once * group.nodes * (of_node + 2 * outputs)
     return open_files.check_open_files(needed)
 
 

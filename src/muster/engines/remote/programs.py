@@ -61,6 +61,8 @@ class HostPython:
             gather=self._check(launch.gather),
             probe=self._probe(launch.probe),
             liveness=self._probe(launch.liveness),
+            preflight=launch.preflight
+            and launch.preflight._replace(command=self.words(launch.preflight.command)),
             after_start=launch.after_start and self.words(launch.after_start),
             before_stop=launch.before_stop and self.words(launch.before_stop),
         )

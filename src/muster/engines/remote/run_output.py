@@ -315,6 +315,13 @@ class RunOutput:
             self._report_end(node, collection, why)
             self._finish_output(node, collection.attempt)
 
+    def restarted(self, nodes: Iterable[RemoteNode]) -> None:
+        """These nodes have ended with all others of the run, which is not reported of each: nothing
+        was collected of them, and `give_up` was called."""
+        self._end_order = EndOrder()
+        for node in nodes:
+            self._finish_output(node, self.attempts.pop(node.rank, None))
+
     def take_rest(self, node: RemoteNode, logs: Path) -> None:
         """Take what is missing of the output of a node from the files that its server has left,
         which are on this machine. logs: with a folder for each attempt; it is removed."""

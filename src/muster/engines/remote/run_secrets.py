@@ -3,12 +3,12 @@
 All nodes of a run share a token and certificates, for the programs that they run. By others, a
 supervisor and nodes that dial it prove to each other who they are (`remote.listener`): the
 supervisor by a certificate, whose authority nodes are started with, and each node by a token of its
-own, from which those of the others cannot be found.
+own, from which those of the others cannot be found. What starts a node gives it this token, or the
+key from which it makes it, and never the secret from which those of all nodes are made.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.node.files import read_regular, replace_file
+from muster.node.greeting import node_key, node_token
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 
@@ -62,10 +63,13 @@ class ContactSecrets(Struct, frozen=True):
     #: Only supervisors know it.
     secret: bytes
 
+    def key_of(self, rank: int) -> bytes:
+        """The key of the node with this rank, for one that makes its own token."""
+        return node_key(self.secret, rank)
+
     def token(self, rank: int, server: int = 0) -> str:
         """The token of the node with this rank. server: see `Arrivals.server`."""
-        text = b"node %d server %d" % (rank, server) if server else b"node %d" % rank
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+        return node_token(self.key_of(rank), server)
 
     def is_token(self, token: str, rank: int, server: int = 0) -> bool:
         """Whether this is the token of the node with this rank. Takes the same time for all."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.node_ends import not_started
+from muster.engines.node_ends import canceled_start, not_started
 from muster.engines.remote import companions
 from muster.engines.remote.code import LOGS, CodeSource
 from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
@@ -35,8 +35,10 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeQueued,
     NodeScheduled,
+    RunRestarted,
     SessionClosed,
 )
+from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef, NodeStatus, Reason
 from muster.node import messages
@@ -45,8 +47,12 @@ from muster.spec.quantities import format_duration
 
 #: Makes the hosts of a run.
 MakeHosts = Callable[[HostsOwner], Hosts]
+#: Stages of a node that has no process on its host.
+_NOT_HERE = (Stage.ENDED, Stage.WANTED)
 #: Seconds until a host is asked for again that was refused, while other slots have hosts.
 _REFUSED_PAUSE = 60.0
+#: Seconds without contact before the end of a node for which its end says that output is missing.
+_MISSING_AFTER = 5.0
 
 
 class RemoteSession:
@@ -123,8 +129,11 @@ class RemoteSession:
             self._add_events,
         )
         self._companions = NodeCompanions(self._contacts, self._launcher.companion_start)
+        #: The newest attempt that is known, and how often the infrastructure has restarted the run.
+        self._attempt, self._native_restarts = context.attempt, context.native_restarts
         self._closing = self._closed = False
         self._expiring: set[int] = set()  # slots, see `HostsOwner.expiring`
+        self._unfit: set[int] = set()  # slots whose servers are to leave, see `Host.unfit`
         #: Slots of nodes that were ended by the infrastructure, whose output is on the way.
         self._terminated: set[int] = set()
         self._frees = False  # see `HostsOwner.freeing`
@@ -168,6 +177,7 @@ class RemoteSession:
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
+        self._attempt = max(self._attempt, attempt)
         self._output.open(attempt)
         self._mounts.starting()
         self._sent.starting()
@@ -205,12 +215,14 @@ class RemoteSession:
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.stop`."""
+        self._end_queued(nodes)
         self._wants_end(nodes)
         self._end_companions(nodes, kill=False)
         self._call(nodes, RemoteNode.stop)
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.kill`."""
+        self._end_queued(nodes)
         self._wants_end(nodes)
         current = [node for ref in nodes if (node := self._current(ref)) is not None]
         self._mounts.canceled([node.slot for node in current if node.slot is not None])
@@ -265,6 +277,17 @@ class RemoteSession:
     def _end_companions(self, nodes: Sequence[NodeRef], *, kill: bool) -> None:
         current = [node for ref in nodes if (node := self._current(ref)) is not None]
         self._companions.stop((node.slot for node in current if node.running), kill=kill)
+
+    def _end_queued(self, nodes: Sequence[NodeRef]) -> None:
+        """End those that an earlier session was asked for and that wait for hosts: none of their
+        programs has run, and nobody knows whether they ever get a host."""
+        for ref in nodes:
+            node = self._current(ref)
+            if node is None or node.stage is not Stage.UNKNOWN or node.rank not in self._queued:
+                continue
+            if node.slot is not None and node.slot not in self._contacts:
+                node.end(canceled_start(node.ref))
+                self._note(node)
 
     def _current(self, ref: NodeRef) -> RemoteNode | None:
         """The node of an incarnation; None if it has a newer one, or its slot has another node."""
@@ -390,7 +413,7 @@ class RemoteSession:
         owner = NodeContact(self, node, host, self._loop, self._supervisor)
         self._contacts[slot] = owner
         node.has_companions = host.companions is not None
-        self._mounts.placed(slot, host.mounted, host.at_paths)
+        self._mounts.placed(slot, host)
         if self._proxy is None:
             self._proxy = Proxy(self._loop, str(self._run_dir.path))
         if not node.takes_turns:
@@ -433,17 +456,12 @@ class RemoteSession:
         left: Path | None = None,
     ) -> None:
         """See `HostsOwner`."""
-        owner = self._contacts.pop(slot, None)
-        if owner is not None:
-            self._end_contact(owner)
-        self._expiring.discard(slot)
-        self._terminated.discard(slot)
+        owner = self._leave_host(slot)
         node = self._nodes[slot]
-        self._companions.gone(slot)
-        self._mounts.gone(slot)
-        self._sent.gone(slot)
         if left is not None:
             self._output.take_rest(node, left / LOGS)
+        elif owner is not None:
+            why += self._missing_output(owner, why)
         self._output.give_up(node, why)
         node.gone(why, reason)
         self._has_no_host(slot)
@@ -457,6 +475,75 @@ class RemoteSession:
             self._allocate([slot])
         self._note(node)
 
+    def unreachable(self, slots: Sequence[int], why: str) -> None:
+        """See `HostsOwner`."""
+        nodes = [self._nodes[slot] for slot in slots if slot not in self._slots]
+        if len(nodes) < len(slots):
+            nodes += [self._by_rank[rank] for rank in self._unfound]
+        for node in nodes:
+            node.lost(why)
+        self._note(*nodes)
+
+    def _missing_output(self, owner: NodeContact, why: str) -> str:
+        """What the end of a node whose host is gone says of its output, after why that is so, below
+        which lines that it has written may be."""
+        if owner.lost_at is None or owner.node.facts is None or not owner.node.running:
+            return ""
+        silent = self._loop.now() - owner.lost_at
+        if silent < _MISSING_AFTER:
+            return ""
+        text = f"what it has written in its last {format_duration(round(silent))} is not here"
+        return f"\n(more of {text})" if "\n" in why else f"; {text}"
+
+    def _leave_host(self, slot: int) -> NodeContact | None:
+        """The host of a slot is gone. Returns the contact with it, if there was any."""
+        owner = self._contacts.pop(slot, None)
+        if owner is not None:
+            self._end_contact(owner)
+        self._expiring.discard(slot)
+        self._unfit.discard(slot)
+        self._terminated.discard(slot)
+        self._companions.gone(slot)
+        self._mounts.gone(slot)
+        self._sent.gone(slot)
+        return owner
+
+    def restarted(self, restarts: int, slots: Sequence[int], why: str) -> None:
+        """See `HostsOwner`."""
+        self._take(self._nodes)  # what is known of the nodes before comes first
+        ran = [node for node in self._nodes.values() if node.running]
+        for slot, node in self._nodes.items():
+            self._leave_host(slot)
+            self._output.give_up(node, why)
+            self._has_no_host(slot)
+            self._usage.end(node.rank)
+            self._usage.forget(slot)
+        self._output.restarted(ran)
+        self._launcher.released([node.rank for node in self._nodes.values()])
+        self._queued.clear()
+        self._attempt += restarts - self._native_restarts
+        self._native_restarts = restarts
+        started = [self._nodes[slot] for slot in slots]
+        ranks = tuple(sorted(node.rank for node in started))
+        self._events.append(RunRestarted(restarts, ranks, why=why))
+        self._start_again(started)
+
+    def _start_again(self, started: Sequence[RemoteNode]) -> None:
+        """These nodes were restarted with the whole run, and get hosts."""
+        number, starting = of_native_restart(self._native_restarts), {n.rank for n in started}
+        for node in self._nodes.values():
+            node.restarted(number, starts=node.rank in starting)
+        self._output.open(self._attempt)
+        self._mounts.starting()
+        self._sent.starting()
+        slots = [node.slot for node in started if node.slot is not None]
+        for node in started:
+            self._output.add(node.rank, self._attempt)
+        self._allocated.update(slots)
+        self._launcher.wait_for(slots)
+        self._has_new_deadlines = True
+        self._note(*self._nodes.values())
+
     def freeing(self, *, busy: bool) -> None:
         """See `HostsOwner`."""
         self._frees = busy
@@ -469,6 +556,10 @@ class RemoteSession:
 
     def companions_failed(self, slot: int, number: int, report: messages.ExitReport) -> None:
         """See `HostsOwner`."""
+        owner = self._contacts.get(slot)
+        if owner is not None and owner.host.spent is not None:
+            owner.end_use(report.message, owner.host.spent)
+            self._unfit.add(slot)
         companions.failed(self._nodes[slot], number, report)
         self._note_slot(slot)
 
@@ -501,7 +592,7 @@ class RemoteSession:
             if self._is_terminated(owner, message):
                 continue
             was_done, before = node.program_done, (node.stage, node.program_end is None)
-            node.receive(message)
+            node.receive(self._with_host(owner, message))
             if (node.stage, node.program_end is None) != before:
                 self._note_usage(node, message)
             self._launcher.learn(owner, message)
@@ -512,6 +603,30 @@ class RemoteSession:
             if node.program_done and not was_done:  # said again, it would hold failures back
                 self._output.program_succeeded(node.ref)
         self._note(owner.node)
+
+    def _with_host(self, owner: NodeContact, message: Message) -> Message:
+        """A message; with the host in the report of a node whose preflight checks it has not
+        passed. The node does not start there again, if the infrastructure can choose another."""
+        if not isinstance(message, messages.Ended) or message.report.reason != Reason.PREFLIGHT:
+            return message
+        why = f"on {owner.host.name}: {message.report.message}"
+        if owner.host.unfit is not None and message.incarnation == owner.node.number:
+            owner.end_use(why, owner.host.unfit)
+            self._unfit.add(owner.slot)
+        return message._replace(report=message.report._replace(message=why))
+
+    def _leave_unfit(self) -> None:
+        """Have the servers leave whose hosts are unfit, once all that their nodes have left is
+        here."""
+        for slot in [*self._unfit]:
+            owner = self._contacts.get(slot)
+            if owner is None:
+                self._unfit.discard(slot)
+            elif not self._output.is_collecting(slot) and owner.node.stage in _NOT_HERE:
+                if owner.give_up_host is not None:
+                    owner.give_up_host()
+                if owner.leave() or owner.lost_at is not None:
+                    self.gone(slot, owner.unfit)
 
     def expiring(self, slots: Sequence[int], *, signaled: bool = False) -> list[int]:
         """See `HostsOwner`."""
@@ -594,11 +709,14 @@ class RemoteSession:
             self._advance(slot)
         self._launcher.launch(changed)
         self._companions.step(changed)
+        self._launcher.renew_credentials(changed)
         self._launcher.start_joined(changed)
         self._take(changed)
         self._record_usage(changed)
         for slot in changed:
             self._output.collect(self._nodes[slot], self._contacts.get(slot))
+        if self._unfit and not self._closing:
+            self._leave_unfit()
         if looks_at_all:
             self._output.report_due_ends(self._contacts, self._loop.now())
         if self._output.has_old_logs:
@@ -675,6 +793,8 @@ class RemoteSession:
                 if isinstance(event, NodeEnded):
                     self._usage.end(node.rank)
                     self._output.end(node, event)
+                    if owner is not None and owner.node is node:
+                        self._launcher.ended(owner.slot)
                     self._has_new_deadlines = True
                     if node.slot is None:
                         self._slots.wait_no_more(node.rank)
@@ -692,8 +812,8 @@ class RemoteSession:
             self._participant.watch(descriptor)
         self._watched = set(descriptors)
         due = [one for one in (self._due, self._usage.due) if one is not None]
-        if timeout is not None:
-            due.append(self._loop.now() + timeout)
+        later = (timeout, self._launcher.renews_in)
+        due += [self._loop.now() + one for one in later if one is not None]
         self._participant.wake_at(min(due, default=None))
 
     def _unwatch_logs(self) -> None:
@@ -745,14 +865,18 @@ class RemoteSession:
         return owner.useless_at + OUTPUT_TIMEOUT
 
     def _leave_unreachable(self, owner: NodeContact) -> None:
-        """Wait no more for the host of a node that has ended. It is not given up: its server is
-        left there, with outputs that may not be here."""
+        """Wait no more for the host of a node that has ended. One that has outputs which may not be
+        here is not given up, nor one whose server nobody ends: it is left there."""
         node = owner.node
-        which = "a node" if node.rank < 0 else f"node {node.rank}"
-        text = f"muster: {which} has ended, but its server on {owner.host.name} was left"
-        sys.stderr.write(f"{text} there, as it cannot be reached\n")
+        is_kept = self._output.is_collecting(owner.slot) or not owner.host.ends_with_slot
+        if is_kept:
+            which = "a node" if node.rank < 0 else f"node {node.rank}"
+            text = f"muster: {which} has ended, but its server on {owner.host.name} was left"
+            sys.stderr.write(f"{text} there, as it cannot be reached\n")
         self._output.give_up(node, UNREACHABLE)
         self._end_contact(owner)
+        if not is_kept:
+            self._hosts.give_up(owner.slot)
         del self._contacts[owner.slot]
 
     def _has_everything(self, owner: NodeContact) -> bool:
@@ -770,6 +894,7 @@ class RemoteSession:
         self._unpacker.close()
         self._code.close(remove=self._closing)
         self._mounts.close(remove=self._closing)
+        self._launcher.close(remove=self._closing)
         self._hosts.close()
         self._participant.close()
         self._events.append(SessionClosed())

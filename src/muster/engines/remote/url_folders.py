@@ -11,30 +11,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from muster.plan.model import RunPlan
 from muster.secrets import redacted
 from muster.storage.home import RunDir
-from muster.storage.sync_process import Verb, sync_process
+from muster.storage.sync_process import Access, Verb, sync_process
 
 _CANCELED = "it was canceled"
 
 
 class UrlFolders:
-    """The URLs of a run. environ: the submitter's variables, which may give access to them. limit:
-    the most bytes of one."""
+    """The URLs of a run. limit: the most bytes of one."""
 
-    def __init__(
-        self, plan: RunPlan, run_dir: RunDir, environ: Mapping[str, str], limit: int
-    ) -> None:
+    def __init__(self, plan: RunPlan, run_dir: RunDir, access: Access, limit: int) -> None:
         mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
         sources = dict.fromkeys(mount.source for mount in mounts)
         self._folders = {one: run_dir.mounts / str(n) for n, one in enumerate(sources)}
         self._writable = {mount.source for mount in mounts if not mount.read_only}
-        self._environ, self._limit = environ, limit
-        self._public_only = not plan.allow_private_addresses
+        self._access, self._limit = access, limit
         self._fetched: set[str] = set()
         self._lock = threading.Lock()  # for what follows
         self._processes: dict[subprocess.Popen[str], tuple[str, int | None]] = {}
@@ -62,10 +58,7 @@ class UrlFolders:
 
     def _run(self, verb: Verb, source: str, slot: int | None) -> None:
         limit = None if verb == "out" else self._limit
-        argv, environ = sync_process(
-            *(verb, self._folders[source], source, self._environ, limit),
-            public_only=self._public_only,
-        )
+        argv, environ = sync_process(verb, self._folders[source], source, self._access, limit)
         with self._lock:
             if self._closed or (verb == "out" and source in self._canceled):
                 raise OSError(_CANCELED)
@@ -81,6 +74,10 @@ class UrlFolders:
         if process.returncode == 0:
             return
         sys.stderr.write(errors)
+        if process.returncode > 0 and (
+            refused := self._access.explain(source, written=source in self._writable)
+        ):
+            raise OSError(refused)
         lines = [line for line in errors.splitlines() if line.strip()]
         if process.returncode < 0 or not lines:
             raise OSError(_CANCELED if process.returncode < 0 else "see supervisor.log")

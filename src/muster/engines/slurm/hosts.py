@@ -18,6 +18,7 @@ from muster.engines.remote.dialing import Dialing
 from muster.engines.remote.hosts import HostsOwner, slots_in_use
 from muster.engines.remote.pauses import Pauses
 from muster.engines.remote.run_secrets import contact_secrets
+from muster.engines.remote.wanted_slots import WantedSlots
 from muster.engines.slurm.client import CannotRun, Job, check_version
 from muster.engines.slurm.jobs import Jobs
 from muster.engines.slurm.listen import listen_address
@@ -54,8 +55,7 @@ class SlurmHosts:
         self._in_use = set(slots_in_use(context))
         self._program = Path()  # the node program, for nodes
         self._dialing: Dialing | None = None
-        self._pending: list[int] = []  # slots that are to be in one job
-        self._parts: list[Sequence[int]] = []  # slots that are to be in a job each
+        self._wanted = WantedSlots()
         self._pauses = Pauses(loop)
         self._over = False  # whether `place_ended` waits for it
         self._closed = False
@@ -120,9 +120,9 @@ class SlurmHosts:
             self.place_ended()  # again: it could not place them before
 
     def _cannot_be_used(self, why: CannotRun) -> None:
-        slots = [*self._pending, *(slot for part in self._parts for slot in part)]
+        slots = [*self._wanted]
         if why.refused:
-            self._pending, self._parts = [], []
+            self._wanted.take()
             for slot in slots:
                 self._owner.refused(slot, f"Slurm cannot be used: {why}")
         else:
@@ -133,20 +133,19 @@ class SlurmHosts:
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
-        self._pending += slots
+        self._wanted.add(slots)
         self._loop.post(self._allocate_all)  # with those that others are asked for now
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
         """See `Hosts`. Each part is a job of its own."""
-        self._parts += parts
+        self._wanted.add_parts(parts)
         self._loop.post(self._allocate_all)
 
     def _allocate_all(self) -> None:
         if self._dialing is None or self._closed:
             return
-        pending, self._pending = self._pending, []
-        parts, self._parts = self._parts, []
-        if new := self._allocate(pending):
+        together, parts = self._wanted.take()
+        if new := self._allocate(together):
             self._submit_new([new])
         for jobs in self._jobs.batches([new for part in parts if (new := self._allocate(part))]):
             self._submit_new(jobs)
@@ -200,8 +199,7 @@ class SlurmHosts:
     def place_ended(self) -> None:
         """See `Hosts`."""
         self._over = True
-        self._pending.clear()
-        self._parts.clear()
+        self._wanted.take()
         for slot in self._nodes.waiting():
             self.give_up(slot)  # it waits for a host, which nobody needs any more
         if self._dialing is None:
@@ -216,8 +214,7 @@ class SlurmHosts:
     def give_up(self, slot: int) -> None:
         """See `Hosts`."""
         self._in_use.discard(slot)
-        self._pending = [one for one in self._pending if one != slot]
-        self._parts = [[one for one in part if one != slot] for part in self._parts]
+        self._wanted.drop(slot)
         self._nodes.give_up(slot)
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
+from muster.engines.remote.few_threads import FewThreads
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.slurm import script
 from muster.engines.slurm.client import (
@@ -38,10 +38,6 @@ from muster.engines.slurm.watcher import watcher_of
 _CANCEL_PAUSE = 5.0
 #: Commands that submit jobs at the same time, of one run.
 _AT_ONCE = 8
-#: Submits a job in a thread; and what gets the answer.
-_Submission = tuple[
-    Callable[[], int | CannotRun | None], Callable[[int | CannotRun | None], object]
-]
 
 
 class Jobs:
@@ -70,8 +66,7 @@ class Jobs:
         self._next = self._record.next
         #: Allocation -> the components of its job, as Slurm reported last.
         self._components: dict[int, Sequence[Job]] = {}
-        self._submissions: deque[_Submission] = deque()  # those that wait
-        self._submitting = 0
+        self._threads = FewThreads(loop, _AT_ONCE)  # that submit
         self._to_cancel: dict[str, list[str]] = {}  # name -> ids of its jobs, if they are known
         self._canceling = loop.add(self._cancel)
         self._commands: list[subprocess.Popen[bytes]] = []
@@ -247,22 +242,8 @@ class Jobs:
             else:
                 return job
 
-        self._submissions.append((work, partial(self._submitted, ones, done)))
-        self._submit_next()
-
-    def _submit_next(self) -> None:
-        """Submit what is due, a few jobs at a time: there are many if an array was refused."""
-        while self._submissions and self._submitting < _AT_ONCE:
-            work, done = self._submissions.popleft()
-            self._submitting += 1
-            self._loop.in_thread(work, partial(self._take_answer, done))
-
-    def _take_answer(
-        self, done: Callable[[int | CannotRun | None], object], answer: int | CannotRun | None
-    ) -> None:
-        self._submitting -= 1
-        self._submit_next()
-        done(answer)
+        # a few at a time: there are many if an array was refused
+        self._threads.in_thread(work, partial(self._submitted, ones, done))
 
     def _script(self, ones: Sequence[Allocation]) -> str:
         """The script of a job. ones: its allocations; of an array, some may have been given up

@@ -373,9 +373,11 @@ class Nodes:
     def _place(self, slot: int, name: str) -> None:
         known = self._slots[slot]
         known.arrivals = Arrivals()
+        one = self._jobs.get(known.allocation)
         host = Host(
             known.arrivals,
             name,
+            id="" if one is None or one.job is None else one.key,
             python=self._folder.python,
             compress=True,
             lost=partial(self._lost, slot),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 from muster.engines.base import RunContext
@@ -23,13 +24,16 @@ _NOISE = "lacks support for cpu binding"
 
 
 class RunFolder:
-    """A run's folder. Methods that write raise OSError."""
+    """A run's folder. Methods that write raise OSError. Any thread may call those about servers."""
 
     def __init__(self, path: Path, context: RunContext, profile: SlurmProfile) -> None:
         self.path = path
         self._context, self._profile = context, profile
         #: Where the folders of node servers are.
         self._nodes = str(profile.scratch or path.parent)
+        #: A folder from which another thread removes files may be listed without some that it still
+        #: has, and cannot be removed then.
+        self._changing = threading.Lock()
 
     @property
     def address_file(self) -> Path:
@@ -62,22 +66,25 @@ class RunFolder:
     def write_settings(self, slot: int, server: int, dialing: Dialing) -> None:
         """Write what a server of a slot is started with. server: see `Allocation.server`."""
         token = self.path / f"{server}-{slot}.token"
-        replace_file(token, dialing.token(slot, server).encode(), 0o600)
         settings = dialing.settings(slot, self._nodes, str(token))
         settings["amounts"] |= {"required": []}  # Slurm limits what its nodes have
         text = json.dumps(settings).encode() + b"\n"
-        replace_file(self.path / f"{server}-{slot}.settings", text, 0o600)
+        with self._changing:
+            replace_file(token, dialing.token(slot, server).encode(), 0o600)
+            replace_file(self.path / f"{server}-{slot}.settings", text, 0o600)
 
     def remove_settings(self, slot: int, server: int) -> None:
         """Remove them: a server that starts later ends at once."""
-        for name in ("settings", "token"):
-            (self.path / f"{server}-{slot}.{name}").unlink(missing_ok=True)
+        with self._changing:
+            for name in ("settings", "token"):
+                (self.path / f"{server}-{slot}.{name}").unlink(missing_ok=True)
 
     def remove_node(self, slot: int, server: int) -> None:
         """Remove what a server has left that has ended, as far as that is on this machine, or on a
         file system that it shares."""
         run_id = self._context.plan.run_id
-        shutil.rmtree(f"{self._nodes}/{run_id}-{server}-{slot}", ignore_errors=True)
+        with self._changing:
+            shutil.rmtree(f"{self._nodes}/{run_id}-{server}-{slot}", ignore_errors=True)
 
     def last_words(self, slot: int, server: int, job: str = "") -> str:
         """What a server of a slot has written last or, if it has written nothing, its job; "" if
@@ -87,7 +94,8 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove it, with what servers have left that were killed."""
-        remove_files(self.path)
+        with self._changing:
+            remove_files(self.path)
 
 
 def last_line(path: Path) -> str:

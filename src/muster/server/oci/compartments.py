@@ -52,4 +52,13 @@ class Compartments:
         for text, name in self._others.items():
             if name == project:
                 return text
-        return TENANCY if project == DEFAULT_PROJECT else compartment_ocid(project)
+        return compartment_ocid(project)
+
+
+def is_below(name: str, project: str, parents: Mapping[str, str]) -> bool:
+    """Whether a project is below another one, at any depth. parents: of all projects."""
+    while name != DEFAULT_PROJECT:
+        name = parents.get(name, DEFAULT_PROJECT)
+        if name == project:
+            return True
+    return False

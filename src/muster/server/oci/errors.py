@@ -35,6 +35,12 @@ class OciError(MusterError):
         self.status, self.code, self.headers = status, code, headers or {}
         super().__init__(message)
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether OCI's SDKs repeat what was answered with it."""
+        passes = self.status == 409 and self.code == "IncorrectState"
+        return passes or self.status == 429 or (self.status >= 500 and self.status != 501)
+
 
 def not_found() -> OciError:
     """The one answer for what does not exist and what is not the caller's (OCI)."""

@@ -1,402 +1,206 @@
-"""Who there is, and where: users, their keys, groups, compartments, regions (OCI: Identity API
-20160918).
-
-A compartment is a project of Muster, a group has the members of a project who have a role. There is
-one region, with one availability domain.
-"""
+"""What users, groups, policies, compartments and regions have in common (OCI: Identity API
+20160918)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from muster.caller import Right, Role
-from muster.describe.times import time_text_ms
-from muster.errors import InvalidInput
-from muster.identity import DEFAULT_PROJECT, id_of
-from muster.server.answers import Answer, encoded
-from muster.server.oci.errors import OciError, invalid, not_found
+from muster.caller import NO_VARIABLES, Variables
+from muster.errors import AlreadyExists, InvalidInput, NotFound
+from muster.iam.names import check_text
+from muster.identity import DEFAULT_PROJECT
+from muster.permissions import Permission
+from muster.server.answers import Answer, encoded, matches
+from muster.server.oci.errors import OciError, conflict, invalid, not_found
 from muster.server.oci.request import OciRequest
-from muster.server.oci.routes import OciRoute
 from muster.server.oci.value_pages import value_page
-from muster.service.accounts import EmbeddedAccounts
-from muster.spec.formats.oci.model import Wire
-from muster.spec.ocids import TENANCY, ocid, user_ocid
-from muster.store.account_records import MemberRecord, ProjectRecord, PublicKeyRecord, UserRecord
+from muster.spec.formats.oci.model import DefinedTags, Tags, Wire
+from muster.spec.ocids import TENANCY, split_ocid
+from muster.store.account_records import MemberRecord, ProjectRecord, UserRecord
 
-_API = "/20160918"
-_USER, _KEYS = f"{_API}/users/{{user_id}}", f"{_API}/users/{{user_id}}/apiKeys"
-#: Characters of a region's key (OCI).
-_REGION_KEY = "MST"
-_DOMAIN, _FAULT_DOMAINS = "AD-1", ("FAULT-DOMAIN-1", "FAULT-DOMAIN-2", "FAULT-DOMAIN-3")
-_NO_TAGS: Mapping[str, Any] = {"freeformTags": {}, "definedTags": {}}
-_ACTIVE: Mapping[str, Any] = {"lifecycleState": "ACTIVE", "inactiveStatus": None}
+T = TypeVar("T")
+N = TypeVar("N", ProjectRecord, UserRecord)
 
-
-class CreateApiKey(Wire, frozen=True, kw_only=True):
-    """OCI: CreateApiKeyDetails."""
-
-    key: str
-
-
-class _Group(Struct, frozen=True):
-    """The members of a project who have a role."""
-
-    project: str
-    role: Role
-
-    @property
-    def id(self) -> str:
-        """Its OCID."""
-        return ocid("group", id_of("group", self.project, self.role))
+API = "/20160918"
+#: The key of the only region (OCI: three letters).
+REGION_KEY = "MST"
+NO_TAGS: Mapping[str, Any] = {"freeformTags": {}, "definedTags": {}}
+ACTIVE: Mapping[str, Any] = {"lifecycleState": "ACTIVE", "inactiveStatus": None}
+#: Seconds for which a request can be repeated (OCI: retry tokens expire after 24 hours).
+_RETRY_TOKEN_LIFETIME = 86400.0
+_LONGEST_DESCRIPTION = 400
+#: Fields of a record that differ if it is created by the same request once more.
+_OF_THE_MOMENT = frozenset({"version", "created_at", "created_by", "updated_at", "updated_by"})
 
 
-# Users
+class Tagged(Wire, frozen=True, kw_only=True):
+    """What can be given to all of them. Tags are not kept, and refused: policies ask for them."""
+
+    freeform_tags: Tags | None = None
+    defined_tags: DefinedTags | None = None
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, for `OciRequest.read`."""
+        given = (("freeformTags", self.freeform_tags), ("definedTags", self.defined_tags))
+        return [f"{name} cannot be set here; leave it out" for name, tags in given if tags]
 
 
-def get_user(request: OciRequest) -> Answer:
-    """GET /users/{user_id}"""
-    return Answer(encoded(_shown_user(request, _find_user(request))))
+def check_description(text: str) -> str:
+    """A description (OCI: up to 400 characters; it has to be there, and may be empty). Raises
+    InvalidInput, OciError."""
+    if len(text) > _LONGEST_DESCRIPTION:
+        raise invalid(
+            f"description has {len(text):,} characters, {_LONGEST_DESCRIPTION} are allowed"
+        )
+    return check_text("description", text)
 
 
-def list_users(request: OciRequest) -> Answer:
-    """GET /users"""
-    _check_root(request)
-    name = request.given("name")
-    users = [user for user in _visible_users(request) if name in (None, user.name)]
-    return value_page(request, [_shown_user(request, user) for user in users])
+def check_changed(text: str | None) -> str | None:
+    """As `check_description`, of a change; None: it stays. Raises InvalidInput, OciError."""
+    return None if text is None else check_description(text)
 
 
-def _visible_users(request: OciRequest) -> list[UserRecord]:
-    """The caller, and those who are members of the caller's projects; for administrators all."""
-    users, principal = request.store.accounts.users(), request.principal
-    if principal.admin:
-        return users
-    seen = {member.user for member in _members(request)} | {principal.user}
-    return [user for user in users if user.name in seen]
-
-
-def _members(request: OciRequest) -> list[MemberRecord]:
-    """The members of the projects that the caller may see."""
-    sees = request.principal.sees
-    return [member for member in request.store.accounts.members() if sees(member.project)]
-
-
-def _find_user(request: OciRequest) -> UserRecord:
-    """The user in the path. Raises OciError."""
-    given = request.path["user_id"]
-    if given == _signed_as(request):
-        return request.store.accounts.user(request.principal.user)
-    found = [user for user in _visible_users(request) if user_ocid(user.name) == given]
-    if not found:
-        raise not_found()
-    return found[0]
-
-
-def _signed_as(request: OciRequest) -> str | None:
-    """The OCID by which the caller calls itself in the key's id: one of OCI, maybe."""
-    found = re.search(r'keyId="[^/"]*/([^/"]*)/', request.header("authorization"))
-    return None if found is None else found[1]
-
-
-def _shown_user(request: OciRequest, user: UserRecord) -> Mapping[str, Any]:
-    return {
-        "id": user_ocid(user.name),
-        "compartmentId": _tenancy(request),
-        "name": user.name,
-        "description": user.display_name or user.name,
-        "timeCreated": time_text_ms(user.created_at),
-        "lifecycleState": "INACTIVE" if user.disabled else "ACTIVE",
-        "inactiveStatus": 1 if user.disabled else None,
-        "isMfaActivated": False,
-        "capabilities": {
-            "canUseConsolePassword": False,
-            "canUseApiKeys": True,
-            "canUseAuthTokens": False,
-            "canUseSmtpCredentials": False,
-            "canUseDbCredentials": False,
-            "canUseCustomerSecretKeys": False,
-            "canUseOAuth2ClientCredentials": False,
-        },
-        **_NO_TAGS,
-    }
-
-
-# Keys
-
-
-def list_api_keys(request: OciRequest) -> Answer:
-    """GET /users/{user_id}/apiKeys"""
-    user = _find_user(request)
-    keys = _accounts(request).keys(user.name)
-    return Answer(encoded([_shown_key(request, key) for key in keys]))
-
-
-def upload_api_key(request: OciRequest) -> Answer:
-    """POST /users/{user_id}/apiKeys"""
-    user, given = _find_user(request), request.read(CreateApiKey)
-    try:
-        key = _accounts(request).add_key(user.name, given.key)
-    except InvalidInput as error:
-        if "already" in str(error):
-            raise OciError(409, "ApiKeyAlreadyExists", str(error)) from None
-        raise
-    return Answer(encoded(_shown_key(request, key)))
-
-
-def delete_api_key(request: OciRequest) -> Answer:
-    """DELETE /users/{user_id}/apiKeys/{fingerprint}"""
-    user, fingerprint = _find_user(request), request.path["fingerprint"]
-    accounts = _accounts(request)
-    if fingerprint not in [key.fingerprint for key in accounts.keys(user.name)]:
-        raise not_found()
-    accounts.delete_key(fingerprint)
-    return Answer(status=204)
-
-
-def _accounts(request: OciRequest) -> EmbeddedAccounts:
-    caller = request.caller(DEFAULT_PROJECT)
-    return EmbeddedAccounts(request.state.backend, caller, request.call.origin)
-
-
-def _shown_key(request: OciRequest, key: PublicKeyRecord) -> Mapping[str, Any]:
-    user = user_ocid(key.user)
-    return {
-        "keyId": f"{_tenancy(request)}/{user}/{key.fingerprint}",
-        "keyValue": key.pem,
-        "fingerprint": key.fingerprint,
-        "userId": user,
-        "timeCreated": time_text_ms(key.created_at),
-        **_ACTIVE,
-    }
-
-
-# Groups
-
-
-def list_groups(request: OciRequest) -> Answer:
-    """GET /groups"""
-    _check_root(request)
-    name = request.given("name")
-    shown = [_shown_group(request, group) for group in _groups(request)]
-    return value_page(request, [one for one in shown if name in (None, one["name"])])
-
-
-def get_group(request: OciRequest) -> Answer:
-    """GET /groups/{group_id}"""
-    for group in _groups(request):
-        if group.id == request.path["group_id"]:
-            return Answer(encoded(_shown_group(request, group)))
-    raise not_found()
-
-
-def list_user_group_memberships(request: OciRequest) -> Answer:
-    """GET /userGroupMemberships"""
-    _check_root(request)
-    user, group = request.given("userId"), request.given("groupId")
-    if user is None and group is None:
-        raise invalid("userId or groupId has to be given")
-    shown = [_shown_membership(request, member) for member in _members(request)]
-    found = [
-        one for one in shown if user in (None, one["userId"]) and group in (None, one["groupId"])
-    ]
-    return value_page(request, found)
-
-
-def _groups(request: OciRequest) -> Iterator[_Group]:
-    """The groups of the projects that the caller may see, each once, by their names."""
-    found = {(member.project, member.role) for member in _members(request)}
-    for project, role in sorted(found):
-        yield _Group(project, role)
-
-
-def _shown_group(request: OciRequest, group: _Group) -> Mapping[str, Any]:
-    return {
-        "id": group.id,
-        "compartmentId": _tenancy(request),
-        "name": f"{group.project}-{group.role}",
-        "description": f"members of {group.project} who have the role {group.role}",
-        "timeCreated": time_text_ms(request.store.accounts.project(group.project).created_at),
-        **_ACTIVE,
-        **_NO_TAGS,
-    }
-
-
-def _shown_membership(request: OciRequest, member: MemberRecord) -> Mapping[str, Any]:
-    group, user = _Group(member.project, member.role).id, user_ocid(member.user)
-    return {
-        "id": ocid("groupmembership", id_of(group, user)),
-        "compartmentId": _tenancy(request),
-        "groupId": group,
-        "userId": user,
-        "timeCreated": time_text_ms(request.store.accounts.project(member.project).created_at),
-        **_ACTIVE,
-    }
-
-
-# Compartments
-
-
-def get_tenancy(request: OciRequest) -> Answer:
-    """GET /tenancies/{tenancy_id}"""
-    _check_tenancy(request)
-    shown = {
-        "id": request.path["tenancy_id"],
-        "name": "muster",
-        "description": "The default project of this server of Muster",
-        "homeRegionKey": _REGION_KEY,
-        **_NO_TAGS,
-    }
-    return Answer(encoded(shown))
-
-
-def get_compartment(request: OciRequest) -> Answer:
-    """GET /compartments/{compartment_id}"""
-    given = request.path["compartment_id"]
-    name = request.project_of(given)
-    if name != DEFAULT_PROJECT:  # all callers know that there is the tenancy
-        request.require(name, Right.READ)
-    project = request.store.accounts.project(name)
-    return Answer(encoded(_shown_compartment(request, project) | {"id": given}))
-
-
-def list_compartments(request: OciRequest) -> Answer:
-    """GET /compartments"""
-    project = request.project_of(request.required("compartmentId"))
-    if project != DEFAULT_PROJECT:
-        request.require(project, Right.READ)
-    if request.flag("compartmentIdInSubtree") and project != DEFAULT_PROJECT:
-        raise invalid("compartmentIdInSubtree is possible for the tenancy only")
-    if request.given("accessLevel") not in (None, "ANY", "ACCESSIBLE"):
-        raise invalid("accessLevel has to be ANY or ACCESSIBLE")
-    below, name = request.below(project), request.given("name")
-    if request.given("lifecycleState") not in (None, "ACTIVE"):
-        below = []
-    records = [one for one in request.store.accounts.projects() if one.name in below]
-    shown = [_shown_compartment(request, one) for one in records if name in (None, one.name)]
-    return value_page(request, shown)
-
-
-def _shown_compartment(request: OciRequest, project: ProjectRecord) -> dict[str, Any]:
-    root = project.name == DEFAULT_PROJECT
-    return {
-        "id": request.compartments.ocid(project.name),
-        "compartmentId": None if root else _tenancy(request),
-        "name": project.name,
-        "description": project.description or project.name,
-        "timeCreated": time_text_ms(project.created_at),
-        "isAccessible": request.principal.sees(project.name),
-        **_ACTIVE,
-        **_NO_TAGS,
-    }
-
-
-def _tenancy(request: OciRequest) -> str:
+def tenancy_of(request: OciRequest) -> str:
+    """The OCID of the tenancy: the one that clients know from OCI, if there is one."""
     return request.compartments.tenancy or TENANCY
 
 
-def _check_root(request: OciRequest) -> None:
+def members(request: OciRequest, permission: Permission) -> list[MemberRecord]:
+    """The members of the projects whose members the caller may see; of all with a permission in
+    the tenancy."""
+    found = request.store.accounts.members()
+    if request.allows(DEFAULT_PROJECT, permission):
+        return found
+    visible = request.visible(Permission.MEMBER_INSPECT)
+    seen = {project for project, sees in visible if sees(NO_VARIABLES)}  # members have none
+    return [member for member in found if member.project in seen]
+
+
+def check_root(request: OciRequest) -> None:
     """Raises OciError unless the compartment is the tenancy, which users and groups are of."""
     if request.project_of(request.required("compartmentId")) != DEFAULT_PROJECT:
         raise not_found()
 
 
-def _check_tenancy(request: OciRequest) -> None:
+def require_in_tenancy(request: OciRequest, compartment: str) -> None:
+    """Raises NotFound, OciError, Forbidden unless a compartment is the tenancy, where users and
+    groups are, and the caller has the permission of the route there."""
+    if request.project_with(compartment, request.permission) != DEFAULT_PROJECT:
+        raise not_found()
+
+
+def check_tenancy(request: OciRequest) -> None:
+    """Raises OciError unless the path names the tenancy."""
     if request.project_of(request.path["tenancy_id"]) != DEFAULT_PROJECT:
         raise not_found()
 
 
-# Regions
+def known_project(request: OciRequest, compartment: str) -> str:
+    """The project that is a compartment, which the caller may see: all know that there is the
+    tenancy. Raises NotFound, Forbidden."""
+    project = request.project_of(compartment)
+    if project == DEFAULT_PROJECT:
+        request.answer_everybody()
+    else:
+        request.require(project, Permission.COMPARTMENT_INSPECT)
+    return project
 
 
-def list_region_subscriptions(request: OciRequest) -> Answer:
-    """GET /tenancies/{tenancy_id}/regionSubscriptions"""
-    _check_tenancy(request)
-    region = {
-        "regionKey": _REGION_KEY,
-        "regionName": _region(request),
-        "status": "READY",
-        "isHomeRegion": True,
-    }
-    return Answer(encoded([region]))
-
-
-def list_regions(request: OciRequest) -> Answer:
-    """GET /regions"""
-    return Answer(encoded([{"key": _REGION_KEY, "name": _region(request)}]))
-
-
-def _region(request: OciRequest) -> str:
-    """The region that the client has in its configuration: the services are below it."""
-    host = request.header("host")
-    return host.removeprefix("identity.") if host.startswith("identity.") else "muster"
-
-
-def list_availability_domains(request: OciRequest) -> Answer:
-    """GET /availabilityDomains"""
-    compartment = _known_compartment(request)
-    domain = {
-        "name": _DOMAIN,
-        "id": ocid("availabilitydomain", id_of(_DOMAIN)),
-        "compartmentId": compartment,
-    }
-    return Answer(encoded([domain]))
-
-
-def list_fault_domains(request: OciRequest) -> Answer:
-    """GET /faultDomains"""
-    compartment = _known_compartment(request)
-    if request.required("availabilityDomain") != _DOMAIN:
-        raise not_found()
-    domains = [
-        {
-            "name": name,
-            "id": ocid("faultdomain", id_of(name)),
-            "compartmentId": compartment,
-            "availabilityDomain": _DOMAIN,
-        }
-        for name in _FAULT_DOMAINS
-    ]
-    return Answer(encoded(domains))
-
-
-def _known_compartment(request: OciRequest) -> str:
-    """The compartment of the query, which the caller may see. Raises OciError."""
+def known_compartment(request: OciRequest) -> str:
+    """The compartment of the query, which the caller may see. Raises NotFound, OciError."""
     given = request.required("compartmentId")
-    project = request.project_of(given)
-    if project != DEFAULT_PROJECT:
-        request.require(project, Right.READ)
+    known_project(request, given)
     return given
 
 
-ROUTES = (
-    OciRoute("get_user", "GET", _USER, get_user),
-    OciRoute("list_users", "GET", f"{_API}/users", list_users),
-    OciRoute("list_api_keys", "GET", _KEYS, list_api_keys),
-    OciRoute("upload_api_key", "POST", _KEYS, upload_api_key),
-    OciRoute("delete_api_key", "DELETE", f"{_KEYS}/{{fingerprint}}", delete_api_key),
-    OciRoute("list_groups", "GET", f"{_API}/groups", list_groups),
-    OciRoute("get_group", "GET", f"{_API}/groups/{{group_id}}", get_group),
-    OciRoute(
-        "list_user_group_memberships",
-        *("GET", f"{_API}/userGroupMemberships", list_user_group_memberships),
-    ),
-    OciRoute("get_tenancy", "GET", f"{_API}/tenancies/{{tenancy_id}}", get_tenancy),
-    OciRoute("get_compartment", "GET", f"{_API}/compartments/{{compartment_id}}", get_compartment),
-    OciRoute("list_compartments", "GET", f"{_API}/compartments", list_compartments),
-    OciRoute(
-        "list_region_subscriptions",
-        "GET",
-        f"{_API}/tenancies/{{tenancy_id}}/regionSubscriptions",
-        list_region_subscriptions,
-    ),
-    OciRoute("list_regions", "GET", f"{_API}/regions", list_regions),
-    OciRoute(
-        "list_availability_domains",
-        *("GET", f"{_API}/availabilityDomains", list_availability_domains),
-    ),
-    OciRoute("list_fault_domains", "GET", f"{_API}/faultDomains", list_fault_domains),
-)
+def change(
+    request: OciRequest,
+    project: str,
+    action: str,
+    object: str,
+    do: Callable[[], T],
+    on: Variables = NO_VARIABLES,
+) -> T:
+    """As `OciRequest.act` with the permission of the route, for what decisions depend on: they see
+    it at once."""
+    made = request.act(project, request.permission, action, object, do, on)
+    request.state.backend.policies_changed()
+    return made
+
+
+@contextmanager
+def still_used() -> Iterator[None]:
+    """Answer that something cannot be deleted as it is, such as a group that statements name, with
+    a conflict."""
+    try:
+        yield
+    except NotFound:
+        raise
+    except InvalidInput as error:
+        raise conflict(str(error)) from None
+
+
+def id_in_path(request: OciRequest, parameter: str, kind: str) -> str:
+    """The last part of the OCID in the path. Raises OciError unless it is of this kind."""
+    parts = split_ocid(request.path[parameter])
+    if parts is None or parts[0] != kind:
+        raise not_found()
+    return parts[1]
+
+
+def repeats(request: OciRequest, found: N, made: N) -> bool:
+    """Whether a request that finds a project or user with the name of the one that it makes was
+    sent before, by its retry token: their ids are their names, so that no token can be kept."""
+    recent = made.created_at - found.created_at < _RETRY_TOKEN_LIFETIME
+    known = recent and request.header("opc-retry-token") != ""
+    return known and found.created_by == made.created_by and content(found) == content(made)
+
+
+def content(record: Struct) -> Mapping[str, Any]:
+    """What a request gives to a record that it creates."""
+    return {name: one for name, one in asdict(record).items() if name not in _OF_THE_MOMENT}
+
+
+def already_exists(kind: str, error: AlreadyExists) -> OciError:
+    """What clients are told of a name that is taken. kind: as in OCI's codes."""
+    return OciError(409, f"{kind}AlreadyExists", str(error))
+
+
+def check_tag(request: OciRequest, tag: str) -> None:
+    """Raises OciError unless the header if-match, if there is one, names this entity tag."""
+    given = request.header("if-match")
+    if given and not matches(given.replace('"', ""), tag):
+        raise OciError(412, "NoEtagMatch", "The resource has changed since it was read.")
+
+
+def answer(body: Mapping[str, Any], tag: str) -> Answer:
+    """A resource as it is sent, with its entity tag."""
+    return Answer(encoded(body), headers={"etag": tag})
+
+
+def listed(request: OciRequest, values: Sequence[Mapping[str, Any]]) -> Answer:
+    """The page of a list that the request is for, by its filters and in its order: by default as it
+    is (OCI: by time the newest first, by name in alphabetical order). Raises OciError."""
+    name, state = request.given("name"), request.given("lifecycleState")
+    found = [
+        one
+        for one in values
+        if name in (None, one["name"]) and state in (None, one["lifecycleState"])
+    ]
+    by, order = request.given("sortBy"), request.given("sortOrder")
+    if by not in (None, "TIMECREATED", "NAME"):
+        raise invalid("sortBy has to be TIMECREATED or NAME")
+    if order not in (None, "ASC", "DESC"):
+        raise invalid("sortOrder has to be ASC or DESC")
+    if by == "NAME":
+        found.sort(key=lambda one: str(one["name"]).lower(), reverse=order == "DESC")
+    elif by == "TIMECREATED":
+        found.sort(key=lambda one: str(one["timeCreated"]), reverse=order != "ASC")
+    elif order == "DESC":
+        found.reverse()
+    return value_page(request, found)

@@ -1,45 +1,71 @@
-"""Starts job runs: what a job and the overrides of a request are as a run of Muster."""
+"""Starts job runs: turns a job, with the overrides of a request, into a run of Muster."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from muster.api.submissions import RunRequest, SpecSource, StartRequest
-from muster.caller import Right
 from muster.errors import Conflict, InvalidInput, MusterError, StoreError
-from muster.server.oci import jobs, logs
+from muster.iam.resources import ocid_of
+from muster.permissions import Permission
+from muster.server.oci import jobs, logs, projects
 from muster.server.oci.actor import Actor
 from muster.server.oci.errors import conflict, invalid
 from muster.server.oci.jobs import KIND as JOB_KIND
 from muster.server.oci.jobs import RUN_KIND as KIND
-from muster.server.oci.resources import create, default_name, find, labels, ocid_of
+from muster.server.oci.resources import compartment_of, create, default_name, find, labels
+from muster.service.event_inputs import Inputs, inputs_of_event, tags_of, variables_of
 from muster.spec.formats.oci.conda import conda_python
-from muster.spec.formats.oci.job_spec import Surroundings, spec_of
+from muster.spec.formats.oci.job_spec import Surroundings, has_own_subnet, spec_of
 from muster.spec.formats.oci.model import CreateJobRun, JobDetails, OverrideDetails, plain
 from muster.spec.formats.oci.overrides import with_overrides
 from muster.spec.formats.oci.rules import archive_problems, label_problems, problems
+from muster.spec.formats.oci.runtime_file import (
+    LONGEST,
+    runtime_file,
+    variables_in,
+    with_variables,
+)
 from muster.spec.ocids import TENANCY
 from muster.spec.reader import job_name_from
 from muster.spec.shapes import catalogue
 from muster.storage import job_artifacts, request_keys, uploads
-from muster.storage.artifacts import ArtifactRef, load_ref, store_artifact, stored_size
+from muster.storage.artifacts import (
+    ArtifactRef,
+    load_ref,
+    read_start,
+    store_artifact,
+    stored_names,
+    stored_size,
+)
 from muster.store.resource_records import ResourceRecord
 
+if TYPE_CHECKING:
+    from muster.lifecycle.trigger import Event
+
 _OVERRIDES = tuple(name for name in plain(OverrideDetails()) if name.startswith("job"))
+#: Of a job run's data: the ids of the jobs by whose job runs it was started, one after the other.
+AFTER = "after"
 
 
-def start_job_run(actor: Actor, given: CreateJobRun) -> ResourceRecord:
-    """Create a job run, and start it. Raises OciError."""
-    project = actor.project_with(given.compartment_id, Right.SUBMIT)
-    job = find(actor, JOB_KIND, given.job_id, Right.READ)
+def start_job_run(
+    actor: Actor, given: CreateJobRun, event: Event | None = None, after: Sequence[str] = ()
+) -> ResourceRecord:
+    """Create a job run, and start it. event: what has happened that starts it. after: see `AFTER`.
+    Raises OciError."""
+    project = actor.project_with(given.compartment_id, Permission.JOB_RUN_CREATE)
+    job = find(actor, JOB_KIND, given.job_id, Permission.JOB_READ)
     if job.state != "ACTIVE":
         raise conflict(f"The job is {job.state}.")
     details = _effective(actor, job, given)
+    projects.project_for(actor, given.project_id, project)
+    if has_own_subnet(details):
+        actor.require(project, Permission.SUBNET_ATTACH)
     logging = logs.place_of(actor, project, details.job_log_configuration_details)
     name, now = given.display_name or default_name("jobrun"), time.time()
     data: dict[str, Any] = {
@@ -49,6 +75,7 @@ def start_job_run(actor: Actor, given: CreateJobRun) -> ResourceRecord:
         "runProject": project,
         "details": job.data["details"],
         "overrides": {key: value for key, value in plain(given).items() if key in _OVERRIDES},
+        **({AFTER: list(after)} if after else {}),
     }
 
     def record(identifier: str) -> ResourceRecord:
@@ -58,12 +85,13 @@ def start_job_run(actor: Actor, given: CreateJobRun) -> ResourceRecord:
             run_id=identifier,
         )
         if logging is not None:
-            made = replace(made, data=data | {"logDetails": logging.of_run(actor, made)})
+            made = replace(made, data=data | logging.of_run(actor, made))
         return made
 
-    made, _ = create(actor, record, KIND, "oci.job-runs.create")
+    made, _ = create(actor, record, KIND, Permission.JOB_RUN_CREATE, "oci.job-runs.create")
     if made.state == "ACCEPTED" and made.run is None:  # also if a server was killed meanwhile
-        made = _start(actor, job, made, details)
+        why = "" if logging is None else logging.why_not(actor, made)
+        made = _settle(actor, made, why) if why else _start(actor, job, made, details, event)
     return made
 
 
@@ -81,7 +109,11 @@ def _effective(actor: Actor, job: ResourceRecord, given: CreateJobRun) -> JobDet
 
 
 def _start(
-    actor: Actor, job: ResourceRecord, record: ResourceRecord, details: JobDetails
+    actor: Actor,
+    job: ResourceRecord,
+    record: ResourceRecord,
+    details: JobDetails,
+    event: Event | None,
 ) -> ResourceRecord:
     """Start Muster's run. What keeps it from starting is why the job run has failed. Nothing if
     another request does it."""
@@ -90,7 +122,9 @@ def _start(
     failed = ""
     try:
         with request_keys.held(home, record.id, KIND):
-            code = _code(actor, job, details, project)
+            code = _code(actor, job, project)
+            if code is not None and code.kind == "archive":
+                details = _with_archive(actor, details, code, job.data["artifact"])
             around = Surroundings(
                 name=job_name_from(job.name),
                 artifact=None if code is None else code.file_name,
@@ -101,15 +135,23 @@ def _start(
                 exports=settings.exports,
             )
             source = SpecSource(spec_of(details, around), code)
-            start = StartRequest(RunRequest(source, {"run_name": record.name}))
+            overrides: dict[str, Any] = {"run_name": record.name}
             names = _oci_names(actor, job, record)
             environ, python = _conda(details, settings.conda)
+            inputs = Inputs()
+            if event is not None:
+                account = actor.state.account_of_runs(actor.principal.user)
+                inputs = inputs_of_event(home, event, account)
+                environ |= variables_of(event)
+                overrides["tags"] = tags_of(event)
+            start = StartRequest(RunRequest(source, overrides, inputs.notes))
             api = actor.api(
                 project,
                 created_id=record.id,
                 oci_names=names,
                 environ=environ,
                 python=python,
+                inputs=inputs.mounts,
             )
             api.submit(start)
     except StoreError as error:
@@ -152,11 +194,8 @@ def _settle(actor: Actor, record: ResourceRecord, failed: str) -> ResourceRecord
         return resources.get(KIND, record.id)
 
 
-def _code(
-    actor: Actor, job: ResourceRecord, details: JobDetails, project: str
-) -> ArtifactRef | None:
-    """The job's code, which the project of the run may use; None if the job has none. Raises
-    InvalidInput if nothing says what of it runs."""
+def _code(actor: Actor, job: ResourceRecord, project: str) -> ArtifactRef | None:
+    """The job's code, which the project of the run may use; None if the job has none."""
     artifact = job.data.get("artifact")
     if not artifact:
         return None
@@ -165,21 +204,38 @@ def _code(
         path = job_artifacts.artifact_path(home, job.id, artifact["name"])
         store_artifact(home, path, "")
     uploads.mark(home, project, artifact["sha256"])
-    code = load_ref(home, artifact["sha256"], artifact["name"])
-    if code.kind == "archive" and (missing := list(archive_problems(details))):
-        raise InvalidInput(*missing)
-    return code
+    return load_ref(home, artifact["sha256"], artifact["name"])
+
+
+def _with_archive(
+    actor: Actor, details: JobDetails, code: ArtifactRef, artifact: Mapping[str, Any]
+) -> JobDetails:
+    """A job with the variables that its archive has. artifact: see `jobs.RUNTIME_FILE`. Raises
+    InvalidInput if they are wrong, or nothing says what of the archive runs."""
+    home = actor.state.backend.home
+    if jobs.RUNTIME_FILE in artifact:
+        file = artifact[jobs.RUNTIME_FILE]
+    else:  # an earlier version has received it
+        file = runtime_file(stored_names(home, code))
+    found: list[str] = []
+    if file is not None:
+        content = read_start(home, code, file, LONGEST + 1)
+        details = with_variables(details, variables_in(file, content))
+        found += problems(details, catalogue(home.shapes))
+    found += archive_problems(details)
+    if found:
+        raise InvalidInput(*found)
+    return details
 
 
 def _oci_names(actor: Actor, job: ResourceRecord, record: ResourceRecord) -> Mapping[str, str]:
     """OCI: the variables that the service sets for each job run."""
-    compartments = actor.compartments
     return {
-        "TENANCY_OCID": compartments.tenancy or TENANCY,
+        "TENANCY_OCID": actor.compartments.tenancy or TENANCY,
         "PROJECT_OCID": record.data["projectId"],
-        "PROJECT_COMPARTMENT_OCID": compartments.ocid(record.project),
+        "PROJECT_COMPARTMENT_OCID": compartment_of(actor, record),
         "JOB_OCID": ocid_of(job),
-        "JOB_COMPARTMENT_OCID": compartments.ocid(job.project),
+        "JOB_COMPARTMENT_OCID": compartment_of(actor, job),
         "JOB_RUN_OCID": ocid_of(record),
-        "JOB_RUN_COMPARTMENT_OCID": compartments.ocid(record.project),
+        "JOB_RUN_COMPARTMENT_OCID": compartment_of(actor, record),
     }

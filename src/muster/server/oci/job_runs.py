@@ -6,34 +6,36 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from muster.caller import Right
 from muster.describe.times import time_text_ms
+from muster.iam.resources import LOG_DETAILS
 from muster.lifecycle.states import RunState
+from muster.permissions import Permission
 from muster.server.answers import Answer
 from muster.server.oci.actor import Actor
-from muster.server.oci.errors import conflict, invalid, not_yet
+from muster.server.oci.errors import conflict, not_yet
 from muster.server.oci.job_run_start import start_job_run
 from muster.server.oci.jobs import RUN_KIND as KIND
+from muster.server.oci.listings import listing
 from muster.server.oci.node_groups import node_groups
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
     change,
+    change_related,
     check_match,
     common,
     find,
     labels,
-    listing,
-    new_project,
+    moved,
     shown,
 )
 from muster.server.oci.routes import OciRoute
+from muster.spec.formats.oci.decoding import decode
 from muster.spec.formats.oci.model import (
     CreateJobRun,
     DefaultConfiguration,
     EmptyInfrastructure,
     JobDetails,
     UpdateJobRun,
-    decode,
     plain,
 )
 from muster.spec.formats.oci.rules import label_problems
@@ -72,15 +74,13 @@ def list_job_runs(request: OciRequest) -> Answer:
 
 def get_job_run(request: OciRequest) -> Answer:
     """GET /jobRuns/{job_run_id}"""
-    record = _find(request, Right.READ)
+    record = _find(request)
     return shown(record, _shown(request, record))
 
 
 def update_job_run(request: OciRequest) -> Answer:
     """PUT /jobRuns/{job_run_id}"""
-    record, given = _find(request, Right.SUBMIT), request.read(UpdateJobRun)
-    if found := list(label_problems(given)):
-        raise invalid("; ".join(found))
+    record, given = _find(request), request.read(UpdateJobRun, label_problems)
     if record.state in ("ACCEPTED", "CANCELING"):
         raise not_yet(f"The job run is {record.state}.")
     if record.state in ("DELETED", "NEEDS_ATTENTION"):
@@ -88,7 +88,6 @@ def update_job_run(request: OciRequest) -> Answer:
     after = change(
         request,
         record,
-        Right.SUBMIT,
         "oci.job-runs.update",
         name=given.display_name or record.name,
         data={**record.data, **labels(given)},
@@ -99,7 +98,7 @@ def update_job_run(request: OciRequest) -> Answer:
 
 def cancel_job_run(request: OciRequest) -> Answer:
     """POST /jobRuns/{job_run_id}/actions/cancelJobRun"""
-    record = _find(request, Right.SUBMIT)
+    record = _find(request)
     check_match(request, record)
     if record.state in ("SUCCEEDED", "FAILED", "DELETED"):
         raise conflict(f"The job run is {record.state}, and cannot be canceled.")
@@ -108,13 +107,13 @@ def cancel_job_run(request: OciRequest) -> Answer:
     if record.run is None:
         raise not_yet("The job run is being accepted.")
     assert record.run_id is not None
-    _run_api(request, record).cancel(record.run_id)
+    _run_api(request, record, request.permission).cancel(record.run_id)
     return Answer(status=202)
 
 
 def delete_job_run(request: OciRequest) -> Answer:
     """DELETE /jobRuns/{job_run_id}"""
-    record = _find(request, Right.DELETE)
+    record = _find(request)
     check_match(request, record)
     if not has_ended(record):
         raise conflict(f"The job run is {record.state}; cancel it first.")
@@ -128,17 +127,19 @@ def has_ended(record: ResourceRecord) -> bool:
 
 
 def delete_run(request: OciRequest, record: ResourceRecord) -> None:
-    """Delete a job run that has ended. What is known of it stays for a while (OCI: 30 days)."""
+    """Delete a job run that has ended: the one that the request is about, which was checked, or one
+    of its job. What is known of it stays for a while (OCI: 30 days)."""
     if record.state == "DELETED" and record.run is None and record.data.get("finishedAt"):
         return
     run, data = record.run, dict(record.data)
     if run is not None:
         data |= {"startedAt": run.started_at, "finishedAt": run.finished_at or time.time()}
     data.setdefault("finishedAt", time.time())
-    change(request, record, Right.DELETE, "oci.job-runs.delete", state="DELETED", data=data)
+    changes, deletes = {"state": "DELETED", "data": data}, Permission.JOB_RUN_DELETE
+    change_related(request, record, deletes, "oci.job-runs.delete", **changes)
     if run is not None:
         assert record.run_id is not None
-        api = _run_api(request, record)
+        api = _run_api(request, record, deletes, Permission.JOB_RUN_UPDATE)
         if not RunState(run.state).at_rest:
             api.cancel(record.run_id, force=True)
         api.delete(record.run_id)
@@ -146,15 +147,13 @@ def delete_run(request: OciRequest, record: ResourceRecord) -> None:
 
 def change_job_run_compartment(request: OciRequest) -> Answer:
     """POST /jobRuns/{job_run_id}/actions/changeCompartment"""
-    record = _find(request, Right.DELETE)
-    target = new_project(request)
+    record = _find(request)
     change(
         request,
         record,
-        Right.DELETE,
         "oci.job-runs.move",
-        project=target,
         state=_own_state(record),
+        **moved(request, record, Permission.JOB_RUN_CREATE),
     )
     return Answer(status=204)
 
@@ -164,13 +163,14 @@ def _own_state(record: ResourceRecord) -> str:
     return record.state if record.run is None else "DELETED"
 
 
-def _run_api(request: OciRequest, record: ResourceRecord) -> EmbeddedAPI:
-    """Muster for the caller, in the project where the run is: the job run may have moved."""
-    return request.api_elsewhere(record.project, record.data["runProject"])
+def _run_api(request: OciRequest, record: ResourceRecord, *permissions: Permission) -> EmbeddedAPI:
+    """Muster for a caller who was allowed to change a job run, in the project where the run is: the
+    job run may have moved."""
+    return request.allowed_api(record.data["runProject"], *permissions)
 
 
-def _find(request: OciRequest, right: Right) -> ResourceRecord:
-    return find(request, KIND, request.path["job_run_id"], right)
+def _find(request: OciRequest) -> ResourceRecord:
+    return find(request, KIND, request.path["job_run_id"], request.permission)
 
 
 def _summary(request: OciRequest, record: ResourceRecord) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
     return _summary(request, record) | {
         "jobInfrastructureConfigurationDetails": infrastructure or plain(EmptyInfrastructure()),
         "jobStorageMountConfigurationDetailsList": mounts or [],
-        "logDetails": data.get("logDetails"),
+        "logDetails": data.get(LOG_DETAILS),
         "nodeGroupDetailsList": _groups(request, record),
         **overrides,
     }
@@ -231,14 +231,23 @@ def _groups(actor: Actor, record: ResourceRecord) -> Sequence[Mapping[str, str]]
 
 
 ROUTES = (
-    OciRoute("create_job_run", "POST", _PATH, create_job_run),
-    OciRoute("list_job_runs", "GET", _PATH, list_job_runs),
-    OciRoute("get_job_run", "GET", _ONE, get_job_run),
-    OciRoute("update_job_run", "PUT", _ONE, update_job_run),
-    OciRoute("delete_job_run", "DELETE", _ONE, delete_job_run),
-    OciRoute("cancel_job_run", "POST", f"{_ONE}/actions/cancelJobRun", cancel_job_run),
+    OciRoute(
+        *("create_job_run", "POST", _PATH, create_job_run),
+        permission=Permission.JOB_RUN_CREATE,
+        also=(Permission.JOB_READ, Permission.PROJECT_READ),
+    ),
+    OciRoute("list_job_runs", "GET", _PATH, list_job_runs, Permission.JOB_RUN_INSPECT),
+    OciRoute("get_job_run", "GET", _ONE, get_job_run, Permission.JOB_RUN_READ),
+    OciRoute("update_job_run", "PUT", _ONE, update_job_run, Permission.JOB_RUN_UPDATE),
+    OciRoute("delete_job_run", "DELETE", _ONE, delete_job_run, Permission.JOB_RUN_DELETE),
+    OciRoute(
+        *("cancel_job_run", "POST", f"{_ONE}/actions/cancelJobRun", cancel_job_run),
+        permission=Permission.JOB_RUN_UPDATE,
+    ),
     OciRoute(
         "change_job_run_compartment",
         *("POST", f"{_ONE}/actions/changeCompartment", change_job_run_compartment),
+        permission=Permission.JOB_RUN_MOVE,
+        also=(Permission.JOB_RUN_CREATE,),
     ),
 )

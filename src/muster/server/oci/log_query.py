@@ -3,8 +3,8 @@
     search "COMPARTMENT/GROUP/LOG", ... | where source = '*ID' and data.level != 'DEBUG'
         | sort by datetime desc | limit 100
 
-Fields are those of an entry, with or without `logContent.` before them; `*` in a text stands for
-any characters.
+Fields are those of an entry, with or without `logContent.` before them; `logContent` is all of it,
+as JSON. `*` in a text stands for any characters.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 from lark import Lark, Token, Transformer, UnexpectedInput
+from lark.exceptions import VisitError
 from msgspec import Struct
 
-from muster.server.oci.query_text import matcher, place_of, unquoted
+from muster.server.oci.query_text import place_of, unquoted
+from muster.spec.wildcards import matcher
+from muster.spec.wording import short
 
 #: What an entry is asked; whether it fits.
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -53,6 +57,9 @@ _GRAMMAR = r"""
     %ignore WS
 """
 _LONGEST = 10_000
+#: The fields of entries; `data` and `oracle` have fields of their own.
+_FIELDS = ("data", "datetime", "id", "oracle", "source", "specversion", "subject", "time", "type")
+_WHOLE = "logContent"
 #: Nested parentheses: the parser and the transformer call themselves for each.
 _DEEPEST = 100
 
@@ -99,6 +106,8 @@ def parse_query(text: str) -> LogQuery:
         stages = _Reader().transform(_parser().parse(text))
     except UnexpectedInput as error:
         raise ValueError(place_of(text, error)) from None
+    except VisitError as error:
+        raise ValueError(str(error.orig_exc)) from None
     query: LogQuery = stages
     return query
 
@@ -175,7 +184,14 @@ class _Reader(Transformer[Token, Any]):
         return _Where(lambda entry: not condition(entry))
 
     def field(self, parts: list[Token]) -> str:
-        return str(parts[0]).strip("`").removeprefix("logContent.")
+        name = str(parts[0]).strip("`").removeprefix(f"{_WHOLE}.")
+        if name != _WHOLE and name.partition(".")[0] not in _FIELDS:
+            known = ", ".join(_FIELDS)
+            raise ValueError(
+                f"the query cannot be read at character {(parts[0].start_pos or 0) + 1}: there is "
+                f"no field {short(name)}; there are {known}, and fields of data such as data.level"
+            )
+        return name
 
     def text(self, parts: list[Token]) -> str:
         return unquoted(parts[0])
@@ -195,6 +211,8 @@ class _Reader(Transformer[Token, Any]):
 
 def field_of(entry: Mapping[str, Any], path: str) -> Any:
     """The value of a field, such as `data.message`; None if an entry lacks it."""
+    if path == _WHOLE:
+        return msgspec.json.encode(entry).decode()
     value: Any = entry
     rest = path
     while rest:

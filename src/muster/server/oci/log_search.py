@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cmp_to_key
 from heapq import nsmallest
@@ -12,20 +12,23 @@ from typing import Any
 from msgspec import Struct
 
 from muster.api.streams import LogChunk, Selection
-from muster.caller import Right
+from muster.caller import Chooser
 from muster.errors import MusterError
+from muster.iam.resources import LOG_DETAILS, ocid_of
 from muster.identity import new_id
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded
-from muster.server.oci import jobs, logs
-from muster.server.oci.errors import OciError, invalid
+from muster.server.oci.errors import OciError, invalid, not_found
+from muster.server.oci.listings import every
 from muster.server.oci.log_query import LogQuery, field_of, parse_query
-from muster.server.oci.query_text import matcher
+from muster.server.oci.moments import epoch, utc
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import find, lookup, ocid_of
+from muster.server.oci.resources import find, lookup, target_of
 from muster.server.oci.routes import OciRoute
 from muster.spec.formats.oci.model import Wire
+from muster.spec.wildcards import matcher
 from muster.storage import custom_logs
-from muster.store.resource_records import ResourceFilter, ResourceRecord
+from muster.store.resource_records import JOB_RUN, LOG, LOG_GROUP, ResourceFilter, ResourceRecord
 
 #: Entries of an answer: by default, and at most (OCI).
 _LIMIT, _MOST = 500, 1000
@@ -37,6 +40,8 @@ _TOO_LARGE = "The search result is too large; choose a shorter time."
 #: Nanoseconds between two lines that were recorded at once: clients find no more than 1,000 lines
 #: in a millisecond.
 _BETWEEN_LINES = 2_000
+#: Seconds after the end of a run in which its last output is recorded, at most.
+_LATE = 600.0
 _TYPE = "com.oraclecloud.datascience.jobrun.stdout"
 
 
@@ -82,12 +87,14 @@ class _Scope(Struct, frozen=True):
     group: str | None
     #: The id of the log; None: all of the group.
     log: str | None
+    #: Which logs of the project the caller sees.
+    sees: Chooser
 
 
 def search_logs(request: OciRequest) -> Answer:
     """POST /search"""
     given = request.read(Search)
-    start, end = _utc(given.time_start).timestamp(), _utc(given.time_end).timestamp()
+    start, end = epoch(given.time_start), epoch(given.time_end)
     if end < start:
         raise invalid("timeEnd is before timeStart")
     if end - start > _LONGEST_SPAN:
@@ -99,7 +106,8 @@ def search_logs(request: OciRequest) -> Answer:
     limit = request.number("limit", _LIMIT, 1, _MOST) or _LIMIT
     offset = request.number("page", 0, 0, _MOST_SEARCHED) or 0
     results: list[Mapping[str, Any]]
-    entries, headers = _found(request, query, start, end), {}
+    scopes = [_scope(request, text) for text in query.scopes]
+    entries, headers = _found(request, query, scopes, start, end), {}
     if query.count:
         results = [{"data": {"count": sum(1 for _ in entries)}}]
     else:
@@ -139,12 +147,11 @@ def _result(entry: Mapping[str, Any], query: LogQuery) -> Mapping[str, Any]:
 
 
 def _found(
-    request: OciRequest, query: LogQuery, start: float, end: float
+    request: OciRequest, query: LogQuery, scopes: Sequence[_Scope], start: float, end: float
 ) -> Iterator[Mapping[str, Any]]:
     """The entries that fit. Raises OciError."""
     searched = 0
-    for text in query.scopes:
-        scope = _scope(request, text)
+    for scope in scopes:
         for entry, at in _entries(request, query, scope, start, end):
             searched += 1
             if searched > _MOST_SEARCHED:
@@ -157,59 +164,79 @@ def _scope(request: OciRequest, text: str) -> _Scope:
     """What a text of the query names. Raises OciError."""
     compartment, _, rest = text.partition("/")
     group_text, _, log_text = rest.partition("/")
-    project = request.project_with(compartment, Right.READ)
+    project = request.project_of(compartment)
+    sees = request.seen(project, request.permission)
     group = log = None
-    if group_text:
-        group = find(request, logs.GROUP, group_text, Right.READ).id
     if log_text:
-        log = find(request, logs.LOG, log_text, Right.READ).id
-    return _Scope(project, group, log)
+        log = find(request, LOG, log_text, request.permission)
+        group = lookup(request, LOG_GROUP, group_text, request.permission)
+        if group is None or group.id != log.parent:
+            raise not_found()
+    elif group_text:
+        group = find(request, LOG_GROUP, group_text, request.permission)
+    group_id = None if group is None else group.id
+    return _Scope(project, group_id, None if log is None else log.id, sees)
 
 
 def _entries(
     request: OciRequest, query: LogQuery, scope: _Scope, start: float, end: float
 ) -> Iterator[tuple[Mapping[str, Any], float]]:
     """The entries of a scope with their times in epoch seconds."""
-    for run in _runs(request, query, scope, end):
+    for run in _runs(request, query, scope, start, end):
         yield from _output(request, run, start)
     for log in _logs(request, scope):
         for entry in custom_logs.entries(request.state.backend.home, log.id):
             yield entry, datetime.fromisoformat(entry["time"]).timestamp()
 
 
-def _logs(request: OciRequest, scope: _Scope) -> list[ResourceRecord]:
-    chosen = ResourceFilter(logs.LOG, scope.project, id=scope.log, parent=scope.group)
-    return request.store.resources.listing(chosen)
+def _logs(request: OciRequest, scope: _Scope) -> Iterator[ResourceRecord]:
+    chosen = ResourceFilter(LOG, scope.project, id=scope.log, parent=scope.group)
+    for log in every(request.store.resources, chosen):
+        if scope.sees(target_of(request, log)):
+            yield log
 
 
 def _runs(
-    request: OciRequest, query: LogQuery, scope: _Scope, end: float
+    request: OciRequest, query: LogQuery, scope: _Scope, start: float, end: float
 ) -> Iterator[ResourceRecord]:
     """The job runs whose output may be found."""
     tests = [matcher(source) for source in query.sources]
     exact = [source.strip("*") for source in query.sources]
     for text in exact:
-        if (run := lookup(request, jobs.RUN_KIND, text)) is not None:
-            if request.principal.sees(run.project) and _logs_to(request, run, scope):
+        if (run := lookup(request, JOB_RUN, text, request.permission)) is not None:
+            if _logs_to(request, run, scope):
                 yield run
             return
-    chosen = ResourceFilter(jobs.RUN_KIND, scope.project)
-    for run in request.store.resources.listing(chosen):
+    chosen = ResourceFilter(JOB_RUN, scope.project)
+    for run in every(request.store.resources, chosen):
         fits = all(test(ocid_of(run)) for test in tests)
-        if fits and run.created_at <= end and _logs_to(request, run, scope):
+        if fits and _may_have_printed(run, start, end) and _logs_to(request, run, scope):
             yield run
 
 
+def _may_have_printed(run: ResourceRecord, start: float, end: float) -> bool:
+    """Whether a job run may have output of a time, which is looked for in its files."""
+    finished = None if run.run is None else run.run.finished_at
+    return run.created_at <= end and (finished is None or finished + _LATE >= start)
+
+
 def _logs_to(request: OciRequest, run: ResourceRecord, scope: _Scope) -> bool:
-    """Whether the output of a job run goes to a log of the scope."""
-    details = run.data.get("logDetails")
+    """Whether the output of a job run goes to a log of the scope, in which the caller may see it:
+    the job run may be in another project."""
+    details = run.data.get(LOG_DETAILS)
     if not details:
         return False
-    log = lookup(request, logs.LOG, details["logId"])
-    group = lookup(request, logs.GROUP, details["logGroupId"])
+    permission = request.permission
+    log = lookup(request, LOG, details["logId"], permission)
+    group = lookup(request, LOG_GROUP, details["logGroupId"], permission)
     if log is None or group is None or log.project != scope.project:
         return False
-    return scope.log in (None, log.id) and scope.group in (None, group.id)
+    if scope.log not in (None, log.id) or scope.group not in (None, group.id):
+        return False
+    on = target_of(request, log)
+    return scope.sees(on) and (
+        run.project == scope.project or request.allows(run.project, permission, on)
+    )
 
 
 def _output(
@@ -218,15 +245,15 @@ def _output(
     """The lines of a job run's output, each at a time of its own."""
     if run.run is None or run.run_id is None:
         return
-    api = request.api_elsewhere(run.project, run.data["runProject"])
+    api = request.allowed_api(run.data["runProject"], request.permission)
     common = {
         "source": ocid_of(run),
         "specversion": "1.0",
         "type": _TYPE,
         "oracle": {
             "compartmentid": request.compartments.ocid(run.project),
-            "loggroupid": run.data["logDetails"]["logGroupId"],
-            "logid": run.data["logDetails"]["logId"],
+            "loggroupid": run.data[LOG_DETAILS]["logGroupId"],
+            "logid": run.data[LOG_DETAILS]["logId"],
             "tenantid": request.compartments.tenancy or "",
         },
     }
@@ -268,7 +295,7 @@ def _line(common: Mapping[str, Any], chunk: LogChunk, at: int, line: str) -> Map
 
 def put_logs(request: OciRequest) -> Answer:
     """POST /logs/{log_id}/actions/push"""
-    log = find(request, logs.LOG, request.path["log_id"], Right.SUBMIT)
+    log = find(request, LOG, request.path["log_id"], request.permission)
     given = request.read(PutLogs)
     now = datetime.now(UTC)
     entries = [
@@ -286,26 +313,22 @@ def put_logs(request: OciRequest) -> Answer:
         for entry in batch.entries
     ]
     request.act(
-        *(log.project, Right.SUBMIT, "oci.logs.push", log.name),
+        *(log.project, request.permission, "oci.logs.push", log.name),
         lambda: custom_logs.append(request.state.backend.home, log.id, entries),
+        target_of(request, log),
     )
     return Answer(b"{}")
 
 
 def _text(moment: datetime) -> str:
-    text = _utc(moment).replace(tzinfo=None).isoformat(timespec="microseconds")
+    text = utc(moment).replace(tzinfo=None).isoformat(timespec="microseconds")
     return f"{text}000Z"
 
 
-def _utc(moment: datetime) -> datetime:
-    """A time of a request in UTC, as it is without a zone. Raises OciError."""
-    try:
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except OverflowError:
-        raise invalid(f"{moment.isoformat()} is not a time of the years 1 to 9999 in UTC") from None
-
-
 ROUTES = (
-    OciRoute("search_logs", "POST", "/20190909/search", search_logs),
-    OciRoute("put_logs", "POST", "/20200831/logs/{log_id}/actions/push", put_logs),
+    OciRoute("search_logs", "POST", "/20190909/search", search_logs, Permission.LOG_CONTENT_READ),
+    OciRoute(
+        *("put_logs", "POST", "/20200831/logs/{log_id}/actions/push", put_logs),
+        permission=Permission.LOG_CONTENT_PUSH,
+    ),
 )

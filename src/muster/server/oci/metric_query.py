@@ -14,7 +14,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -22,15 +21,13 @@ from lark import Lark, Token, Transformer, UnexpectedInput
 from lark.exceptions import VisitError
 from msgspec import Struct
 
-from muster.server.oci.query_text import matcher, place_of, unquoted
+from muster.server.oci.metric_statistics import STATISTICS, Sample, Statistic, percentile
+from muster.server.oci.query_text import place_of, unquoted
+from muster.spec.wildcards import matcher
 from muster.storage.metric_points import Point
 
 #: Which streams are chosen, by their dimensions.
 Condition = Callable[[Mapping[str, str]], bool]
-#: What is calculated of the points in an interval, in the order of their times; None: nothing.
-#: Seconds of the interval -> the value.
-Statistic = Callable[[Sequence[Point], float], float | None]
-
 _GRAMMAR = r"""
     query: NAME "[" INTERVAL "]" filter? grouping? "." statistic predicate?
     ?filter: "{" either "}"
@@ -94,7 +91,7 @@ class Stream(Struct, frozen=True):
 
     resource_group: str
     dimensions: Mapping[str, str]
-    points: Sequence[Point]
+    points: Sequence[Sample]
     """By time."""
 
 
@@ -124,16 +121,17 @@ def parse_interval(text: str) -> float:
 
 def streams(query: MetricQuery, points: Iterable[Point]) -> list[Stream]:
     """The streams of a query, in the order of their dimensions."""
-    found: dict[Any, list[Point]] = {}
+    found: dict[Any, list[Sample]] = {}
     for point in points:
         if point.name != query.name or not query.fits(point.dimensions):
             continue
         names: Iterable[str] = point.dimensions if query.group_by is None else query.group_by
         key = tuple(sorted((name, point.dimensions.get(name, "")) for name in names))
-        found.setdefault((point.resource_group, key), []).append(point)
+        sample = Sample(point.time, point.value, point.count)
+        found.setdefault((point.resource_group, key), []).append(sample)
     return [
-        Stream(group, dict(key), sorted(points, key=lambda point: point.time))
-        for (group, key), points in sorted(found.items(), key=lambda item: item[0])
+        Stream(group, dict(key), sorted(samples, key=lambda one: one.time))
+        for (group, key), samples in sorted(found.items(), key=lambda item: item[0])
     ]
 
 
@@ -142,76 +140,43 @@ def values(
 ) -> list[tuple[float, float]]:
     """The values of a stream: the ends of their intervals (epoch seconds), `step` seconds apart,
     and the values. Intervals without points have none. The last one may end after `end`."""
-    if not stream.points:
-        return []
     interval = query.seconds(end - start)
-    times = [point.time for point in stream.points]
+    found = _windows(stream.points, start, end, interval, step)
+    windows = [(first, beyond) for _, first, beyond in found]
+    values = query.statistic.values(stream.points, windows)
+    return [
+        (at, value)
+        for (at, _, _), value in zip(found, values, strict=True)
+        if value is not None and (query.keeps is None or query.keeps(value))
+    ]
+
+
+def cost(query: MetricQuery, stream: Stream, start: float, end: float, step: float) -> int:
+    """How many points and intervals are looked at, at most, to calculate the values of a stream."""
+    points, overlap = len(stream.points), ceil(query.seconds(end - start) / step)
+    windows = min(ceil((end - start) / step) + overlap, points * (overlap + 1))
+    return windows + points * (overlap if query.statistic.repeats else 1)
+
+
+def _windows(
+    points: Sequence[Sample], start: float, end: float, interval: float, step: float
+) -> list[tuple[float, int, int]]:
+    """The intervals that have points: where each ends, and the window of its points."""
+    if not points:
+        return []
+    times = [point.time for point in points]
     found = []
     at = ceil(max(start, times[0]) / step) * step
     while at - interval < times[-1] and at - step < end:
-        inside = stream.points[bisect_right(times, at - interval) : bisect_right(times, at)]
-        value = query.statistic(inside, interval) if inside else None
-        if value is not None and (query.keeps is None or query.keeps(value)):
-            found.append((at, value))
+        first, beyond = bisect_right(times, at - interval), bisect_right(times, at)
+        if first == beyond:  # the next interval that has a point
+            at = max(at + step, ceil(times[first] / step) * step)
+            continue
+        found.append((at, first, beyond))
         at += step
     return found
 
 
-# Statistics
-
-
-def _sum(points: Sequence[Point], _interval: float) -> float:
-    return sum(point.value * point.count for point in points)
-
-
-def _count(points: Sequence[Point], _interval: float) -> float:
-    return sum(point.count for point in points)
-
-
-def _mean(points: Sequence[Point], interval: float) -> float:
-    return _sum(points, interval) / _count(points, interval)
-
-
-def _increment(points: Sequence[Point], _interval: float) -> float | None:
-    """By how much the values grew; a value that is smaller begins anew, as counters do."""
-    if len(points) < 2:
-        return None
-    steps = (after.value - before.value for before, after in pairwise(points))
-    return sum(step for step in steps if step > 0)
-
-
-def _rate(points: Sequence[Point], _interval: float) -> float | None:
-    """The growth in a second."""
-    grown = _increment(points, _interval)
-    seconds = points[-1].time - points[0].time
-    return None if grown is None or not seconds else grown / seconds
-
-
-def _percentile(share: float) -> Statistic:
-    def statistic(points: Sequence[Point], _interval: float) -> float:
-        ordered = sorted(points, key=lambda point: point.value)
-        left = share * sum(point.count for point in ordered)
-        for point in ordered:
-            left -= point.count
-            if left <= 0:
-                return point.value
-        return ordered[-1].value
-
-    return statistic
-
-
-_STATISTICS: Mapping[str, Statistic] = {
-    "avg": _mean,
-    "count": _count,
-    "first": lambda points, _: points[0].value,
-    "increment": _increment,
-    "last": lambda points, _: points[-1].value,
-    "max": lambda points, _: max(point.value for point in points),
-    "mean": _mean,
-    "min": lambda points, _: min(point.value for point in points),
-    "rate": _rate,
-    "sum": _sum,
-}
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -281,10 +246,10 @@ class _Reader(Transformer[Token, Any]):
         if name != "percentile":
             if given:
                 raise ValueError(f"{name}() takes no number")
-            return _Part({"statistic": _STATISTICS[name]})
+            return _Part({"statistic": STATISTICS[name]})
         if not given or not 0 < given[0] < 1:
             raise ValueError("percentile() takes a number between 0 and 1, such as 0.95")
-        return _Part({"statistic": _percentile(given[0])})
+        return _Part({"statistic": percentile(given[0])})
 
     def predicate(self, parts: list[Token]) -> _Part:
         holds, bound = _ORDERS[str(parts[0])], float(parts[1])

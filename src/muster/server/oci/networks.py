@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from typing import Any
 
-from muster.caller import Right
 from muster.describe.times import time_text_ms
 from muster.identity import DEFAULT_PROJECT
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import not_found
 from muster.server.oci.request import OciRequest
@@ -57,6 +57,12 @@ def list_security_lists(request: OciRequest) -> Answer:
     return _listing(request, _security_list(request, _LISTED, ocid("securitylist", _LISTED)))
 
 
+def list_private_ips(request: OciRequest) -> Answer:
+    """GET /privateIps"""
+    # the addresses of nodes are those of their machines: none is taken from a subnet
+    return Answer(b"[]")
+
+
 def _named(request: OciRequest, kind: str, parameter: str = "") -> tuple[str, str]:
     """The OCID in the path, and its last part. Raises OciError if it is of another kind."""
     given = request.path[parameter or f"{kind}_id"]
@@ -68,8 +74,10 @@ def _named(request: OciRequest, kind: str, parameter: str = "") -> tuple[str, st
 
 def _listing(request: OciRequest, only: Mapping[str, Any]) -> Answer:
     project = request.project_of(request.required("compartmentId"))
-    if project != DEFAULT_PROJECT:
-        request.require(project, Right.READ)
+    if project == DEFAULT_PROJECT:
+        request.answer_everybody()
+    else:
+        request.require(project, request.permission)
     return Answer(encoded([only]))
 
 
@@ -137,12 +145,16 @@ def _security_list(request: OciRequest, identifier: str, given: str) -> Mapping[
 
 ROUTES = (
     OciRoute("get_subnet", "GET", f"{_API}/subnets/{{subnet_id}}", get_subnet),
-    OciRoute("list_subnets", "GET", f"{_API}/subnets", list_subnets),
+    OciRoute("list_subnets", "GET", f"{_API}/subnets", list_subnets, Permission.SUBNET_READ),
     OciRoute("get_vcn", "GET", f"{_API}/vcns/{{vcn_id}}", get_vcn),
-    OciRoute("list_vcns", "GET", f"{_API}/vcns", list_vcns),
+    OciRoute("list_vcns", "GET", f"{_API}/vcns", list_vcns, Permission.VCN_READ),
     OciRoute(
         "get_security_list",
         *("GET", f"{_API}/securityLists/{{security_list_id}}", get_security_list),
     ),
-    OciRoute("list_security_lists", "GET", f"{_API}/securityLists", list_security_lists),
+    OciRoute(
+        *("list_security_lists", "GET", f"{_API}/securityLists", list_security_lists),
+        permission=Permission.SECURITY_LIST_READ,
+    ),
+    OciRoute("list_private_ips", "GET", f"{_API}/privateIps", list_private_ips),
 )

@@ -6,12 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.caller import Right
+from muster.permissions import Permission
 from muster.server.answers import Answer
 from muster.server.oci import work_requests
-from muster.server.oci.errors import conflict
+from muster.server.oci.actor import Actor
+from muster.server.oci.errors import conflict, not_found
+from muster.server.oci.listings import listing
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
+    adopt,
     change,
     check_match,
     common,
@@ -19,23 +22,32 @@ from muster.server.oci.resources import (
     default_name,
     find,
     labels,
-    listing,
-    new_project,
+    moved,
     shown,
 )
 from muster.server.oci.routes import OciRoute
 from muster.spec.formats.oci.model import CreateProject, UpdateProject
-from muster.store.resource_records import ResourceFilter, ResourceRecord
+from muster.store.resource_records import JOB, PROJECT, ResourceFilter, ResourceRecord
 
-KIND = "datascienceproject"
+KIND = PROJECT
 _PATH, _ONE = "/20190101/projects", "/20190101/projects/{project_id}"
 _STATES = ("ACTIVE", "DELETING", "DELETED")
+
+
+def project_for(actor: Actor, text: str, compartment: str) -> ResourceRecord:
+    """The project with an OCID, for what is created in a compartment, a project of Muster. Raises
+    NotFound, OciError."""
+    needs, creates = Permission.PROJECT_READ, Permission.PROJECT_CREATE
+    found = adopt(actor, KIND, text, compartment, needs=needs, creates=creates)
+    if found.state != "ACTIVE":
+        raise not_found()
+    return found
 
 
 def create_project(request: OciRequest) -> Answer:
     """POST /projects"""
     given = request.read(CreateProject)
-    project = request.project_with(given.compartment_id, Right.SUBMIT)
+    project = request.project_with(given.compartment_id, request.permission)
     name, now = given.display_name or default_name("datascienceproject"), time.time()
 
     def record(identifier: str) -> ResourceRecord:
@@ -44,7 +56,7 @@ def create_project(request: OciRequest) -> Answer:
             data=labels(given),
         )
 
-    made, _ = create(request, record, KIND, "oci.projects.create")
+    made, _ = create(request, record, KIND, request.permission, "oci.projects.create")
     return shown(made, _shown(request, made))
 
 
@@ -55,41 +67,43 @@ def list_projects(request: OciRequest) -> Answer:
 
 def get_project(request: OciRequest) -> Answer:
     """GET /projects/{project_id}"""
-    record = _find(request, Right.READ)
+    record = _find(request)
     return shown(record, _shown(request, record))
 
 
 def update_project(request: OciRequest) -> Answer:
     """PUT /projects/{project_id}"""
-    record, given = _find(request, Right.SUBMIT), request.read(UpdateProject)
+    record, given = _find(request), request.read(UpdateProject)
     data = {**record.data, **labels(given)}
     name = given.display_name or record.name
-    after = change(request, record, Right.SUBMIT, "oci.projects.update", name=name, data=data)
+    after = change(request, record, "oci.projects.update", name=name, data=data)
     return shown(after, _shown(request, after))
 
 
 def delete_project(request: OciRequest) -> Answer:
     """DELETE /projects/{project_id}"""
-    record = _find(request, Right.DELETE)
+    record = _find(request)
     check_match(request, record)
-    jobs = ResourceFilter("datasciencejob", record.project, parent=record.id, states=("ACTIVE",))
+    # a job may be in another compartment than its project
+    jobs = ResourceFilter(JOB, None, parent=record.id, states=("ACTIVE",), limit=1)
     if request.store.resources.listing(jobs):
         raise conflict("The project has jobs; delete them first.")
     if record.state != "DELETED":
-        change(request, record, Right.DELETE, "oci.projects.delete", state="DELETED")
+        change(request, record, "oci.projects.delete", state="DELETED")
     return work_requests.done(request, record, "PROJECT_DELETE", "DELETED")
 
 
 def change_project_compartment(request: OciRequest) -> Answer:
     """POST /projects/{project_id}/actions/changeCompartment"""
-    record = _find(request, Right.DELETE)
-    target = new_project(request)
-    change(request, record, Right.DELETE, "oci.projects.move", project=target)
+    record = _find(request)
+    change(
+        request, record, "oci.projects.move", **moved(request, record, Permission.PROJECT_CREATE)
+    )
     return Answer(status=204)
 
 
-def _find(request: OciRequest, right: Right) -> ResourceRecord:
-    return find(request, KIND, request.path["project_id"], right)
+def _find(request: OciRequest) -> ResourceRecord:
+    return find(request, KIND, request.path["project_id"], request.permission)
 
 
 def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
@@ -98,13 +112,15 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
 
 
 ROUTES = (
-    OciRoute("create_project", "POST", _PATH, create_project),
-    OciRoute("list_projects", "GET", _PATH, list_projects),
-    OciRoute("get_project", "GET", _ONE, get_project),
-    OciRoute("update_project", "PUT", _ONE, update_project),
-    OciRoute("delete_project", "DELETE", _ONE, delete_project),
+    OciRoute("create_project", "POST", _PATH, create_project, Permission.PROJECT_CREATE),
+    OciRoute("list_projects", "GET", _PATH, list_projects, Permission.PROJECT_INSPECT),
+    OciRoute("get_project", "GET", _ONE, get_project, Permission.PROJECT_READ),
+    OciRoute("update_project", "PUT", _ONE, update_project, Permission.PROJECT_UPDATE),
+    OciRoute("delete_project", "DELETE", _ONE, delete_project, Permission.PROJECT_DELETE),
     OciRoute(
         "change_project_compartment",
         *("POST", f"{_ONE}/actions/changeCompartment", change_project_compartment),
+        permission=Permission.PROJECT_MOVE,
+        also=(Permission.PROJECT_CREATE,),
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from lark import UnexpectedInput
 
@@ -13,27 +12,6 @@ from muster.spec.wording import short
 def unquoted(token: str) -> str:
     """The text in quotes; a backslash is before a character that stands for itself."""
     return re.sub(r"\\(.)", r"\1", str(token)[1:-1], flags=re.DOTALL)
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a text fits a pattern, in which `*` stands for any characters. In linear time."""
-    parts = pattern.split("*")
-
-    def fits(text: str) -> bool:
-        if len(parts) == 1:
-            return text == pattern
-        first, *middle, last = parts
-        if not text.startswith(first) or not text.endswith(last):
-            return False
-        at, end = len(first), len(text) - len(last)
-        for part in middle:
-            at = text.find(part, at, end)
-            if at < 0:
-                return False
-            at += len(part)
-        return at <= end
-
-    return fits
 
 
 def place_of(text: str, error: UnexpectedInput) -> str:

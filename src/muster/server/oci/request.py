@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 
 from muster.identity import id_of, new_id
+from muster.permissions import Permission
 from muster.server.call import Call
 from muster.server.oci.actor import Actor
 from muster.server.oci.errors import OciError, check_text, invalid, missing
-from muster.spec.formats.oci import model
+from muster.spec.formats.oci.decoding import decode_partial
+from muster.type_info import decode_json, is_deeper
 
 T = TypeVar("T")
 #: Parameters of a query.
 _MOST_FIELDS = 1000
+#: Objects and arrays in each other. Tags are recorded as they are, and sent inside of others: what
+#: can just be read could not be written.
+_DEEPEST = 100
 #: A NUL in a text of JSON: no database records it.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -37,12 +42,20 @@ class OciRequest(Actor):
         self.call = call
         #: The parameters in the path.
         self.path: Mapping[str, str] = {}
+        #: What the route needs (`OciRoute.permission`).
+        self.route_permission: Permission | None = None
         #: The body; b"" if the handler reads it itself.
         self.body = b""
         try:
             self._query = parse_qs(call.query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError:
             raise invalid(f"the query has more than {_MOST_FIELDS} parameters") from None
+
+    @property
+    def permission(self) -> Permission:
+        """What the route needs; only of those that need one."""
+        assert self.route_permission is not None
+        return self.route_permission
 
     def creation(self, kind: str) -> tuple[str, str]:
         """See `Actor.creation`: clients repeat a request with the same retry token."""
@@ -85,18 +98,24 @@ class OciRequest(Actor):
             raise invalid(f"{name} has to be true or false")
         return None if not text else text == "true"
 
-    def read(self, kind: type[T]) -> T:
-        """The JSON body. Raises OciError."""
+    def read(self, kind: type[T], rules: Callable[[T], Iterable[str]] = lambda _: ()) -> T:
+        """The JSON body. rules: what is wrong with a value. Raises OciError with everything that is
+        wrong."""
         if _NUL.search(self.body):
             raise invalid("a text in the body has a NUL character")
         try:
-            data: Any = msgspec.json.decode(self.body or b"{}")
+            data: Any = decode_json(self.body or b"{}", Any)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise OciError(400, "CannotParseRequest", "The body is not valid JSON.") from None
-        try:
-            return model.decode(kind, data)
-        except ValueError as error:
-            raise invalid(str(error)) from None
+        if is_deeper(data, _DEEPEST):
+            text = f"The body has more than {_DEEPEST} objects and arrays in each other."
+            raise OciError(400, "CannotParseRequest", text)
+        value, found = decode_partial(kind, data)
+        if value is not None:
+            found += rules(value)
+        if found or value is None:
+            raise invalid("; ".join(found))
+        return value
 
     def parts(self, most: int) -> AsyncIterator[bytes]:
         """The body in parts, for handlers that read it themselves. most: bytes in all."""

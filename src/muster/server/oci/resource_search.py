@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import invalid
+from muster.server.oci.listings import every
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import common
+from muster.server.oci.resources import common, target_of
 from muster.server.oci.routes import OciRoute
 from muster.server.oci.search_query import SearchQuery, parse_query
-from muster.server.oci.value_pages import page_of, value_page
+from muster.server.oci.value_pages import sorted_page, value_page
 from muster.spec.formats.oci.model import Wire
-from muster.store.resource_records import ResourceFilter
+from muster.store.resource_records import JOB, JOB_RUN, LOG, LOG_GROUP, ResourceFilter
 
 _PATH = "/20180409/resources"
 #: Kind -> what it is called in answers; in queries without regard to capitals.
 _TYPES = {
-    "datasciencejob": "DataScienceJob",
-    "datasciencejobrun": "DataScienceJobRun",
+    JOB: "DataScienceJob",
+    JOB_RUN: "DataScienceJobRun",
     "datascienceproject": "DataScienceProject",
-    "loggroup": "LogGroup",
-    "log": "Log",
+    LOG_GROUP: "LogGroup",
+    LOG: "Log",
+}
+#: Kind -> what is needed to find it.
+_INSPECTS = {
+    JOB: Permission.JOB_INSPECT,
+    JOB_RUN: Permission.JOB_RUN_INSPECT,
+    "datascienceproject": Permission.PROJECT_INSPECT,
+    LOG_GROUP: Permission.LOG_GROUP_INSPECT,
+    LOG: Permission.LOG_GROUP_INSPECT,
 }
 
 
@@ -49,9 +59,12 @@ def search_resources(request: OciRequest) -> Answer:
     unknown = [kind for kind in query.kinds if kind not in (*_TYPES, "all")]
     if unknown:
         raise invalid(f"query: no resources of the type {unknown[0]} are known here")
-    found = [resource for resource in _resources(request, query) if query.fits(resource)]
-    found.sort(key=lambda one: str(one.get(query.sort) or ""), reverse=query.descending)
-    values, headers = page_of(request, found)
+    values, headers = sorted_page(
+        request,
+        (resource for resource in _resources(request, query) if query.fits(resource)),
+        lambda one: str(one.get(query.sort) or ""),
+        descending=query.descending,
+    )
     return Answer(encoded({"items": values}), headers=headers)
 
 
@@ -75,13 +88,16 @@ def _has_text(text: str) -> Any:
 
 
 def _resources(request: OciRequest, query: SearchQuery) -> Iterator[Mapping[str, Any]]:
-    """The resources of the query's types that the caller may see, as they are sent."""
-    for project in request.visible():
-        for kind, name in _TYPES.items():
-            if kind not in query.kinds and "all" not in query.kinds:
-                continue
-            for record in request.store.resources.listing(ResourceFilter(kind, project)):
+    """The resources of the query's types that the caller sees, as they are sent."""
+    for kind, name in _TYPES.items():
+        if kind not in query.kinds and "all" not in query.kinds:
+            continue
+        for project, sees in request.visible(_INSPECTS[kind]):
+            for record in every(request.store.resources, ResourceFilter(kind, project)):
+                if not sees(target_of(request, record)):
+                    continue
                 shown = common(request, record)
+                del shown["createdBy"]  # OCI: ResourceSummary has none
                 yield {
                     "resourceType": name,
                     "identifier": shown.pop("id"),

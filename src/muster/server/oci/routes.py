@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+from muster.permissions import Permission
 from muster.server.answers import Answer, Stream
 from muster.server.oci.request import OciRequest
 from muster.server.routes import Routes
@@ -24,6 +25,13 @@ class OciRoute(Struct, frozen=True):
     verb: str
     path: str
     handler: Handler | None = None
+    #: What it needs of the resource or of the compartment that the request names. None: it is
+    #: public; or everybody who signs a request may use it for what is theirs (their session, the
+    #: users and compartments that they see) or the same for all (regions, the namespace).
+    permission: Permission | None = None
+    #: What it needs besides, always. Some need even more for what a request says, such as
+    #: OBJECT_OVERWRITE if there is an object: the handlers check that.
+    also: tuple[Permission, ...] = ()
     stream: StreamHandler | None = None
     #: Whether it needs no signature.
     public: bool = False
@@ -32,19 +40,25 @@ class OciRoute(Struct, frozen=True):
 def all_routes() -> list[OciRoute]:
     """Every operation."""
     from muster.server.oci import (
+        dynamic_groups,
         event_rules,
-        identity,
+        federation,
+        groups,
         job_runs,
         jobs,
         log_search,
         logs,
         monitoring,
         networks,
+        policies,
         projects,
+        regions,
         resource_search,
         schedules,
         sessions,
         shapes,
+        tenancies,
+        users,
         vault,
         work_requests,
     )
@@ -52,8 +66,8 @@ def all_routes() -> list[OciRoute]:
 
     modules = (
         *(projects, jobs, job_runs, schedules, shapes, work_requests, logs, log_search),
-        *(monitoring, identity, networks, vault, resource_search, sessions, event_rules),
-        object_storage,
+        *(monitoring, users, groups, dynamic_groups, policies, tenancies, regions, networks),
+        *(vault, resource_search, sessions, federation, event_rules, object_storage),
     )
     return [route for module in modules for route in module.ROUTES]
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from muster.errors import Conflict, MusterError, NotFound, StoreError
 from muster.iam.principals import principal_of
+from muster.iam.resources import ocid_of
 from muster.identity import id_of
 from muster.lifecycle.schedule import Action, Timing, due
 from muster.server.oci.actor import Actor
 from muster.server.oci.job_run_start import start_job_run
-from muster.server.oci.resources import ocid_of
 from muster.server.oci.schedules import KIND
 from muster.service.audit import Origin
-from muster.spec.formats.oci.model import decode
+from muster.spec.formats.oci.decoding import decode
 from muster.spec.formats.oci.schedule_model import HttpAction
 from muster.store.resource_records import ResourceRecord
 
@@ -34,8 +34,10 @@ class _Schedule(Actor):
 
     def __init__(self, state: ServerState, record: ResourceRecord, at: float) -> None:
         super().__init__(state, Origin(f"schedule {record.name}"))
-        accounts = state.backend.store.accounts
-        self.principal = principal_of(accounts, record.created_by, f"schedule {record.id}")
+        accounts, policies = state.backend.store.accounts, state.backend.policies
+        self.principal = principal_of(
+            accounts, policies, record.created_by, f"schedule {record.id}"
+        )
         self._id = id_of(KIND, record.id, f"{at:.6f}")
 
     def creation(self, kind: str) -> tuple[str, str]:

@@ -1,38 +1,36 @@
 """Schedules that create job runs (OCI: Schedule). `schedule_runs` acts at their times, in the name
-of who has created them: nobody else changes one without the right to operate, and nobody has one
-start runs where they could not start them."""
+of who has created them: nobody else changes what one runs, and nobody has one start runs where they
+could not start them."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from muster.caller import Right
 from muster.describe.times import time_text_ms
 from muster.lifecycle.schedule import Overlap, Timing, problems_of, settled, times
+from muster.permissions import Permission
 from muster.server.answers import Answer
 from muster.server.oci import projects, work_requests
 from muster.server.oci.errors import conflict, invalid
 from muster.server.oci.jobs import KIND as JOB_KIND
+from muster.server.oci.listings import listing
+from muster.server.oci.moments import epoch
 from muster.server.oci.request import OciRequest
 from muster.server.oci.resources import (
-    adopt,
     change,
     check_match,
     common,
     create,
     default_name,
     find,
-    find_own,
     labels,
-    listing,
-    new_project,
+    moved,
     shown,
 )
 from muster.server.oci.routes import OciRoute
@@ -45,9 +43,9 @@ from muster.spec.formats.oci.schedule_model import (
     Trigger,
     UpdateSchedule,
 )
-from muster.store.resource_records import ResourceRecord
+from muster.store.resource_records import SCHEDULE, ResourceRecord
 
-KIND = "datascienceschedule"
+KIND = SCHEDULE
 _PATH, _ONE = "/20190101/schedules", "/20190101/schedules/{schedule_id}"
 _STATES = (
     *("CREATING", "ACTIVE", "INACTIVE", "UPDATING"),
@@ -60,12 +58,11 @@ _SECONDS = {"HOURLY": 3600.0, "DAILY": 86400.0}
 
 def create_schedule(request: OciRequest) -> Answer:
     """POST /schedules"""
-    given = request.read(CreateSchedule)
-    project = request.project_with(given.compartment_id, Right.SUBMIT)
-    if found := list(label_problems(given)):
-        raise invalid("; ".join(found))
+    given = request.read(CreateSchedule, label_problems)
+    project = request.project_with(given.compartment_id, request.permission)
+    request.require_user(project, "create a schedule")
     _check_run(request, given.action.action_details.create_job_run_details)
-    parent = adopt(request, projects.KIND, given.project_id, project, "ACTIVE")
+    parent = projects.project_for(request, given.project_id, project)
     now = time.time()
     timed = _timed(given.trigger, now)
     name = given.display_name or default_name("schedule")
@@ -82,7 +79,7 @@ def create_schedule(request: OciRequest) -> Answer:
             *(KIND, identifier, project, name, "ACTIVE", user, now, now, data), parent=parent.id
         )
 
-    made, _ = create(request, record, KIND, "oci.schedules.create")
+    made, _ = create(request, record, KIND, request.permission, "oci.schedules.create")
     done = work_requests.done(request, made, "SCHEDULE_CREATE", "CREATED")
     return shown(made, _shown(request, made), headers=done.headers)
 
@@ -105,7 +102,10 @@ def _timed(trigger: Trigger, now: float) -> dict[str, Any]:
 
 def _timing_of(trigger: Trigger) -> Timing:
     """The times of a trigger. Raises ValueError."""
-    start, end = _seconds(trigger.time_start), _seconds(trigger.time_end)
+    start, end = (
+        None if moment is None else epoch(moment)
+        for moment in (trigger.time_start, trigger.time_end)
+    )
     common = Timing(overlap=Overlap.ALLOW, start=start, end=end)
     if isinstance(trigger, CronTrigger):
         return replace(common, cron=trigger.cron_expression)
@@ -120,16 +120,10 @@ def _timing_of(trigger: Trigger) -> Timing:
     return replace(common, every=every, jitter=every if trigger.is_random_start_time else jitter)
 
 
-def _seconds(moment: datetime | None) -> float | None:
-    if moment is None:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 def _check_run(request: OciRequest, given: CreateJobRun) -> None:
     """Raises OciError unless the caller could start such a job run."""
-    request.project_with(given.compartment_id, Right.SUBMIT)
-    find(request, JOB_KIND, given.job_id, Right.READ)
+    request.project_with(given.compartment_id, Permission.JOB_RUN_CREATE)
+    find(request, JOB_KIND, given.job_id, Permission.JOB_READ)
 
 
 def list_schedules(request: OciRequest) -> Answer:
@@ -143,16 +137,18 @@ def list_schedules(request: OciRequest) -> Answer:
 
 def get_schedule(request: OciRequest) -> Answer:
     """GET /schedules/{schedule_id}"""
-    record = _find(request, Right.READ)
+    record = _find(request)
     return shown(record, _shown(request, record))
 
 
 def update_schedule(request: OciRequest) -> Answer:
     """PUT /schedules/{schedule_id}"""
-    record, given = _own(request, Right.SUBMIT), request.read(UpdateSchedule)
+    record, given = _find(request), request.read(UpdateSchedule, label_problems)
     _check_exists(record)
     data = {**record.data, **labels(given)}
     if given.action is not None:
+        what = f"change the action of schedule {record.name}"
+        request.require_user(record.project, what, record.created_by)
         _check_run(request, given.action.action_details.create_job_run_details)
     for name in ("action", "logDetails"):
         if (value := plain(given)[name]) is not None:
@@ -160,22 +156,22 @@ def update_schedule(request: OciRequest) -> Answer:
     if given.trigger is not None:
         data |= _timed(given.trigger, time.time())
     name = given.display_name or record.name
-    change(request, record, Right.SUBMIT, "oci.schedules.update", name=name, data=data)
+    change(request, record, "oci.schedules.update", name=name, data=data)
     return work_requests.done(request, record, "SCHEDULE_UPDATE", "UPDATED")
 
 
 def delete_schedule(request: OciRequest) -> Answer:
     """DELETE /schedules/{schedule_id}"""
-    record = _find(request, Right.DELETE)
+    record = _find(request)
     check_match(request, record)
     if record.state != "DELETED":
-        change(request, record, Right.DELETE, "oci.schedules.delete", state="DELETED")
+        change(request, record, "oci.schedules.delete", state="DELETED")
     return work_requests.done(request, record, "SCHEDULE_DELETE", "DELETED")
 
 
 def activate_schedule(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/activate"""
-    record = _own(request, Right.SUBMIT)
+    record = _find(request)
     _check_exists(record)
     if record.state == "ACTIVE":
         raise conflict("The schedule is ACTIVE.")
@@ -183,34 +179,31 @@ def activate_schedule(request: OciRequest) -> Answer:
     timing = convert(record.data["timing"], Timing)
     data = {**record.data, "nextAt": next(times(timing, time.time()), None)}
     given = {"state": "ACTIVE", "data": data}
-    change(request, record, Right.SUBMIT, "oci.schedules.activate", **given)
+    change(request, record, "oci.schedules.activate", **given)
     return work_requests.done(request, record, "SCHEDULE_ACTIVATE", "UPDATED")
 
 
 def deactivate_schedule(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/deactivate"""
-    record = _own(request, Right.SUBMIT)
+    record = _find(request)
     _check_exists(record)
     if record.state == "INACTIVE":
         raise conflict("The schedule is INACTIVE.")
-    change(request, record, Right.SUBMIT, "oci.schedules.deactivate", state="INACTIVE")
+    change(request, record, "oci.schedules.deactivate", state="INACTIVE")
     return work_requests.done(request, record, "SCHEDULE_DEACTIVATE", "UPDATED")
 
 
 def change_schedule_compartment(request: OciRequest) -> Answer:
     """POST /schedules/{schedule_id}/actions/changeCompartment"""
-    record = _own(request, Right.DELETE)
-    target = new_project(request)
-    change(request, record, Right.DELETE, "oci.schedules.move", project=target)
+    record = _find(request)
+    change(
+        request, record, "oci.schedules.move", **moved(request, record, Permission.SCHEDULE_CREATE)
+    )
     return work_requests.done(request, record, "SCHEDULE_MOVE", "UPDATED")
 
 
-def _find(request: OciRequest, right: Right) -> ResourceRecord:
-    return find(request, KIND, request.path["schedule_id"], right)
-
-
-def _own(request: OciRequest, right: Right) -> ResourceRecord:
-    return find_own(request, KIND, request.path["schedule_id"], right)
+def _find(request: OciRequest) -> ResourceRecord:
+    return find(request, KIND, request.path["schedule_id"], request.permission)
 
 
 def _check_exists(record: ResourceRecord) -> None:
@@ -242,15 +235,27 @@ def _shown(request: OciRequest, record: ResourceRecord) -> Mapping[str, Any]:
 
 
 ROUTES = (
-    OciRoute("create_schedule", "POST", _PATH, create_schedule),
-    OciRoute("list_schedules", "GET", _PATH, list_schedules),
-    OciRoute("get_schedule", "GET", _ONE, get_schedule),
-    OciRoute("update_schedule", "PUT", _ONE, update_schedule),
-    OciRoute("delete_schedule", "DELETE", _ONE, delete_schedule),
-    OciRoute("activate_schedule", "POST", f"{_ONE}/actions/activate", activate_schedule),
-    OciRoute("deactivate_schedule", "POST", f"{_ONE}/actions/deactivate", deactivate_schedule),
+    OciRoute(
+        *("create_schedule", "POST", _PATH, create_schedule),
+        permission=Permission.SCHEDULE_CREATE,
+        also=(Permission.JOB_RUN_CREATE, Permission.JOB_READ, Permission.PROJECT_READ),
+    ),
+    OciRoute("list_schedules", "GET", _PATH, list_schedules, Permission.SCHEDULE_INSPECT),
+    OciRoute("get_schedule", "GET", _ONE, get_schedule, Permission.SCHEDULE_READ),
+    OciRoute("update_schedule", "PUT", _ONE, update_schedule, Permission.SCHEDULE_UPDATE),
+    OciRoute("delete_schedule", "DELETE", _ONE, delete_schedule, Permission.SCHEDULE_DELETE),
+    OciRoute(
+        *("activate_schedule", "POST", f"{_ONE}/actions/activate", activate_schedule),
+        permission=Permission.SCHEDULE_UPDATE,
+    ),
+    OciRoute(
+        *("deactivate_schedule", "POST", f"{_ONE}/actions/deactivate", deactivate_schedule),
+        permission=Permission.SCHEDULE_UPDATE,
+    ),
     OciRoute(
         "change_schedule_compartment",
         *("POST", f"{_ONE}/actions/changeCompartment", change_schedule_compartment),
+        permission=Permission.SCHEDULE_MOVE,
+        also=(Permission.SCHEDULE_CREATE,),
     ),
 )

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from muster.api.operations import PREFIX
-from muster.errors import MusterError, NotAuthenticated, shortage_from
-from muster.iam.principals import Principals, SignedRequest
+from muster.errors import Forbidden, MusterError, NotAuthenticated, shortage_from
+from muster.iam.principals import Principals, SignedRequest, key_name
 from muster.iam.signatures import parse_authorization
 from muster.server.answers import Answer, Header, Stream
 from muster.server.call import Call, ClientGone
@@ -18,7 +18,8 @@ from muster.server.oci.errors import OciError, answer_of, not_found, oci_error
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute, all_routes, routes_of
 from muster.server.state import ServerState
-from muster.service.sessions import session_tokens
+from muster.signed_tokens import is_signed_token
+from muster.storage.token_seed import signed_tokens
 
 #: Bytes of a JSON body.
 _MOST_BODY = 4 << 20
@@ -67,12 +68,21 @@ class OciService:
             await self._authenticate(request, path, body)
         if route is None:
             raise not_found()
+        request.route_permission, request.operation = route.permission, route.operation
+        if not route.public:
+            request.principal = request.principal.doing(route.operation)
         if call.verb not in ("GET", "HEAD"):
             self._state.check_home()
         if route.stream is not None:
-            return await route.stream(request)
-        assert route.handler is not None
-        return await self._state.in_thread(route.handler, request)
+            answer = await route.stream(request)
+        else:
+            assert route.handler is not None
+            answer = await self._state.in_thread(route.handler, request)
+        if route.permission is not None and not request.has_asked:
+            raise AssertionError(
+                f"{route.operation} needs {route.permission}, and nothing has asked for it"
+            )
+        return answer
 
     def _find(self, verb: str, path: str) -> tuple[str, OciRoute | None, dict[str, str]]:
         try:
@@ -84,13 +94,15 @@ class OciService:
     async def _authenticate(self, request: OciRequest, path: str, body: bytes | None) -> None:
         call = request.call
         target = f"{path}?{call.query}" if call.query else path
-        signed = SignedRequest(call.verb, target, call.raw_headers, body)
-        shown = signed.header("authorization")
-        self._limits.check_guesses(call.address, shown[:200])
+        signed = SignedRequest(call.verb, target, call.raw_headers, body, call.address)
         try:
+            signature = parse_authorization(signed.header("authorization"))
+            name = key_name(signature.key_id)
+            if not is_signed_token(name):  # they are not guessed, and verified without the records
+                self._limits.check_guesses(call.address, name)
             if self._principals is None:
                 self._principals = await self._state.in_thread(self._make_principals)
-            signature, authenticate = parse_authorization(shown), self._principals.authenticate
+            authenticate = self._principals.authenticate
             if self._principals.remembers(signature) and len(body or b"") <= _SMALL_BODY:
                 request.principal = authenticate(signature, signed, time.time())
             else:
@@ -99,12 +111,16 @@ class OciService:
         except NotAuthenticated:
             self._limits.count_wrong_token(call.address)
             raise
-        self._limits.count_request(request.principal.credential)
+        self._limits.count_request(name)
         call.signer = request.principal.user
 
     def _make_principals(self) -> Principals:
         backend = self._state.backend
-        return Principals(lambda: backend.store, session_tokens(backend.home))
+        bound = self._state.settings.file.oci.bind_credentials
+        tokens = signed_tokens(backend.home)
+        return Principals(
+            lambda: backend.store, backend.policies, tokens, bound=bound, home=backend.home
+        )
 
     def _told(self, call: Call, error: Exception) -> OciError:
         if isinstance(error, OSError):
@@ -112,9 +128,10 @@ class OciService:
         if not isinstance(error, (MusterError, TimeoutError)):
             self._state.log.defect("internal error", error, call.request_id)
         told = oci_error(error)
-        if isinstance(error, MusterError) and str(error) != str(told):
+        why = error.__cause__ if isinstance(error.__cause__, Forbidden) else error
+        if isinstance(why, MusterError) and str(why) != str(told):
             self._state.log.write(
-                "warning", f"refused: {error}", request=call.request_id, address=call.address
+                "warning", f"refused: {why}", request=call.request_id, address=call.address
             )
         return told
 

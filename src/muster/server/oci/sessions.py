@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from muster.errors import NotAuthenticated
+from muster.identity import DEFAULT_PROJECT
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import invalid
 from muster.server.oci.request import OciRequest
@@ -21,6 +23,8 @@ class RefreshToken(Wire, frozen=True, kw_only=True):
 
 def refresh_session(request: OciRequest) -> Answer:
     """POST /v1/authentication/refresh"""
+    if not request.principal.is_user(request.principal.user):
+        request.require(DEFAULT_PROJECT, Permission.USER_UPDATE)
     given, now = request.read(RefreshToken), time.time()
     sessions = session_tokens(request.state.backend.home)
     session = sessions.verify(given.current_token, now)
@@ -32,4 +36,9 @@ def refresh_session(request: OciRequest) -> Answer:
     return Answer(encoded({"token": token}))
 
 
-ROUTES = (OciRoute("refresh_session", "POST", "/v1/authentication/refresh", refresh_session),)
+ROUTES = (
+    OciRoute(
+        "refresh_session",
+        *("POST", "/v1/authentication/refresh", refresh_session),
+    ),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.caller import Right
+from muster.permissions import Permission
 from muster.server.answers import Answer
 from muster.server.oci.request import OciRequest
 from muster.server.oci.routes import OciRoute
@@ -29,7 +29,7 @@ def list_fast_launch_job_configs(request: OciRequest) -> Answer:
 
 def _shapes(request: OciRequest) -> list[Shape]:
     """Those that can be named. Raises OciError if the caller may not see the compartment."""
-    request.project_with(request.required("compartmentId"), Right.READ)
+    request.project_with(request.required("compartmentId"), request.permission)
     known = catalogue(request.state.backend.home.shapes).values()
     return sorted(known, key=lambda shape: shape.name)
 
@@ -54,9 +54,12 @@ def _series(shape: Shape) -> str:
 
 
 ROUTES = (
-    OciRoute("list_job_shapes", "GET", "/20190101/jobShapes", list_job_shapes),
+    OciRoute(
+        "list_job_shapes", "GET", "/20190101/jobShapes", list_job_shapes, Permission.JOB_INSPECT
+    ),
     OciRoute(
         "list_fast_launch_job_configs",
         *("GET", "/20190101/fastLaunchJobConfigs", list_fast_launch_job_configs),
+        permission=Permission.JOB_INSPECT,
     ),
 )

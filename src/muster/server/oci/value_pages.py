@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest, nsmallest
 from typing import Any
 
 from muster.server.answers import Answer, encoded
@@ -24,10 +25,29 @@ def page_of(
 ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, str]]:
     """The values of the page that the request is for, and the headers of the answer. Raises
     OciError."""
+    start, end = _bounds(request)
+    headers = {"opc-next-page": str(end)} if end < len(values) else {}
+    return values[start:end], headers
+
+
+def sorted_page(
+    request: OciRequest,
+    values: Iterable[Mapping[str, Any]],
+    key: Callable[[Mapping[str, Any]], str],
+    *,
+    descending: bool,
+) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, str]]:
+    """As `page_of`, of values that are sorted first. Those after the page are not kept in memory.
+    Raises OciError."""
+    first = nlargest if descending else nsmallest
+    # one more than the page: whether another page follows
+    return page_of(request, first(_bounds(request)[1] + 1, values, key=key))
+
+
+def _bounds(request: OciRequest) -> tuple[int, int]:
+    """Where the page begins and ends. Raises OciError."""
     limit = request.number("limit", _LIMIT, 1, _LARGEST) or _LIMIT
     start = whole_number(request.given("page") or "0")
     if start is None:
         raise invalid("page is not an opc-next-page of this list")
-    end = start + limit
-    headers = {"opc-next-page": str(end)} if end < len(values) else {}
-    return values[start:end], headers
+    return start, start + limit

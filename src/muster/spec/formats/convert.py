@@ -64,5 +64,5 @@ def _read(
 ) -> tuple[JobSpec, list[str]]:
     if not foreign:
         return read_spec(path), []
-    manifest = read_manifest(path, name, refused)
+    manifest = read_manifest(path, name, refused, in_cluster=True)
     return manifest.spec, [*manifest.notes, *manifest.lost]

@@ -18,6 +18,8 @@ from muster.spec.formats.notes import Notes
 from muster.spec.wording import close_to
 
 Model = type[Struct]
+#: The field of a model that has its data whole, with fields that the model does not read.
+RAW = "$raw"
 
 
 class FieldTables(Struct, frozen=True):
@@ -51,10 +53,10 @@ class FieldFilter:
         if not isinstance(data, Mapping):
             return data
         known = {info.encode_name: info.type for info in fields_of(model)}
-        kept = {}
+        kept: dict[str, Any] = {RAW: dict(data)} if RAW in known else {}
         for key, value in data.items():
             name, where = str(key), f"{path}.{key}" if path else str(key)
-            if name in known:
+            if name in known and name != RAW:
                 kept[name] = self._value(known[name], value, where, group)
             elif value is not None:
                 self._account_for(model, name, value, where, group)

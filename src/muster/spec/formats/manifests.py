@@ -35,31 +35,65 @@ _ADS_VERSIONS = ("", "v1", "v1.0")
 
 
 def read_manifests(
-    path: Path, name: str | None = None, refused: list[Problem] | None = None
+    path: Path,
+    name: str | None = None,
+    refused: list[Problem] | None = None,
+    *,
+    in_cluster: bool = False,
 ) -> tuple[Manifest, ...]:
     """The jobs in a file, or in the files of a folder (not of its subfolders).
 
-    name: read only the job of this name. refused: see `read_manifest`. Raises InvalidInput with
-    every problem, or if the file has no job.
+    name: read only the job of this name. refused, in_cluster: see `read_manifest`. Raises
+    InvalidInput with every problem, or if the file has no job.
     """
-    search = _Search(refused)
+    return _found_in(path, refused, in_cluster=in_cluster).read(path, name)
+
+
+def _found_in(path: Path, refused: list[Problem] | None, *, in_cluster: bool = False) -> _Search:
+    """The jobs in a file or folder, which are not read yet."""
+    search = _Search(refused, in_cluster=in_cluster)
     if os.path.isdir(path):
         for file in sorted(path.iterdir()):
             if file.suffix in SUFFIXES and file.is_file():
                 search.add_file(file, alone=False)
     else:
         search.add_file(path, alone=True)
-    return search.read(path, name)
+    return search
+
+
+def find_jobset(path: Path, name: str | None = None) -> tuple[Document, tuple[str, ...]] | None:
+    """The JobSet of a file or folder as it is there, and notes about what else is there; None if
+    its only job is another one, or there are several, or none that can be found.
+
+    name: see `read_manifests`. Raises InvalidInput for a file that cannot be read.
+    """
+    search = _found_in(path, None)
+    chosen = [job for job in search.jobs if name in (None, job.name)]
+    if len(chosen) != 1 or search.problems or chosen[0].document.data["kind"] != "JobSet":
+        return None
+    return chosen[0].document, tuple(search.others)
+
+
+def count_jobs(path: Path, name: str | None = None) -> int:
+    """How many jobs a file or folder has, read or not. Raises InvalidInput for a file that cannot
+    be read."""
+    return len([job for job in _found_in(path, None).jobs if name in (None, job.name)])
 
 
 def read_manifest(
-    path: Path, name: str | None = None, refused: list[Problem] | None = None
+    path: Path,
+    name: str | None = None,
+    refused: list[Problem] | None = None,
+    *,
+    in_cluster: bool = False,
 ) -> Manifest:
     """The only job in a file or folder, or the one of the given name. Raises InvalidInput.
 
     refused: if given, it receives the problems of ADS's YAML for which a job can still be made.
+    in_cluster: whether engine kubernetes may run the job, so that what only a cluster has or can do
+    is kept; otherwise it is refused.
     """
-    found = read_manifests(path, name, refused)
+    found = read_manifests(path, name, refused, in_cluster=in_cluster)
     if len(found) > 1:
         names = [str(manifest.spec.name) for manifest in found]
         text = f"there are {len(found)} jobs here: {', '.join(names)}"
@@ -78,14 +112,16 @@ class _FoundJob(Struct, frozen=True):
 class _Search:
     """Collects the jobs of files."""
 
-    def __init__(self, refused: list[Problem] | None) -> None:
+    def __init__(self, refused: list[Problem] | None, *, in_cluster: bool) -> None:
         self._refused = refused
-        self._jobs: list[_FoundJob] = []
-        self._problems: list[Problem] = []
+        self.jobs: list[_FoundJob] = []
+        self.problems: list[Problem] = []
+        #: Sentences about objects besides jobs, for a cluster to which only a JobSet is applied.
+        self.others: list[str] = []
         self._notes: list[str] = []
         self._kinds: list[str] = []
         self._first = ""  # the place of the first object that is not a job
-        self._objects = ConfigObjects()
+        self._objects = ConfigObjects(in_cluster=in_cluster)
 
     def add_file(self, path: Path, *, alone: bool) -> None:
         """Search a file. alone: the user named the file itself, not its folder."""
@@ -97,7 +133,7 @@ class _Search:
             parts = documents(text, shown_name(path))
         except InvalidInput as error:
             if alone or has_jobs(text):
-                self._problems += error.problems
+                self.problems += error.problems
             else:
                 self._notes.append(f"{path} is ignored: {error.problems[0].message}")
             return
@@ -115,22 +151,23 @@ class _Search:
         if kind in ADS_KINDS and not version.startswith(f"{_BATCH}/"):
             from muster.spec.formats.ads.read import ads_name, read_ads
 
-            self._jobs.append(
+            self.jobs.append(
                 _FoundJob(part, ads_name(data), partial(read_ads, refused=self._refused))
             )
             return
         metadata = data.get("metadata")
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
-            self._jobs.append(_FoundJob(part, name, partial(read_jobset, objects=self._objects)))
+            self.jobs.append(_FoundJob(part, name, partial(read_jobset, objects=self._objects)))
         elif kind == "Job" and version == JOB_API_VERSION:
             from muster.spec.formats.jobset.plain_job_read import read_job
 
-            self._jobs.append(_FoundJob(part, name, partial(read_job, objects=self._objects)))
+            self.jobs.append(_FoundJob(part, name, partial(read_job, objects=self._objects)))
         elif kind in ("ConfigMap", "Secret") and version in _CORE_VERSIONS:
             self._kinds.append(kind)
             self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
             self._objects.add(part)
+            self.others.append(_not_applied(part))
         elif wrong := _not_read(kind, version, data):
             self._problem(part, *wrong)
         else:
@@ -140,6 +177,7 @@ class _Search:
         self._kinds.append(f"{kind} of {version}" if kind == "Job" else kind)
         self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
         why = "is not needed"
+        self.others.append(_not_applied(part))
         if kind in _WORKLOADS:
             why = "is ignored: Muster runs JobSets and Jobs"
         elif kind == "Job":
@@ -148,12 +186,12 @@ class _Search:
 
     def _problem(self, part: Document, path: str, text: str, hint: str) -> None:
         line = part.lines.get(path, part.lines.get("", 1))
-        self._problems.append(Problem(path, text, hint, f"{part.source}:{line}"))
+        self.problems.append(Problem(path, text, hint, f"{part.source}:{line}"))
 
     def read(self, path: Path, name: str | None) -> tuple[Manifest, ...]:
         """Read the jobs that were found, or the one of the given name. Raises InvalidInput."""
-        chosen = [job for job in self._jobs if name in (None, job.name)]
-        problems = [*self._problems, *(_duplicate_names(chosen) if name is None else ())]
+        chosen = [job for job in self.jobs if name in (None, job.name)]
+        problems = [*self.problems, *(_duplicate_names(chosen) if name is None else ())]
         made = []
         for job in chosen:
             try:
@@ -170,8 +208,8 @@ class _Search:
         return tuple(made)
 
     def _none(self, path: Path, name: str | None) -> Problem:
-        if self._jobs:
-            names = [job.name for job in self._jobs]
+        if self.jobs:
+            names = [job.name for job in self.jobs]
             return Problem(
                 f"#{name}",
                 f"no job of that name in {shown_name(path)}",
@@ -189,6 +227,10 @@ def _shown(part: Document) -> str:
     metadata = part.data.get("metadata")
     name = _name(metadata) if isinstance(metadata, Mapping) else ""
     return f"{part.data['kind']} {name or '(no name)'} ({part.place})"
+
+
+def _not_applied(part: Document) -> str:
+    return f"{_shown(part)} is not applied: `kubectl apply` does"
 
 
 def _name(metadata: Mapping[str, Any]) -> str:

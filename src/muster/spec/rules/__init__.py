@@ -9,6 +9,7 @@ from muster.spec.models import JobSpec
 from muster.spec.oci_variables import bad_variables
 from muster.spec.problem_places import follows, touched
 from muster.spec.rules.groups import bad_hostnames, name_conflicts, order_conflicts
+from muster.spec.rules.kubernetes import kubernetes_problems
 from muster.spec.rules.policies import policy_conflicts, policy_gaps
 from muster.spec.rules.sources import (
     ignored_arguments,
@@ -28,6 +29,7 @@ from muster.spec.rules.structure import (
     too_long_commands,
     too_many_groups,
 )
+from muster.spec.rules.workloads import workload_conflicts
 
 
 def check(spec: JobSpec, broken: Collection[str] = ()) -> list[Problem]:
@@ -73,4 +75,6 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (policy_conflicts, ("failure.rules",)),
     (name_conflicts, ()),
     (too_long_commands, ()),
+    (workload_conflicts, ()),
+    (kubernetes_problems, _anywhere("kubernetes")),
 )

@@ -52,7 +52,7 @@ def _dependencies(path: str, group: NodeGroup, known: list[str]) -> Iterator[Pro
         elif other.group not in known:
             rest = [name for name in known if name != group.name]
             hint = suggestion(other.group, rest) if rest else ""
-            yield Problem(place, f"no group named {other.group!r}", hint)
+            yield Problem(place, f"no group named {short(other.group)}", hint)
         elif other.group in seen:
             yield Problem(place, f"{other.group} is listed twice", "keep only one of them")
         seen.add(other.group)

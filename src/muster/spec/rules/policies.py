@@ -12,12 +12,12 @@ from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
 from muster.spec.patterns import check_together
 from muster.spec.policies import FailureRule, named_rules
 from muster.spec.quantities import format_duration as _time
-from muster.spec.wording import Refused, suggestion
+from muster.spec.wording import Refused, short, suggestion
 
 #: Reasons without an exit code of the program: Muster stopped the node, or lost it.
 _WITHOUT_EXIT = (
     *("not_started", "node_lost", "preempted", "canceled", "startup_timeout"),
-    *("deadline", "hang", "unhealthy"),
+    *("deadline", "hang", "unhealthy", "preflight"),
 )
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 #: Conditions of a rule; those that differ most between rules come first.
@@ -155,7 +155,7 @@ def _covers(before: FailureRule, rule: FailureRule) -> bool:
 def _groups(path: str, names: Sequence[str], known: Sequence[str]) -> Iterator[Problem]:
     for number, name in enumerate(names):
         if name not in known:
-            text = f"no group named {name!r}"
+            text = f"no group named {short(name)}"
             yield Problem(f"{path}[{number}]", text, suggestion(name, known))
         elif name in names[:number]:
             yield Problem(f"{path}[{number}]", f"{name} is listed twice", "remove one")

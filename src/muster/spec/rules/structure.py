@@ -190,6 +190,8 @@ def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
             yield from probe_problems(path, probe)
     for name in ("command", "after_start", "before_stop"):
         yield from _program(f"{prefix}{name}", getattr(level, name))
+    if level.preflight is not None:
+        yield from _program(f"{prefix}preflight.command", level.preflight.command)
     if ".." in (level.working_dir or "").split("/"):
         text = f"{level.working_dir} contains .."
         yield Problem(f"{prefix}working_dir", text, "write it without ..")

@@ -10,7 +10,7 @@ import psycopg
 from muster.errors import StoreError
 
 #: The newest revision in `migrations/versions`, known without reading them.
-HEAD = "0007"
+HEAD = "0008"
 #: The oldest PostgreSQL that is supported.
 _OLDEST = 13
 #: Held by the process that migrates, so that others wait. Any number that no other program uses.

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict, astuple, replace
 
 from muster.caller import Role
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import AlreadyExists, InvalidInput, NotFound, Problem
 from muster.identity import DEFAULT_PROJECT
 from muster.store.account_records import (
     Credential,
@@ -42,7 +42,7 @@ _HINT = "restore the database from a backup"
 
 
 class SqlAccounts:
-    """See `store.base.Accounts`."""
+    """See `store.protocols.accounts.Accounts`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -53,7 +53,7 @@ class SqlAccounts:
         """See `Accounts.create_first`."""
 
         def step(connection: Connection) -> bool:
-            _lock(connection)
+            lock_accounts(connection)
             if connection.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
                 return False
             _insert_user(connection, user)
@@ -66,10 +66,10 @@ class SqlAccounts:
         """See `Accounts.create_user`."""
 
         def step(connection: Connection) -> None:
-            _lock(connection)
+            lock_accounts(connection)
             _check_subject(connection, user)
             if not _insert_user(connection, user):
-                raise InvalidInput(_taken("user", user.name))
+                raise AlreadyExists(_taken("user", user.name))
 
         self._db.write(step, durable=True, done=_has("users", "name", user.name))
 
@@ -77,7 +77,7 @@ class SqlAccounts:
         """See `Accounts.change_user`."""
 
         def step(connection: Connection) -> UserRecord:
-            _lock(connection)
+            lock_accounts(connection)
             before = user_in(connection, name)
             after = replace(before, **changes)
             _check_subject(connection, after)
@@ -123,14 +123,17 @@ class SqlAccounts:
     def create_project(self, project: ProjectRecord) -> None:
         """See `Accounts.create_project`."""
         sql = (
-            f"INSERT INTO projects ({_PROJECT}) VALUES (?, ?, ?, ?) "
+            f"INSERT INTO projects ({_PROJECT}) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO NOTHING RETURNING name"
         )
-        values = astuple(replace(project, created_at=micros(project.created_at)))
 
         def step(connection: Connection) -> None:
-            if not connection.execute(sql, values).fetchall():
-                raise InvalidInput(_taken("project", project.name))
+            lock_accounts(connection)
+            _check_groups(connection, project.name)
+            parent = _parent(connection, project.parent)
+            values = replace(project, parent=parent, created_at=micros(project.created_at))
+            if not connection.execute(sql, astuple(values)).fetchall():
+                raise AlreadyExists(_taken("project", project.name))
 
         self._db.write(step, durable=True, done=_has("projects", "name", project.name))
 
@@ -138,11 +141,34 @@ class SqlAccounts:
         """See `Accounts.change_project`."""
 
         def step(connection: Connection) -> ProjectRecord:
-            _lock(connection)
-            project = replace(_project(connection, name), description=description)
+            lock_accounts(connection)
+            project = replace(project_in(connection, name), description=description)
             sql = "UPDATE projects SET description = ? WHERE name = ?"
             connection.execute(sql, (description, project.name))
             return project
+
+        return self._db.write(step, durable=True)
+
+    def move_project(self, name: str, parent: str) -> ProjectRecord:
+        """See `Accounts.move_project`."""
+
+        def step(connection: Connection) -> ProjectRecord:
+            lock_accounts(connection)
+            project = project_in(connection, name)
+            if project.name == DEFAULT_PROJECT:
+                raise InvalidInput(f"project {project.name} cannot be moved: it is the root")
+            into = _parent(connection, parent)
+            above = into
+            while above:
+                if above == project.name:
+                    raise InvalidInput(
+                        f"project {project.name} cannot be moved to {into}, which is "
+                        f"{'the same' if into == above else 'below it'}"
+                    )
+                above = project_in(connection, above).parent
+            sql = "UPDATE projects SET parent = ? WHERE name = ?"
+            connection.execute(sql, (into, project.name))
+            return replace(project, parent=into)
 
         return self._db.write(step, durable=True)
 
@@ -150,16 +176,12 @@ class SqlAccounts:
         """See `Accounts.delete_project`."""
 
         def step(connection: Connection) -> None:
-            _lock(connection)
-            found = _project(connection, name).name
+            lock_accounts(connection)
+            found = project_in(connection, name).name
             if found == DEFAULT_PROJECT:
                 raise InvalidInput(f"project {found} cannot be deleted: commands use it by default")
-            for table, what in (("jobs", "jobs"), ("runs", "runs")):
-                sql = f"SELECT 1 FROM {table} WHERE project = ? LIMIT 1"
-                if connection.execute(sql, (found,)).fetchone() is not None:
-                    text = f"project {found} has {what}, and cannot be deleted"
-                    hint = "remove its members, and nobody can use it"
-                    raise InvalidInput(Problem("", text, hint))
+            _check_childless(connection, found)
+            _check_empty(connection, found)
             connection.execute("DELETE FROM projects WHERE name = ?", (found,))
 
         has = _has("projects", "name", name)
@@ -184,8 +206,8 @@ class SqlAccounts:
         """See `Accounts.set_member`."""
 
         def step(connection: Connection) -> None:
-            _lock(connection)
-            project = _project(connection, member.project).name
+            lock_accounts(connection)
+            project = project_in(connection, member.project).name
             user = user_in(connection, member.user).name
             connection.execute(
                 "INSERT INTO members (project, user_name, role, from_groups) VALUES (?, ?, ?, ?) "
@@ -198,6 +220,8 @@ class SqlAccounts:
 
     def set_group_roles(self, user: str, roles: Mapping[str, Role]) -> None:
         """See `Accounts.set_group_roles`."""
+        found = "SELECT project, role FROM members WHERE user_name = ? AND from_groups = 1"
+        remove = "DELETE FROM members WHERE user_name = ? AND project = ? AND from_groups = 1"
         add = (
             "INSERT INTO members (project, user_name, role, from_groups) "
             "SELECT name, ?, ?, 1 FROM projects WHERE lower(name) = lower(?) "
@@ -205,11 +229,16 @@ class SqlAccounts:
         )
 
         def step(connection: Connection) -> None:
-            _lock(connection)
+            lock_accounts(connection)
             name = user_in(connection, user).name
-            remove = "DELETE FROM members WHERE user_name = ? AND from_groups = 1"
-            connection.execute(remove, (name,))
-            for project, role in roles.items():
+            # what stays is not written: users log in often, and each change is one of policies
+            rest = {project.lower(): role for project, role in roles.items()}
+            for project, role in connection.execute(found, (name,)).fetchall():
+                if rest.get(project.lower()) == role:
+                    del rest[project.lower()]
+                else:
+                    connection.execute(remove, (name, project))
+            for project, role in rest.items():
                 connection.execute(add, (name, role, project))
 
         self._db.write(step)
@@ -219,6 +248,7 @@ class SqlAccounts:
         sql = "DELETE FROM members WHERE lower(project) = lower(?) AND lower(user_name) = lower(?)"
 
         def step(connection: Connection) -> bool:
+            lock_accounts(connection)
             deleted = f"{sql} RETURNING 1"
             return bool(connection.execute(deleted, (project, user)).fetchall())
 
@@ -244,9 +274,9 @@ class SqlAccounts:
         """See `Accounts.create_token`."""
 
         def step(connection: Connection) -> None:
-            _lock(connection)
+            lock_accounts(connection)
             user = user_in(connection, token.user).name
-            project = None if token.project is None else _project(connection, token.project).name
+            project = None if token.project is None else project_in(connection, token.project).name
             _insert_token(connection, replace(token, user=user, project=project), digest)
 
         self._db.write(step, durable=True, done=_has("tokens", "id", token.id))
@@ -305,9 +335,9 @@ class SqlAccounts:
         )
 
 
-def _lock(connection: Connection) -> None:
-    """Within a transaction: let no other one change users, projects, members or tokens until this
-    one ends. They change rarely."""
+def lock_accounts(connection: Connection) -> None:
+    """Within a transaction: let no other one change users, projects, members, tokens, groups or
+    policies until this one ends. They change rarely."""
     if lock := connection.dialect.lock_text:
         connection.execute(lock, ("accounts",))
 
@@ -384,7 +414,65 @@ def _check_administrators(connection: Connection, name: str) -> None:
         raise InvalidInput(Problem("", text, hint))
 
 
-def _project(connection: Connection, name: str) -> ProjectRecord:
+def _parent(connection: Connection, name: str) -> str:
+    """Within a transaction: the name of a project as a parent; "" for the root. Raises NotFound."""
+    found = project_in(connection, name).name if name else DEFAULT_PROJECT
+    return "" if found == DEFAULT_PROJECT else found
+
+
+#: What is not deleted with a project, and where it is: whoever makes a project of the same name
+#: would get it.
+_KEPT = {
+    "jobs": "jobs",
+    "runs": "runs",
+    "schedules": "schedules",
+    "notifications": "notifications",
+    "buckets": "buckets",
+    "resources": "resources of the OCI API",
+}
+
+
+#: Not those that were deleted, nor records of what was done.
+_LASTING = "state != 'DELETED' AND kind NOT LIKE '%workrequest'"
+
+
+def _check_empty(connection: Connection, project: str) -> None:
+    """Raises InvalidInput if something is in a project that is not deleted with it."""
+    found = []
+    for table, what in _KEPT.items():
+        live = f" AND {_LASTING}" if table == "resources" else ""
+        sql = f"SELECT 1 FROM {table} WHERE project = ?{live} LIMIT 1"
+        if connection.execute(sql, (project,)).fetchone() is not None:
+            found.append(what)
+    if found:
+        text = f"project {project} has {' and '.join(found)}, and cannot be deleted"
+        hint = "delete these; or remove its members, and nobody can use it"
+        raise InvalidInput(Problem("", text, hint))
+
+
+def _check_childless(connection: Connection, name: str) -> None:
+    """Within a transaction: raises InvalidInput if there are projects below one."""
+    sql = "SELECT name FROM projects WHERE parent = ? ORDER BY lower(name)"
+    if below := [str(row[0]) for row in connection.execute(sql, (name,)).fetchall()]:
+        text = f"project {name} has projects below it, and cannot be deleted: {', '.join(below)}"
+        raise InvalidInput(Problem("", text, "move or delete them first"))
+
+
+def _check_groups(connection: Connection, project: str) -> None:
+    """Within a transaction: raises InvalidInput if a group has the name that the members of a new
+    project with a role are to have as a group."""
+    names = [f"{project}-{role}".lower() for role in Role]
+    for table in ("user_groups", "dynamic_groups"):
+        sql = f"SELECT name FROM {table} WHERE lower(name) IN ({', '.join('?' * len(names))})"
+        if (row := connection.execute(sql, names).fetchone()) is not None:
+            text = (
+                f"there is a group {row[0]!r}, as the members of a project {project!r} with a role "
+                "are called"
+            )
+            raise InvalidInput(Problem("", text, "choose another name"))
+
+
+def project_in(connection: Connection, name: str) -> ProjectRecord:
     """Within a transaction. Raises NotFound."""
     sql = f"SELECT {_PROJECT} FROM projects WHERE lower(name) = lower(?)"
     row = connection.execute(sql, (name,)).fetchone()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from muster.store.account_records import AuditEntry, AuditFilter
-from muster.store.records import read_record
-from muster.store.sql.database import Connection, Database
+from muster.store.records import CorruptRecord, decoded, read_record
+from muster.store.sql.database import Connection, Database, Row
 from muster.store.times import micros, seconds
 
 #: Columns that are not called like the field of `AuditEntry`, since `user` is a word of SQL.
@@ -33,7 +34,7 @@ def _rows(entries: Sequence[AuditEntry]) -> list[list[Any]]:
 
 
 class SqlAudit:
-    """See `store.base.Audit`."""
+    """See `store.protocols.audit.Audit`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -56,15 +57,7 @@ class SqlAudit:
         sql = f"SELECT {_NAMED} FROM audit{where} ORDER BY {order}"
         if chosen.limit is not None:
             sql, values = f"{sql} LIMIT ?", [*values, chosen.limit]
-        return [
-            read_record(
-                AuditEntry,
-                {**dict(row), "time": seconds(row["time"]), "allowed": bool(row["allowed"])},
-                f"entry {row['seq']} of the audit log",
-                f"`muster audit list --before {row['seq']}` shows those before it",
-            )
-            for row in self._db.read(sql, values)
-        ]
+        return [_entry(row) for row in self._db.read(sql, values)]
 
     def delete_before(self, time: float) -> int:
         """See `Audit.delete_before`."""
@@ -84,7 +77,21 @@ def _column_value(entry: AuditEntry, name: str) -> Any:
     value = getattr(entry, name)
     if name == "time":
         return micros(value)
+    if name == "attributes":
+        return json.dumps(dict(value))
     return int(value) if name == "allowed" else value
+
+
+def _entry(row: Row) -> AuditEntry:
+    what = f"entry {row['seq']} of the audit log"
+    hint = f"`muster audit list --before {row['seq']}` shows those before it"
+    values = dict(row)
+    try:
+        values["attributes"] = decoded(values["attributes"])
+    except ValueError as error:
+        raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None
+    times = {"time": seconds(values["time"]), "allowed": bool(values["allowed"])}
+    return read_record(AuditEntry, {**values, **times}, what, hint)
 
 
 def _conditions(chosen: AuditFilter) -> tuple[list[str], list[Any]]:
@@ -100,6 +107,7 @@ def _conditions(chosen: AuditFilter) -> tuple[list[str], list[Any]]:
         ("user_name", chosen.user),
         ("object", chosen.object),
         ("project", chosen.project),
+        ("permission", chosen.permission),
     ):
         if text is not None:
             add(f"{column} = ?", text)

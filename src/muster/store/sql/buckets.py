@@ -26,7 +26,7 @@ _IN_BUCKET = {
 
 
 class SqlBuckets:
-    """See `store.base.Buckets`."""
+    """See `store.protocols.buckets.Buckets`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -14,7 +14,7 @@ from muster.store.times import micros, seconds
 
 
 class SqlEvents:
-    """See `store.base.Events`."""
+    """See `store.protocols.events.Events`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

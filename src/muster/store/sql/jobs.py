@@ -44,7 +44,7 @@ _EDITABLE = ("spec", "display_name", "description", "tags", "updated_at")
 
 
 class SqlJobs:
-    """See `store.base.Jobs`."""
+    """See `store.protocols.jobs.Jobs`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -218,6 +218,14 @@ class SqlJobs:
 
 def insert_job(connection: Connection, job: JobRecord) -> JobRecord:
     """Within a transaction: see `Jobs.insert`. The Job is not changed until it ends."""
+    made, new = add_job(connection, job)
+    if new:
+        report_job(connection, made, "created", job.created_at, by=job.created_by)
+    return made
+
+
+def add_job(connection: Connection, job: JobRecord) -> tuple[JobRecord, bool]:
+    """As `insert_job`, and whether the Job is new, which is not reported."""
     row = _same(connection, job)
     if row is None and (lock := connection.dialect.lock_text):
         connection.execute(lock, (f"{job.project} {job.content_hash}",))
@@ -225,7 +233,7 @@ def insert_job(connection: Connection, job: JobRecord) -> JobRecord:
     if row is not None:
         found = _job(row)
         found.check_active()
-        return found
+        return found, False
     version = next_number(connection, "versions", job.project, job.name)
     values = {name: getattr(job, name) for name in _COLUMNS} | {"version": version}
     connection.execute(
@@ -234,9 +242,7 @@ def insert_job(connection: Connection, job: JobRecord) -> JobRecord:
     )
     now = job.created_at
     _append_event(connection, job.id, "created", by=job.created_by, data={}, now=now)
-    made = _job(connection.execute(_BY_ID, (job.id,)).fetchone())
-    report_job(connection, made, "created", now, by=job.created_by)
-    return made
+    return _job(connection.execute(_BY_ID, (job.id,)).fetchone()), True
 
 
 def _same(connection: Connection, job: JobRecord) -> Row | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import AlreadyExists, NotFound, Problem
 from muster.store.account_records import PublicKeyRecord
 from muster.store.records import read_record
 from muster.store.sql.accounts import user_in
@@ -16,7 +16,7 @@ _QUERY = "SELECT {} FROM public_keys".format(
 
 
 class SqlKeys:
-    """See `store.base.Keys`."""
+    """See `store.protocols.keys.Keys`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -36,7 +36,7 @@ class SqlKeys:
             )
             if connection.execute(sql, values).fetchone() is None:
                 text = f"the key with the fingerprint {key.fingerprint} is here already"
-                raise InvalidInput(Problem("", text, "delete it first, or use another key"))
+                raise AlreadyExists(Problem("", text, "delete it first, or use another key"))
 
         def done(connection: Connection) -> bool:
             found = "SELECT 1 FROM public_keys WHERE fingerprint = ? AND created_at = ?"

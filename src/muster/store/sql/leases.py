@@ -25,7 +25,7 @@ _WRITE = (
 
 
 class SqlLeases:
-    """See `store.base.Leases`."""
+    """See `store.protocols.leases.Leases`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -65,7 +65,7 @@ _HINT = "delete the notification, and add it again"
 
 
 class SqlNotifications:
-    """See `store.base.Notifications`."""
+    """See `store.protocols.notifications.Notifications`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -43,7 +43,7 @@ _AT_ONCE = 500
 
 
 class SqlObjects:
-    """See `store.base.Objects`."""
+    """See `store.protocols.objects.Objects`."""
 
     def __init__(self, db: Database, note: Note) -> None:
         """note: records each change elsewhere, in its transaction."""

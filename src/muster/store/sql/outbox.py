@@ -3,32 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from muster.store.outbox_records import ListenerKind, OutboxEntry, Pending
-from muster.store.records import read_entry
+from muster.store.records import CorruptRecord, read_entry
 from muster.store.sql.database import Connection, Database, Row
-from muster.store.times import micros, seconds
+from muster.store.times import micros, optional_micros, seconds
 
 ENTRY_COLUMNS = OutboxEntry.__struct_fields__
 _PENDING = (
-    f"SELECT listener, {', '.join(f'outbox.{name} AS {name}' for name in ENTRY_COLUMNS)} "
+    "SELECT listener, attempts, first_at, "
+    f"{', '.join(f'outbox.{name} AS {name}' for name in ENTRY_COLUMNS)} "
     "FROM deliveries JOIN outbox ON outbox.seq = deliveries.seq "
-    "WHERE kind = ? AND state = 'pending' ORDER BY deliveries.seq, listener"
+    "WHERE kind = ? AND state = 'pending'"
+)
+#: What fails again and again is behind all that has happened meanwhile.
+_IN_ORDER = " ORDER BY attempts, deliveries.seq, listener LIMIT ?"
+_POSTPONE = (
+    "UPDATE deliveries SET state = ?, attempts = attempts + 1, answer = ?, due_at = ?, "
+    "first_at = coalesce(first_at, ?), settled_at = ? "
+    "WHERE listener = ? AND seq = ? AND state = 'pending' AND attempts = ? RETURNING 1"
 )
 
 
 class SqlOutbox:
-    """See `store.base.Outbox`."""
+    """See `store.protocols.outbox.Outbox`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def pending(self, kind: ListenerKind, *, limit: int) -> list[Pending]:
+    def pending(self, kind: ListenerKind, *, limit: int, now: float | None = None) -> list[Pending]:
         """See `Outbox.pending`."""
-        return [
-            Pending(row["listener"], read_outbox_entry(row))
-            for row in self._db.read(f"{_PENDING} LIMIT ?", (str(kind), limit))
-        ]
+        values: list[Any]
+        sql, values = _PENDING, [str(kind)]
+        if now is not None:
+            # the clock of who has reported an event may be ahead
+            sql, values = f"{sql} AND (attempts = 0 OR due_at <= ?)", [*values, micros(now)]
+        found = []
+        for row in self._db.read(sql + _IN_ORDER, [*values, limit]):
+            try:
+                entry = read_outbox_entry(row)
+            except CorruptRecord as error:  # it must not hold up the others
+                self._postpone(row, str(error), self._db.now(), None)
+                continue
+            attempts, first_at = row["attempts"], seconds(row["first_at"])
+            found.append(Pending(row["listener"], entry, attempts, first_at))
+        return found
+
+    def postpone(self, pending: Pending, why: str, now: float, until: float | None) -> bool:
+        """See `Outbox.postpone`."""
+        place = {"listener": pending.listener, "seq": pending.entry.seq}
+        return self._postpone({**place, "attempts": pending.attempts}, why, now, until)
+
+    def _postpone(self, row: Row, why: str, now: float, until: float | None) -> bool:
+        state, settled_at = ("failed", now) if until is None else ("pending", None)
+        times = (micros(now if until is None else until), micros(now), optional_micros(settled_at))
+        values = (state, why, *times, row["listener"], row["seq"], row["attempts"])
+
+        def step(connection: Connection) -> bool:
+            return connection.execute(_POSTPONE, values).fetchone() is not None
+
+        return self._db.write(step)
 
     def forget(self, until: float) -> None:
         """See `Outbox.forget`."""

@@ -10,7 +10,7 @@ Each run is recorded with this: it costs one query where nobody listens, and imp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from muster.identity import new_id
@@ -22,6 +22,7 @@ from muster.store.times import micros, seconds
 if TYPE_CHECKING:
     from muster.store.object_records import ObjectChange
     from muster.store.outbox_records import NewEvent
+    from muster.store.resource_records import ResourceRecord
 
 #: What an event tells of a run: columns of `runs`.
 _RUN = (
@@ -29,16 +30,30 @@ _RUN = (
     *("node_count", "exit_code", "created_by", "created_at", "started_at", "finished_at"),
 )
 _TIMES = ("created_at", "started_at", "finished_at")
+#: State of a run -> the values of `notify` in its spec that mean it.
+_TOLD = {
+    "SUCCEEDED": ("ended", "succeeded"),
+    "FAILED": ("ended", "failed"),
+    "NEEDS_ATTENTION": ("ended", "failed"),
+    "CANCELED": ("ended",),
+}
 #: What it tells of the first failure: fields of `lifecycle.status.Failure`.
 _CAUSE = ("rank", "group", "reason", "exit_code", "signal", "message")
 #: What it tells of an object: fields of `ObjectRecord`.
 _OBJECT = ("name", "size", "etag", "md5", "created_at", "modified_at")
 _JOB = ("id", "name", "version", "display_name", "description", "created_by", "state", "tags")
+#: What it tells of a job of the OCI API: fields of `ResourceRecord`.
+_RESOURCE = ("id", "name", "version", "created_by", "state", "created_at")
 
 
-def report(connection: Connection, event: NewEvent) -> None:
-    """Within the transaction of what it reports: record an event, if somebody listens to it."""
-    if not (listening := _listening(connection, event.project, event.type)):
+def report(connection: Connection, event: NewEvent, told: Collection[str] = ()) -> None:
+    """Within the transaction of what it reports: record an event, if somebody listens to it. told:
+    names of notifications to which it is sent besides."""
+    listening = _listening(connection, event.project, event.type)
+    if told:
+        known = {listener for listener, _ in listening}
+        listening += _named(connection, event.project, told, known)
+    if not listening:
         return
     (seq,) = connection.execute(
         "INSERT INTO outbox (id, time, project, type, subject, data) VALUES (?, ?, ?, ?, ?, ?) "
@@ -78,6 +93,18 @@ def _listening(connection: Connection, project: str, kind: str) -> list[Any]:
     return connection.execute(sql, (project, kind)).fetchall()
 
 
+def _named(
+    connection: Connection, project: str, names: Iterable[str], known: Collection[str]
+) -> list[tuple[str, str]]:
+    """The ids and kinds of notifications that are not known to listen already."""
+    from muster.store.outbox_records import ListenerKind
+
+    sql = "SELECT id FROM notifications WHERE project = ? AND name = ? AND paused = 0"
+    rows = (connection.execute(sql, (project, name)).fetchone() for name in names)
+    found = [row["id"] for row in rows if row is not None]
+    return [(one, str(ListenerKind.NOTIFICATION)) for one in found if one not in known]
+
+
 def heard_state(connection: Connection, run_id: str) -> str | None:
     """Within a transaction: the state of a run; None if nobody listens to events of its project, or
     it does not exist."""
@@ -106,15 +133,31 @@ def report_run(
     facts |= {"tags": _json(row["tags"])}
     if isinstance(cause := _json(row["lifecycle"]).get(LIFECYCLE_KEYS["cause"]), Mapping):
         facts["first_cause"] = {name: cause.get(name) for name in _CAUSE}
+    if (resource := _job_run(connection, run_id)) is not None:
+        facts["oci"] = resource
     if state is not None and state != row["state"]:
         facts |= {"state": str(state), "details": details or ""}
         if state != RunState.DELETED:  # how it has ended is not known yet
             facts |= {"exit_code": None, "finished_at": None}
             facts.pop("first_cause", None)
+    if told := _told(connection, run_id, facts["state"]):
+        facts["notify"] = told
     from muster.store.outbox_records import NewEvent
 
     kind = f"run.{facts['state'].lower()}"
-    report(connection, NewEvent(row["project"], kind, f"runs/{run_id}", time, facts))
+    report(connection, NewEvent(row["project"], kind, f"runs/{run_id}", time, facts), told)
+
+
+def _told(connection: Connection, run_id: str, state: str) -> list[str]:
+    """The notifications that the spec of a run names for a state."""
+    if (when := _TOLD.get(state)) is None:
+        return []
+    sql = "SELECT spec FROM run_specs WHERE run_id = ?"
+    row = connection.execute(sql, (run_id,)).fetchone()
+    if row is None or '"notify"' not in row["spec"]:  # decoding a long one takes time
+        return []
+    named = _json(row["spec"]).get("notify")
+    return [name for name, at in named.items() if at in when] if isinstance(named, Mapping) else []
 
 
 def report_job(
@@ -135,6 +178,43 @@ def report_job(
     data = {name: getattr(job, name) for name in _JOB}
     data |= {"created_at": job.created_at, "by": by, "changes": sorted(changes)}
     report(connection, NewEvent(job.project, f"job.{kind}", f"jobs/{job.id}", time, data))
+
+
+def report_job_resource(connection: Connection, job: ResourceRecord, kind: str) -> None:
+    """Within the transaction that has changed a job of the OCI API: record that as an event. kind:
+    created, updated or deleted."""
+    if not _listening(connection, job.project, f"job.{kind}"):
+        return
+    from muster.store.outbox_records import NewEvent
+
+    data = {name: getattr(job, name) for name in _RESOURCE}
+    data |= {"tags": job.data.get("freeformTags") or {}, "oci": _of_resource(job.name, job.data)}
+    if kind == "created":
+        data["by"] = job.created_by
+    time = job.created_at if kind == "created" else job.updated_at
+    report(connection, NewEvent(job.project, f"job.{kind}", f"jobs/{job.id}", time, data))
+
+
+def is_job_run(connection: Connection, run_id: str) -> bool:
+    """Within a transaction: whether a run is a job run of the OCI API."""
+    return _job_run(connection, run_id) is not None
+
+
+def _job_run(connection: Connection, run_id: str) -> dict[str, Any] | None:
+    """What is told of the job run of the OCI API that a run is; None if it is none."""
+    from muster.spec.ocids import ocid
+    from muster.store.resource_records import JOB, JOB_RUN
+
+    row = connection.execute(
+        "SELECT name, parent, data FROM resources WHERE kind = ? AND id = ?", (JOB_RUN, run_id)
+    ).fetchone()
+    if row is None:
+        return None
+    return {**_of_resource(row["name"], _json(row["data"])), "job": ocid(JOB, row["parent"])}
+
+
+def _of_resource(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "defined_tags": data.get("definedTags") or {}}
 
 
 def _json(text: Any) -> Mapping[str, Any]:

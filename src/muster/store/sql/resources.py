@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import to_builtins
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 
 from muster.errors import Conflict, NotFound
 from muster.store.records import CorruptRecord, decoded, read_record
-from muster.store.resource_records import ResourceFilter, ResourceRecord, RunFacts
+from muster.store.resource_records import JOB, ResourceFilter, ResourceRecord, RunFacts
 from muster.store.sql.database import Connection, Database, Row
+from muster.store.sql.reports import report_job_resource
 from muster.store.times import micros, seconds
 
 _COLUMNS = tuple(name for name in ResourceRecord.__struct_fields__ if name != "run")
@@ -28,11 +30,13 @@ _QUERY = "SELECT {}, {}, {} AS state FROM resources LEFT JOIN runs ON runs.id = 
     ", ".join(f"runs.{name} AS run_{name}" for name in _RUN),
     _STATE,
 )
+#: Resources that one query reads by their ids.
+_AT_ONCE = 500
 _HINT = "delete it, and create it again"
 
 
 class SqlResources:
-    """See `store.base.Resources`."""
+    """See `store.protocols.resources.Resources`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -46,7 +50,10 @@ class SqlResources:
         values = [*_values(resource).values()]
 
         def step(connection: Connection) -> bool:
-            return connection.execute(sql, values).fetchone() is not None
+            new = connection.execute(sql, values).fetchone() is not None
+            if new and resource.kind == JOB:
+                report_job_resource(connection, resource, "created")
+            return new
 
         def done(connection: Connection) -> bool:
             found = "SELECT 1 FROM resources WHERE kind = ? AND id = ? AND created_at = ?"
@@ -64,11 +71,22 @@ class SqlResources:
             raise NotFound(f"no {kind} with the id {resource_id!r}")
         return _resource(rows[0])
 
+    def some(self, kind: str, ids: Collection[str]) -> dict[str, ResourceRecord]:
+        """See `Resources.some`."""
+        found: dict[str, ResourceRecord] = {}
+        left = [*ids]
+        while left:
+            part, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            marks = ", ".join("?" * len(part))
+            sql = f"{_QUERY} WHERE resources.kind = ? AND resources.id IN ({marks})"
+            rows = self._db.read(sql, [kind, *part])
+            found |= {one.id: one for one in map(_resource, rows)}
+        return found
+
     def listing(self, chosen: ResourceFilter) -> list[ResourceRecord]:
         """See `Resources.listing`."""
-        conditions = ["resources.kind = ?", "resources.project = ?"]
-        values: list[Any] = [chosen.kind, chosen.project]
-        for name in ("id", "parent", "name", "created_by"):
+        conditions, values = ["resources.kind = ?"], list[Any]((chosen.kind,))
+        for name in ("project", "id", "parent", "name", "created_by"):
             if (given := getattr(chosen, name)) is not None:
                 conditions.append(f"resources.{name} = ?")
                 values.append(given)
@@ -101,7 +119,12 @@ class SqlResources:
         values = [*(given[name] for name in changed), before.kind, before.id, before.version]
 
         def step(connection: Connection) -> bool:
-            return connection.execute(sql, values).fetchone() is not None
+            changed = connection.execute(sql, values).fetchone() is not None
+            if changed and before.kind == JOB:
+                deleted = after.state == "DELETED" != before.state
+                report = replace(after, version=before.version + 1)
+                report_job_resource(connection, report, "deleted" if deleted else "updated")
+            return changed
 
         if not self._db.write(step, durable=True):
             self.get(before.kind, before.id)  # raises NotFound

@@ -25,10 +25,10 @@ from muster.store.records import (
 )
 from muster.store.sql.database import LIVE, Connection, Database, Dialect, Row, lock_runs
 from muster.store.sql.events import append_events, has_events
-from muster.store.sql.jobs import insert_job
+from muster.store.sql.jobs import add_job
 from muster.store.sql.leases import check_lease, write_lease
 from muster.store.sql.numbers import next_number
-from muster.store.sql.reports import heard_state, report_run
+from muster.store.sql.reports import heard_state, is_job_run, report_job, report_run
 from muster.store.sql.rows import (
     RUN_QUERY,
     change_nodes,
@@ -46,11 +46,11 @@ from muster.store.sql.search import by_prefix, tag_conditions
 from muster.store.times import micros
 
 if TYPE_CHECKING:
-    from muster.store.base import RunBuilder
+    from muster.store.protocols.runs import RunBuilder
 
 
 class SqlRuns:
-    """See `store.base.Runs`."""
+    """See `store.protocols.runs.Runs`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -73,7 +73,7 @@ class SqlRuns:
             return connection.execute(sql, (inserted,)).fetchone() is not None
 
         with self._db.transaction(durable=True, done=done) as connection:
-            kept = insert_job(connection, job)
+            kept, new = add_job(connection, job)
             number = next_number(connection, "runs", kept.project, kept.name)
             run, nodes = build(kept, number, f"{kept.name}-{number}")
             inserted = run.id
@@ -85,6 +85,9 @@ class SqlRuns:
             if owner is not None:
                 write_lease(connection, Lease.first(run.id, owner, expires_at))
             if heard_state(connection, run.id) is not None:
+                # the job of a job run is a resource, which has reported its own creation
+                if new and not is_job_run(connection, run.id):
+                    report_job(connection, kept, "created", job.created_at, by=job.created_by)
                 report_run(connection, run.id, run.created_at, RunState.ACCEPTED, "")
                 if run.state != RunState.ACCEPTED:  # it was submitted suspended
                     report_run(connection, run.id, run.created_at)

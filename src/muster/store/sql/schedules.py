@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.errors import Conflict, InvalidInput, NotFound, Problem
 from muster.lifecycle.schedule import Running
-from muster.lifecycle.trigger import Event, event_types
+from muster.lifecycle.trigger import AfterRun, Event, cycle_problem, event_types
 from muster.store import names
 from muster.store.account_records import AuditEntry
 from muster.store.outbox_records import ListenerKind
@@ -59,7 +59,7 @@ _HINT = "delete the schedule, and create it again"
 
 
 class SqlSchedules:
-    """See `store.base.Schedules`."""
+    """See `store.protocols.schedules.Schedules`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -69,6 +69,7 @@ class SqlSchedules:
 
         def step(connection: Connection) -> None:
             kept = insert_job(connection, job)
+            _check_cycles(connection, schedule, kept.name)
             values = _values(schedule) | {"job_id": kept.id}
             sql = (
                 f"INSERT INTO schedules ({', '.join(_COLUMNS)}) "
@@ -124,7 +125,7 @@ class SqlSchedules:
         )
 
         def step(connection: Connection) -> bool:
-            _lock_job(connection, after.job_id)
+            _check_cycles(connection, after, _lock_job(connection, after.job_id))
             given = [*(values[name] for name in changed), before.id, before.version]
             if connection.execute(sql, given).fetchone() is None:
                 return False
@@ -368,15 +369,40 @@ def _firing_column(name: str, value: Any) -> Any:
     return str(value) if name == "outcome" else value
 
 
-def _lock_job(connection: Connection, job_id: str) -> None:
-    """Within a transaction: the Job stays as it is until it ends. Raises NotFound, and InvalidInput
-    if it is deleted."""
+def _check_cycles(connection: Connection, schedule: ScheduleRecord, job: str) -> None:
+    """Within a transaction: raises InvalidInput if the runs of the schedule and those of others
+    would start each other without end. job: the name of its Job."""
+    if not isinstance(schedule.trigger, AfterRun):
+        return
+    if lock := connection.dialect.lock_text:  # two at once would not see each other
+        connection.execute(lock, (f"schedules after runs in {schedule.project}",))
+    rows = connection.execute(
+        "SELECT trigger, jobs.name AS job FROM schedules JOIN jobs ON jobs.id = job_id "
+        "WHERE schedules.project = ? AND schedules.id != ? AND trigger != 'null'",
+        (schedule.project, schedule.id),
+    ).fetchall()
+    edges = []
+    for row in rows:
+        try:
+            found = decoded(row["trigger"])
+        except ValueError:  # it is reported to who reads that schedule, and starts nothing
+            continue
+        if isinstance(found, Mapping) and found.get("type") == "run":
+            edges.append((str(found.get("job")), row["job"]))
+    if (problem := cycle_problem(edges, schedule.trigger.job, job)) is not None:
+        raise InvalidInput(problem)
+
+
+def _lock_job(connection: Connection, job_id: str) -> str:
+    """Within a transaction: the Job stays as it is until it ends. Returns its name. Raises
+    NotFound, and InvalidInput if it is deleted."""
     sql = f"SELECT name, version, state FROM jobs WHERE id = ?{connection.dialect.lock_to_refer}"
     row = connection.execute(sql, (job_id,)).fetchone()
     if row is None:
         raise names.no_job_error(job_id)
     if row["state"] != "ACTIVE":
         raise InvalidInput(Problem("job", f"job {row['name']}@{row['version']} is deleted"))
+    return str(row["name"])
 
 
 def _values(schedule: ScheduleRecord) -> dict[str, Any]:

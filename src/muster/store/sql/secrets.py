@@ -12,7 +12,7 @@ from muster.store.times import micros, seconds
 
 
 class SqlSecrets:
-    """See `store.base.Secrets`."""
+    """See `store.protocols.secrets.Secrets`."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # imported when used, which most commands do not
     from muster.store.sql.notifications import SqlNotifications
     from muster.store.sql.objects import SqlObjects
     from muster.store.sql.outbox import SqlOutbox
+    from muster.store.sql.policies import SqlPolicies
     from muster.store.sql.resources import SqlResources
     from muster.store.sql.schedules import SqlSchedules
     from muster.store.sql.secrets import SqlSecrets
@@ -42,6 +43,13 @@ class SqlStore(Generic[D]):
         from muster.store.sql.accounts import SqlAccounts
 
         return SqlAccounts(self.database)
+
+    @cached_property
+    def policies(self) -> SqlPolicies:
+        """See `Store.policies`."""
+        from muster.store.sql.policies import SqlPolicies
+
+        return SqlPolicies(self.database)
 
     @cached_property
     def keys(self) -> SqlKeys:

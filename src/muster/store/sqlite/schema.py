@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from muster.store import default_policy
+
 
 def _to_micros(column: str) -> str:
     """An expression for a time in a column as microseconds: seconds are floats."""
@@ -52,6 +54,22 @@ def _move_spec(event: str, into: str) -> str:
         {into};
         UPDATE runs SET spec = '{{}}', origins = '{{}}', overrides = '{{}}' WHERE id = new.id;
     END;"""
+
+
+def _count_change(table: str, event: str, when: str = "") -> str:
+    """A trigger that counts changes of what the decisions of policies need."""
+    name = f"{table}_{event.split(maxsplit=1)[0].lower()}_counted"
+    condition = f"WHEN {when} " if when else ""
+    return (
+        f"CREATE TRIGGER {name} AFTER {event} ON {table} {condition}"
+        "BEGIN UPDATE policy_generation SET value = value + 1; END;"
+    )
+
+
+def _count_changes(table: str, update: str = "UPDATE", when: str = "") -> str:
+    """As `_count_change`, for all changes; or only for updates of some columns, to other values."""
+    changes = (("INSERT", ""), (update, when), ("DELETE", ""))
+    return "\n".join(_count_change(table, *change) for change in changes)
 
 
 #: Times of a run that change.
@@ -714,6 +732,95 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX buckets_by_project ON buckets (project, name);
     CREATE INDEX object_uploads_by_bucket ON object_uploads (bucket, id);
     CREATE INDEX access_links_by_bucket ON access_links (bucket, id);
+    """,
+    # policies, groups, the tree of projects; what allowed the entries of the audit log; the jobs of
+    # the OCI API that Jobs are of
+    f"""
+    CREATE TABLE policies (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        compartment TEXT NOT NULL REFERENCES projects (name) ON DELETE CASCADE,
+        description TEXT NOT NULL,
+        statements TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        updated_at INTEGER NOT NULL,
+        updated_by TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX policies_by_name ON policies (compartment, lower(name));
+    CREATE TABLE policy_revisions (
+        policy_id TEXT NOT NULL REFERENCES policies (id) ON DELETE CASCADE,
+        version INTEGER NOT NULL,
+        description TEXT NOT NULL,
+        statements TEXT NOT NULL,
+        changed_at INTEGER NOT NULL,
+        changed_by TEXT NOT NULL,
+        PRIMARY KEY (policy_id, version)
+    ) WITHOUT ROWID;
+    INSERT INTO policies SELECT
+        '{default_policy.ID}',
+        '{default_policy.NAME}',
+        'default',
+        '{default_policy.DESCRIPTION}',
+        {default_policy.STATEMENTS_SQL},
+        1, created_at, '', created_at, ''
+        FROM (SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000 AS created_at);
+    INSERT INTO policy_revisions
+        SELECT id, version, description, statements, updated_at, updated_by FROM policies;
+    CREATE TABLE user_groups (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        description TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        updated_at INTEGER NOT NULL,
+        updated_by TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX user_groups_by_name ON user_groups (lower(name));
+    CREATE TABLE group_members (
+        group_id TEXT NOT NULL REFERENCES user_groups (id),
+        user_name TEXT NOT NULL REFERENCES users (name),
+        added_at INTEGER NOT NULL,
+        added_by TEXT NOT NULL,
+        PRIMARY KEY (group_id, user_name)
+    ) WITHOUT ROWID;
+    CREATE INDEX group_members_by_user ON group_members (user_name);
+    CREATE TABLE dynamic_groups (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        description TEXT NOT NULL,
+        rule TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        updated_at INTEGER NOT NULL,
+        updated_by TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX dynamic_groups_by_name ON dynamic_groups (lower(name));
+    ALTER TABLE projects ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+    -- one row: see `Policies.generation`
+    CREATE TABLE policy_generation (value INTEGER NOT NULL);
+    INSERT INTO policy_generation VALUES (1);
+    {_count_changes("policies")}
+    {_count_changes("user_groups")}
+    {_count_changes("group_members")}
+    {_count_changes("dynamic_groups")}
+    {_count_changes("projects", "UPDATE OF parent", "old.parent != new.parent")}
+    {_count_changes("members", "UPDATE OF role", "old.role != new.role")}
+    {
+        _count_changes(
+            "users",
+            "UPDATE OF admin, disabled",
+            "old.admin != new.admin OR old.disabled != new.disabled",
+        )
+    }
+    ALTER TABLE audit ADD COLUMN permission TEXT NOT NULL DEFAULT '';
+    ALTER TABLE audit ADD COLUMN statement TEXT NOT NULL DEFAULT '';
+    ALTER TABLE audit ADD COLUMN attributes TEXT NOT NULL DEFAULT '{{}}';
+    ALTER TABLE audit ADD COLUMN run TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN oci_job TEXT NOT NULL DEFAULT '';
     """,
 )
 

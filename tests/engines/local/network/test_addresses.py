@@ -97,3 +97,18 @@ def test_an_isolated_network_has_addresses_for_1000_nodes() -> None:
     assert (found[0], found[254], found[255]) == ("10.77.0.1", "10.77.0.255", "10.77.1.0")
     with pytest.raises(InvalidInput, match="network: isolated supports 1000 nodes"):
         addresses.allocate("isolated", 1001)
+
+
+def test_nodes_behind_an_uplink_reach_what_the_machine_has_on_its_loopback(
+    plan_of: Callable[..., RunPlan], tmp_path: Path, own_hosts: Path
+) -> None:
+    own_hosts.write_text(
+        "127.0.0.1 localhost\n127.0.1.1 objectstorage.jobs.example.org\n10.0.0.1 printer\n"
+    )
+    addresses.write_hosts(tmp_path / "hosts", plan_of().nodes, routed=True)
+    lines = (tmp_path / "hosts").read_text().splitlines()
+    assert lines[3:] == [
+        "10.77.128.2 host.muster.internal",
+        "10.77.128.2 objectstorage.jobs.example.org",
+        "10.0.0.1 printer",
+    ]

@@ -79,6 +79,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     yield Home(tmp_path / "home")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_objects_are_put(
     home: Home, tmp_path: Path, rng: Random
 ) -> None:

@@ -66,6 +66,23 @@ def test_a_link_does_what_it_says(
     assert ask(port, "PUT", other, body=b"x").status == (200 if writes and not one else 404)
 
 
+@pytest.mark.parametrize("expiry", ["9999-12-31T23:59:59.999999Z", "9999-12-31"])
+def test_the_latest_expiry(storage: Storage, client: Any, bucket: str, expiry: str) -> None:
+    link = create(client, bucket, "AnyObjectRead", time_expires=expiry)
+    assert link.time_expires.year == 9999
+    (listed,) = client.list_preauthenticated_requests(NS, bucket).data
+    assert listed.time_expires == link.time_expires
+
+
+def test_an_expiry_after_the_last_year(client: Any, bucket: str, refused: Refused) -> None:
+    expiry = "9999-12-31T23:59:59-12:00"
+    assert refused(create, client, bucket, "AnyObjectRead", time_expires=expiry) == (
+        400,
+        "InvalidParameter",
+    )
+    assert client.list_preauthenticated_requests(NS, bucket).data == []
+
+
 def test_a_link_for_a_prefix(storage: Storage, client: Any, bucket: str) -> None:
     for name in ("a/1", "a/2", "b/1"):
         client.put_object(NS, bucket, name, b"1")

@@ -54,6 +54,7 @@ mounts:
         assert written == f"{rank}\n".encode()
 
 
+@pytest.mark.slow
 def test_the_work_directory_of_a_cluster(
     storage: Storage, client: Any, bucket: str, environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_an_empty_object(client: Any, bucket: str) -> None:
         ("bytes=7-", b"789", "bytes 7-9/10"),
         ("bytes=-3", b"789", "bytes 7-9/10"),
         ("bytes=5-100", b"56789", "bytes 5-9/10"),
+        ("bytes=-100", b"0123456789", "bytes 0-9/10"),
         ("bytes=0-9", b"0123456789", "bytes 0-9/10"),
     ],
 )
@@ -98,6 +99,7 @@ def test_the_query_replaces_headers(client: Any, bucket: str, refused: Refused) 
     named = {"http_response_content_type": "text/x", "http_response_expires": "0"}
     got = client.get_object(NS, bucket, "a", **named)
     assert (got.headers["content-type"], got.headers["expires"]) == ("text/x", "0")
+    assert got.data.content == b"1"
     evil = {"http_response_content_type": "text/x\r\nset-cookie: a=b"}
     assert refused(client.get_object, NS, bucket, "a", **evil) == (400, "InvalidParameter")
 

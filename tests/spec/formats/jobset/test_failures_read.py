@@ -19,6 +19,7 @@ LIMIT = (
     "startup_timeout",
     "hang",
     "unhealthy",
+    "preflight",
     "not_started",
     "output_lost",
 )
@@ -38,6 +39,7 @@ NEITHER_CODES_NOR_LOST = (
     "startup_timeout",
     "hang",
     "unhealthy",
+    "preflight",
     "not_started",
     "output_lost",
 )

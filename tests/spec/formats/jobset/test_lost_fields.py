@@ -12,6 +12,7 @@ from msgspec.structs import fields
 
 from muster.spec.decode import unwrap
 from muster.spec.formats.convert import convert_file
+from muster.spec.formats.fields import RAW
 from muster.spec.formats.jobset.model import JobSet
 from support.jobset_manifests import JOB, MAIN, POD, Make
 
@@ -361,6 +362,7 @@ def _leaves(model: type[Struct], seen: set[type]) -> set[str]:
             made |= _leaves(inner, seen)
         else:
             made.add(f"{model.__name__}.{info.encode_name}")
+    made.discard(f"{model.__name__}.{RAW}")
     return made
 
 

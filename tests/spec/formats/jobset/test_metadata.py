@@ -87,12 +87,11 @@ def test_metadata_survive_a_round_trip(tmp_path: Path) -> None:
 def test_unused_metadata_are_noted(tmp_path: Path) -> None:
     path = tmp_path / "jobset.yaml"
     path.write_text(JOBSET)
-    place = "is kept, and not used here: all nodes are on one machine"
-    at_once = "is kept, and not used here: a run starts at once"
+    why = "is used by engine kubernetes only"
     output = read_manifest(path).notes
-    assert f"annotation alpha.jobset.sigs.k8s.io/node-selector {place}" in output
-    assert f"label kueue.x-k8s.io/queue-name {at_once}" in output
-    assert f"annotation kueue.x-k8s.io/podset-required-topology (workers) {at_once}" in output
+    assert f"annotation alpha.jobset.sigs.k8s.io/node-selector {why}" in output
+    assert f"label kueue.x-k8s.io/queue-name {why}" in output
+    assert f"annotation kueue.x-k8s.io/podset-required-topology (workers) {why}" in output
     assert not any("example.com/note" in note for note in output), "a program may refer to it"
 
 

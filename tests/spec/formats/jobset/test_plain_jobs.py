@@ -201,7 +201,7 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "its usual controller": ({"spec.managedBy": "kubernetes.io/job-controller"}, []),
     "what pods of JobSets have, too": (
         {f"{POD}.nodeSelector": {"disk": "ssd"}},
-        ["nodeSelector is not used: Muster chooses where nodes run"],
+        ["nodeSelector is used by engine kubernetes only"],
     ),
 }
 

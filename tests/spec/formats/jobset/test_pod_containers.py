@@ -169,11 +169,11 @@ def test_security_of_pods_and_containers() -> None:
 
 
 def test_what_a_security_context_cannot_express() -> None:
-    container = Container(user="ana", shm_size=1 << 30)
+    container = Container(user="ana", ulimits={"nofile": 9})
     spec = read(FULL).spec
     (group,) = spec.node_groups
     spec = replace(spec, node_groups=(replace(group, container=container),))
     assert [str(loss) for loss in write_jobset(spec).losses] == [
         "node_groups[w].container.user: is left out: Kubernetes requires a number",
-        "node_groups[w].container.shm_size: a JobSet has no such setting",
+        "node_groups[w].container.ulimits: a JobSet has no such setting",
     ]

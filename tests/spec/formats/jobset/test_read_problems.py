@@ -12,14 +12,14 @@ from support.jobset_manifests import JOB, MAIN, POD, Make, Problems, Read
 NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "about one group": (
         {f"{POD}.nodeSelector": {"a": "b"}},
-        ["nodeSelector (workers) is not used: Muster chooses where nodes run"],
+        ["nodeSelector (workers) is used by engine kubernetes only"],
     ),
     "about all groups": (
         {
             f"{POD}.hostNetwork": True,
             "spec.replicatedJobs[0].template.spec.template.spec.hostNetwork": True,
         },
-        ["hostNetwork is not used: the engine decides how nodes are isolated"],
+        ["hostNetwork is used by engine kubernetes only"],
     ),
     "empty fields are not noted": ({f"{POD}.tolerations": [], f"{POD}.affinity": {}}, []),
     "fields that a cluster has written": (
@@ -37,9 +37,9 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             "metadata.annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
         },
         [
-            "label kueue.x-k8s.io/queue-name is kept, and not used here: a run starts at once",
-            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is kept, and not used here: "
-            "all nodes are on one machine",
+            "label kueue.x-k8s.io/queue-name is used by engine kubernetes only",
+            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is used by "
+            "engine kubernetes only",
         ],
     ),
     "different grace periods": (
@@ -56,8 +56,8 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             }
         },
         [
-            "requests.memory (workers) is not used: Muster reserves nothing, only limits count",
-            "limits.google.com/tpu (workers) is not used: Muster limits cpu, memory and GPUs",
+            "limits.google.com/tpu (workers) is used by engine kubernetes only",
+            "requests.memory (workers) is used by engine kubernetes only",
         ],
     ),
     "an existing claim": (
@@ -65,7 +65,7 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"{POD}.volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}],
             f"{MAIN}.volumeMounts": [{"name": "v", "mountPath": "/v"}],
         },
-        ["claim mine is the folder MUSTER_HOME/volumes/mine"],
+        ["claim mine is the folder MUSTER_HOME/volumes/mine, on engine kubernetes the claim"],
     ),
 }
 

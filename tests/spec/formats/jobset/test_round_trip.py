@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from muster.spec.formats.documents import documents
+from muster.spec.formats.jobset import kubernetes as k8s
+from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.failures_read import AT_ONCE, LIMIT
-from muster.spec.formats.jobset.kubernetes import Container, HTTPGetAction, LifecycleHandler
 from muster.spec.formats.jobset.probes import hook_command
 from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.formats.jobset.volumes_read import OWN_TMP
@@ -22,7 +23,10 @@ from muster.spec.formats.spec_write import write_spec
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import (
     Checkpoint,
+    Container,
     JobSpec,
+    Kubernetes,
+    Kueue,
     LivenessProbe,
     Logging,
     Metadata,
@@ -30,15 +34,17 @@ from muster.spec.models import (
     NodeGroup,
     Resources,
     StartupProbe,
+    Topology,
 )
 from muster.spec.override_models import RunOverrides
 from muster.spec.policies import DependsOn, FailurePolicy, FailureRule, SuccessPolicy
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
+from muster.spec.values import MAX_RUNTIME
 from muster.spec.yaml import load
 
 HTTP_HOOK = hook_command(
-    LifecycleHandler(http_get=HTTPGetAction(port=80)), Container(), "", problems=[]
+    k8s.LifecycleHandler(http_get=k8s.HTTPGetAction(port=80)), k8s.Container(), "", problems=[]
 )
 NAMES = ("driver", "workers", "eval")
 INDEX = {"JOB_COMPLETION_INDEX": "${index}"}
@@ -71,7 +77,7 @@ node_args = st.none() | st.tuples(differing, st.lists(texts | differing, max_siz
     lambda drawn: (drawn[0], *drawn[1])
 )
 annotations = st.dictionaries(
-    st.sampled_from(("alpha.jobset.sigs.k8s.io/exclusive-topology", "kueue.x-k8s.io/x", "note")),
+    st.sampled_from(("alpha.jobset.sigs.k8s.io/node-selector", "kueue.x-k8s.io/x", "note")),
     texts,
     max_size=2,
 )
@@ -109,8 +115,6 @@ sources = st.sampled_from(
         "volume:model-demo",
         "volume:kept-demo",
         "volume:mine",
-        "/data",
-        "/data/data",
         "nfs://box/export",
     )
 )
@@ -122,6 +126,75 @@ mounts = st.lists(sources, max_size=4, unique=True).flatmap(
         )
     )
 )
+
+
+labels_of_machines = st.dictionaries(st.sampled_from(("disk", "a.b/c")), st.just("x"))
+topologies = st.sampled_from(
+    (
+        Topology(required="rack"),
+        Topology(preferred="a.b/rack", group="both"),
+        Topology(unconstrained=True, slice="host", slice_size=2),
+    )
+)
+#: Fields of pods that only a patch can have.
+fields_of_pods = st.fixed_dictionaries(
+    {},
+    optional={
+        "hostNetwork": st.booleans(),
+        "dnsPolicy": st.just("None"),
+        "topologySpreadConstraints": st.just(
+            [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+        ),
+        "securityContext": st.just({"fsGroupChangePolicy": "Always"}),
+    },
+)
+#: The same of containers.
+fields_of_containers = st.fixed_dictionaries(
+    {},
+    optional={
+        "ports": st.just([{"containerPort": 80, "name": "web", "hostPort": 8080}]),
+        "env": st.just(
+            [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]
+        ),
+        "envFrom": st.just([{"configMapRef": {"name": "settings"}}]),
+        "resources": st.just({"requests": {"ephemeral-storage": "1Mi"}}),
+        "securityContext": st.just({"procMount": "Unmasked"}),
+    },
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Kubernetes | None, tuple[Mount, ...]]:
+    """What a group asks of its cluster, and the mounts for which other engines have a folder."""
+    spec, node, volumes = draw(fields_of_pods), draw(fields_of_containers), []
+    seen, own = [], []
+    for number, path in enumerate(draw(st.lists(st.sampled_from(("/data", "/more")), unique=True))):
+        name, mount = f"disk-{number}", {"mountPath": f"/h/{number}"}
+        volumes.append({"name": name, "hostPath": {"path": path, "type": "Directory"}})
+        seen.append({"name": name, **mount})
+        own.append(Mount(source=path, path=f"/h/{number}"))
+    if draw(st.booleans()):
+        volumes.append({"name": "files", "csi": {"driver": "files.test"}})
+        seen.append({"name": "files", "mountPath": "/files", "mountPropagation": "None"})
+    if seen:
+        node, spec = {**node, "volumeMounts": seen}, {**spec, "volumes": volumes}
+    if node:
+        spec = {**spec, "containers": [{"name": "node", **node}]}
+    made = Kubernetes(
+        service_account=draw(st.sampled_from((None, "trainer"))),
+        priority_class=draw(st.sampled_from((None, "high"))),
+        runtime_class=draw(st.sampled_from((None, "kata"))),
+        scheduler=draw(st.sampled_from((None, "volcano"))),
+        image_pull_secrets=draw(st.sampled_from(((), ("login", "other")))),
+        node_selector=draw(labels_of_machines),
+        tolerations=draw(st.sampled_from(((), ({"key": "gpu", "operator": "Exists"},)))),
+        affinity=draw(st.sampled_from(({}, {"podAffinity": {}}))),
+        exclusive=draw(st.sampled_from((None, "cloud.test/pool"))),
+        topology=draw(st.none() | topologies),
+        resources=draw(st.sampled_from(({}, {"rdma/ib": "1", "hugepages-2Mi": "64Mi"}))),
+        pod={"spec": spec} if spec else {},
+    )
+    return None if made == Kubernetes() else made, tuple(own)
 
 
 @st.composite
@@ -164,7 +237,7 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
     for name in NAMES[: draw(st.integers(1, 3))]:
         earlier = [group.name for group in made]
         needs = draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
-        own = draw(node_env)
+        own, (kubernetes, of_machines) = draw(node_env), draw(clusters())
         own_mounts = []
         for mount in draw(mounts):
             # the JobSet's claims have one namespace
@@ -183,7 +256,9 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 node_env=own | INDEX,
                 image=draw(st.none() | st.just("registry/image:1")),
                 resources=draw(st.none() | resources),
-                mounts=(*own_mounts, OWN_TMP),
+                mounts=(*own_mounts, *of_machines, OWN_TMP),
+                kubernetes=kubernetes,
+                container=draw(st.none() | st.just(Container(shm_size=1 << 30, groups=(7,)))),
                 working_dir=draw(st.sampled_from((None, "/opt", "/m/0/new"))),
                 startup_probe=draw(st.none() | probes),
                 liveness_probe=draw(st.none() | liveness),
@@ -209,6 +284,8 @@ def representable(draw: st.DrawFn) -> JobSpec:
     made = draw(groups())
     names = tuple(group.name for group in made)
     targets = draw(st.lists(st.sampled_from(names), unique=True, max_size=2))
+    kueue = draw(st.sampled_from((None, Kueue(queue="a", priority="b"), Kueue(priority="b"))))
+    limits = st.sampled_from((MAX_RUNTIME, 3600.0, 1.0))
     ordered = not any(group.depends_on for group in made) and draw(st.booleans())
     return JobSpec(
         name="demo",
@@ -225,13 +302,15 @@ def representable(draw: st.DrawFn) -> JobSpec:
         clean_env=True,
         tags=draw(st.just({}) | st.just({"example.com/team": "a", "x": "1"})),
         annotations=draw(annotations),
+        kueue=kueue,
+        max_runtime=draw(limits) if kueue is not None and kueue.queue else MAX_RUNTIME,
     )
 
 
 def again(data: Mapping[str, Any]) -> JobSpec:
-    """The job of a manifest that was written as text and read again."""
+    """The job of a manifest that was written as text and read again, for a cluster."""
     (document,) = documents(dump(data), "x.yaml")
-    return read_jobset(document).spec
+    return read_jobset(document, ConfigObjects(in_cluster=True)).spec
 
 
 def normal(spec: JobSpec) -> JobSpec:

@@ -75,6 +75,12 @@ def test_an_unknown_name() -> None:
     assert '[oci.conda], "other" = "/PATH/bin/python"' in str(caught.value)
 
 
+def test_an_unknown_pack() -> None:
+    with pytest.raises(ValueError, match="packs in object storage are not unpacked") as caught:
+        conda_python(job(CONDA_ENV_TYPE="published", CONDA_ENV_OBJECT_NAME="a/other"), PYTHONS)
+    assert str(caught.value).startswith("there is no conda environment 'a/other' here; packs in")
+
+
 def test_groups_with_several() -> None:
     with pytest.raises(ValueError, match="several conda environments, a, pytorch_v1"):
         conda_python(of_groups("pytorch_v1", "a"), PYTHONS)

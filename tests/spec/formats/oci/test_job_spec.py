@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from muster.spec.formats.oci.job_spec import Surroundings, spec_of
-from muster.spec.formats.oci.model import JobDetails, decode
+from muster.spec.formats.oci.decoding import decode
+from muster.spec.formats.oci.job_spec import Surroundings, has_own_subnet, spec_of
+from muster.spec.formats.oci.model import JobDetails
 from muster.spec.reader import parse_received
 
 AROUND = Surroundings("train", "code.zip", "local", "container")
@@ -150,3 +151,46 @@ def test_node_groups() -> None:
         "max_runtime": "10m",
         "network": "cluster",
     }
+
+
+STANDALONE = {
+    "jobInfrastructureType": "STANDALONE",
+    "shapeName": "VM.Standard2.1",
+    "blockStorageSizeInGBs": 50,
+    "subnetId": "ocid1.subnet.oc1..a",
+}
+NODES = "jobNodeConfigurationDetails"
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        ({}, False),
+        ({ON: {**STANDALONE, "jobInfrastructureType": "ME_STANDALONE"}}, False),
+        ({ON: STANDALONE}, True),
+        ({NODES: {"jobNodeType": "MULTI_NODE"}}, False),
+        (
+            {
+                NODES: {
+                    "jobNodeType": "MULTI_NODE",
+                    "jobNetworkConfiguration": {
+                        "jobNetworkType": "CUSTOM_NETWORK",
+                        "subnetId": "ocid1.subnet.oc1..a",
+                    },
+                }
+            },
+            True,
+        ),
+        (
+            {
+                NODES: {
+                    "jobNodeType": "MULTI_NODE",
+                    "jobNodeGroupConfigurationDetailsList": [{"name": "a", ON: STANDALONE}],
+                }
+            },
+            True,
+        ),
+    ],
+)
+def test_a_subnet_of_the_users(job: dict[str, Any], expected: bool) -> None:
+    assert has_own_subnet(decode(JobDetails, job)) is expected

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.spec.formats.oci.model import JobDetails, OverrideDetails, decode, plain
+from muster.spec.formats.oci.decoding import decode
+from muster.spec.formats.oci.model import JobDetails, OverrideDetails, plain
 from muster.spec.formats.oci.overrides import with_overrides
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from muster.spec.formats.oci.model import JobDetails, Labels, decode
-from muster.spec.formats.oci.rules import label_problems, problems
+from muster.spec.formats.oci.decoding import decode
+from muster.spec.formats.oci.model import JobDetails, Labels
+from muster.spec.formats.oci.rules import archive_problems, label_problems, problems
 
 SHAPES = {"VM.Standard2.1", "VM.Standard.E4.Flex"}
 INFRASTRUCTURE = {
@@ -128,3 +129,8 @@ def test_settings_of_a_job_with_groups_are_in_the_groups() -> None:
 def test_a_long_name() -> None:
     assert list(label_problems(Labels(display_name="x" * 255))) == []
     assert len(list(label_problems(Labels(display_name="x" * 256)))) == 1
+
+
+def test_an_archive_needs_an_entry_point() -> None:
+    (found,) = archive_problems(JobDetails())
+    assert found == "JOB_RUN_ENTRYPOINT has to name the file in the archive that runs"

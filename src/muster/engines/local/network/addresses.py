@@ -25,7 +25,7 @@ _FIRST, _LAST = 1 << 16, (1 << 24) - 256
 HOSTS = Path("/etc/hosts")
 RESOLVER = Path("/etc/resolv.conf")
 #: The name of this machine on nodes of a cluster network.
-_MACHINE = "host.muster.internal"
+MACHINE = "host.muster.internal"
 #: A preloaded library that resolves the names of nodes where there is no mount namespace.
 _WRAPPER = "libnss_wrapper.so"
 
@@ -92,13 +92,23 @@ def write_hosts(
     if routed:
         from muster.engines.local.network import uplink  # few runs need it
 
-        lines.append(f"{uplink.MACHINE} {_MACHINE}")
+        lines.append(f"{uplink.MACHINE} {MACHINE}")
     for address, given in (aliases or {}).items():
         lines.append(f"{address} {' '.join(given)}")
         own.update(given)
-    lines += [line for line, names in _machine_hosts() if not own & names]
+    others = [line for line, names in _machine_hosts() if not own & names]
+    lines += map(_routed, others) if routed else others
     write = overwrite_file if again else replace_file
     write(path, ("\n".join(lines) + "\n").encode())
+
+
+def _routed(line: str) -> str:
+    """An entry of the machine's hosts file for nodes with an uplink: names of its loopback address
+    are those of the machine."""
+    from muster.engines.local.network import uplink
+
+    address, names = line.split(maxsplit=1)
+    return f"{uplink.MACHINE} {names}" if address.startswith("127.") else line
 
 
 def _machine_hosts() -> Iterator[tuple[str, set[str]]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
-from muster.caller import Right
 from muster.describe.times import time_text_ms
 from muster.errors import Conflict
+from muster.iam.resources import variables_of_bucket, variables_of_new_bucket
 from muster.identity import DEFAULT_PROJECT, new_id
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded, matches
 from muster.server.oci.errors import OciError, invalid
 from muster.server.oci.object_storage.places import (
@@ -66,8 +68,9 @@ def create_bucket(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b"""
     namespace_of(request)
     given = request.read(CreateBucket)
-    project = request.project_with(given.compartment_id, Right.DELETE)
     name, now = check_bucket_name(given.name), time.time()
+    on = variables_of_new_bucket(name)
+    project = request.project_with(given.compartment_id, request.permission, on)
     settings = {**_KEPT, **_settings(given)}
     bucket = BucketRecord(new_id(), name, project, request.principal.user, now, now, settings)
     buckets = request.store.buckets
@@ -76,39 +79,54 @@ def create_bucket(request: OciRequest) -> Answer:
         if not buckets.insert(bucket):
             raise _name_taken(name)
 
-    request.act(project, Right.DELETE, "oci.buckets.create", name, insert)
+    request.act(project, request.permission, "oci.buckets.create", name, insert, on)
     return _answer(request, buckets.by_id(bucket.id))
 
 
 def list_buckets(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b"""
     namespace_of(request)
-    project = request.project_with(request.required("compartmentId"), Right.READ)
+    project = request.project_of(request.required("compartmentId"))
+    sees = request.seen(project, request.permission)
     limit = request.number("limit", _PAGE, 1, _LARGEST_PAGE)
     assert limit is not None
-    found = request.store.buckets.listing(project, limit=limit + 1, after=request.given("page"))
+    listed = _every(request, project, limit + 1)
+    found = [*islice((one for one in listed if sees(variables_of_bucket(one))), limit + 1)]
     shown = [_summary(request, bucket) for bucket in found[:limit]]
     return paged(shown, None if len(found) <= limit else found[limit - 1].name)
 
 
+def _every(request: OciRequest, project: str, page: int) -> Iterator[BucketRecord]:
+    """The buckets of a project after those of the page before, of which a page is in memory at a
+    time."""
+    after = request.given("page")
+    while True:
+        found = request.store.buckets.listing(project, limit=page, after=after)
+        yield from found
+        if len(found) < page:
+            return
+        after = found[-1].name
+
+
 def get_bucket(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}"""
-    return _answer(request, find_bucket(request, Right.READ))
+    return _answer(request, find_bucket(request))
 
 
 def head_bucket(request: OciRequest) -> Answer:
     """HEAD /n/{namespace}/b/{bucket}"""
-    bucket = find_bucket(request, Right.READ)
+    bucket = find_bucket(request)
     return Answer(headers={"etag": _etag(bucket)})
 
 
 def update_bucket(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}"""
-    before, given = find_bucket(request, Right.DELETE), request.read(UpdateBucket)
+    before, given = find_bucket(request), request.read(UpdateBucket)
     _check_match(request, before)
     project = before.project
     if given.compartment_id is not None:
-        project = request.project_with(given.compartment_id, Right.DELETE)
+        creates, on = Permission.BUCKET_CREATE, variables_of_bucket(before)
+        project = request.project_with(given.compartment_id, creates, on)
     after = replace(
         before,
         name=check_bucket_name(given.name or before.name),
@@ -125,13 +143,16 @@ def update_bucket(request: OciRequest) -> Answer:
                 raise _name_taken(after.name) from None
             raise
 
-    made = request.act(before.project, Right.DELETE, "oci.buckets.update", before.name, update)
+    made = request.act(
+        *(before.project, request.permission, "oci.buckets.update", before.name, update),
+        variables_of_bucket(before),
+    )
     return _answer(request, made)
 
 
 def delete_bucket(request: OciRequest) -> Answer:
     """DELETE /n/{namespace}/b/{bucket}"""
-    bucket = find_bucket(request, Right.DELETE)
+    bucket = find_bucket(request)
     _check_match(request, bucket)
 
     def delete() -> None:
@@ -141,20 +162,23 @@ def delete_bucket(request: OciRequest) -> Answer:
             text = f"The bucket named '{bucket.name}' is not empty: {error}"
             raise OciError(409, "BucketNotEmpty", text) from None
 
-    request.act(bucket.project, Right.DELETE, "oci.buckets.delete", bucket.name, delete)
+    request.act(
+        *(bucket.project, request.permission, "oci.buckets.delete", bucket.name, delete),
+        variables_of_bucket(bucket),
+    )
     return Answer(status=204)
 
 
 def list_nothing(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/replicationPolicies and .../replicationSources: no bucket has
     any, and clients that empty one look."""
-    find_bucket(request, Right.READ)
+    find_bucket(request)
     return Answer(b"[]")
 
 
 def list_retention_rules(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/retentionRules: no bucket has any."""
-    find_bucket(request, Right.READ)
+    find_bucket(request)
     return Answer(encoded({"items": []}))
 
 

@@ -10,23 +10,29 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from muster.caller import Right
 from muster.errors import NotFound
 from muster.identity import new_id
+from muster.permissions import Permission
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import OciError, conflict
-from muster.server.oci.object_storage.errors import condition_failed, object_not_found
+from muster.server.oci.listings import listing
+from muster.server.oci.object_storage.errors import (
+    condition_failed,
+    object_not_found,
+)
 from muster.server.oci.object_storage.headers import metadata_of, object_headers
 from muster.server.oci.object_storage.places import (
-    bucket_named,
+    Writable,
     check_name,
     find_bucket,
     find_object,
+    find_writable,
     namespace_of,
+    require_in,
 )
 from muster.server.oci.object_storage.transfers import record_files
 from muster.server.oci.request import OciRequest
-from muster.server.oci.resources import find, listing
+from muster.server.oci.resources import find
 from muster.server.oci.work_requests import shown_work_request
 from muster.spec.formats.oci.object_model import CopyObject, RenameObject
 from muster.spec.ocids import ocid
@@ -48,7 +54,10 @@ _TRIES = 10
 
 def rename_object(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/actions/renameObject"""
-    bucket, given = find_bucket(request, Right.SUBMIT), request.read(RenameObject)
+    given = request.read(RenameObject)
+    bucket = find_bucket(request, given.source_name)
+    require_in(request, bucket, Permission.OBJECT_READ, given.source_name)
+    place = find_writable(request, bucket.name, given.new_name)
     record = find_object(request, bucket, given.source_name)
     new_name = check_name(given.new_name)
     if new_name == record.name:
@@ -59,7 +68,9 @@ def rename_object(request: OciRequest) -> Answer:
             new_name,
             time.time(),
             source=Condition(given.source_if_match or ""),
-            target=Condition(given.new_if_match or "", given.new_if_none_match or ""),
+            target=place.narrowed(
+                Condition(given.new_if_match or "", given.new_if_none_match or "")
+            ),
         )
     except ConditionFailed as error:
         raise condition_failed(error) from None
@@ -77,12 +88,13 @@ def rename_object(request: OciRequest) -> Answer:
 
 def copy_object(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/actions/copyObject"""
-    source, given = find_bucket(request, Right.READ), request.read(CopyObject)
+    given = request.read(CopyObject)
+    source = find_bucket(request, given.source_object_name)
     if given.destination_namespace != namespace_of(request):
         text = f"The namespace '{given.destination_namespace[:100]}' was not found"
         raise OciError(404, "NamespaceNotFound", text)
-    target = bucket_named(request, given.destination_bucket, Right.SUBMIT)
-    check_name(given.destination_object_name)
+    name = check_name(given.destination_object_name)
+    target = find_writable(request, given.destination_bucket, name)
     for _ in range(_TRIES):
         record = find_object(request, source, given.source_object_name)
         if given.source_version_id not in (None, record.etag):
@@ -96,7 +108,7 @@ def copy_object(request: OciRequest) -> Answer:
         except FileNotFoundError:
             continue  # it was replaced meanwhile
         _put_copy(request, given, target, record, pieces)
-        return _accepted(request, source, record, target, given.destination_object_name)
+        return _accepted(request, source, record, target.bucket, name)
     raise FileNotFoundError(f"a file of object {record.name!r} in bucket {source.name} is missing")
 
 
@@ -119,7 +131,7 @@ def _copied(request: OciRequest, record: ObjectRecord) -> list[PieceRecord]:
 def _put_copy(
     request: OciRequest,
     given: CopyObject,
-    target: BucketRecord,
+    target: Writable,
     record: ObjectRecord,
     pieces: list[PieceRecord],
 ) -> None:
@@ -128,7 +140,7 @@ def _put_copy(
         metadata = metadata_of(given.destination_object_metadata.items())
     made = replace(
         record,
-        bucket=target.id,
+        bucket=target.bucket.id,
         name=given.destination_object_name,
         etag=str(uuid4()),
         content=pieces[0].content,
@@ -136,7 +148,7 @@ def _put_copy(
         modified_at=now,
         metadata=metadata,
     )
-    condition = Condition(given.if_match or "", given.if_none_match or "")
+    condition = target.narrowed(Condition(given.if_match or "", given.if_none_match or ""))
     objects = request.store.objects
     files = [piece.file for piece in pieces]
     replaced = record_files(request, files, lambda: objects.put(made, pieces, condition))
@@ -194,4 +206,4 @@ def cancel_work_request(request: OciRequest) -> Answer:
 
 
 def _find(request: OciRequest) -> ResourceRecord:
-    return find(request, KIND, request.path["work_request"], Right.READ)
+    return find(request, KIND, request.path["work_request"], request.permission)

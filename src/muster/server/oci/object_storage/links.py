@@ -10,20 +10,31 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from muster.caller import Right
+from msgspec import Struct
+
+from muster.caller import Caller
 from muster.describe.times import time_text_ms
 from muster.errors import NotAuthenticated, NotFound
 from muster.iam.principals import principal_of
+from muster.iam.resources import variables_of_bucket
 from muster.identity import new_id
+from muster.permissions import Permission
 from muster.server.answers import Answer, Stream, encoded
 from muster.server.oci.errors import OciError, invalid, not_found
+from muster.server.oci.moments import epoch
 from muster.server.oci.object_storage.buckets import paged
 from muster.server.oci.object_storage.objects import list_in, store_body
-from muster.server.oci.object_storage.places import check_name, find_bucket, namespace_of
+from muster.server.oci.object_storage.places import (
+    Writable,
+    check_name,
+    find_bucket,
+    namespace_of,
+    writable,
+)
 from muster.server.oci.object_storage.transfers import send_object
 from muster.server.oci.request import OciRequest
 from muster.spec.formats.oci.object_model import CreateLink
@@ -39,7 +50,9 @@ _PAGE = 1000
 
 def create_link(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/p"""
-    bucket, given = find_bucket(request, Right.SUBMIT), request.read(CreateLink)
+    bucket = find_bucket(request)
+    request.require_user(bucket.project, "create a pre-authenticated request")
+    given = request.read(CreateLink)
     now, secret = time.time(), secrets.token_urlsafe(48)
     link = AccessLinkRecord(
         new_id(),
@@ -54,8 +67,9 @@ def create_link(request: OciRequest) -> Answer:
         _expiry(given.time_expires, now),
     )
     request.act(
-        *(bucket.project, Right.SUBMIT, "oci.links.create", f"{bucket.name}: {given.name}"),
+        *(bucket.project, request.permission, "oci.links.create", f"{bucket.name}: {given.name}"),
         lambda: request.store.buckets.insert_link(link),
+        variables_of_bucket(bucket),
     )
     target = quote(link.object_name or "", safe="/") if link.access in _OF_ONE else ""
     path = f"/p/{secret}/n/{namespace_of(request)}/b/{quote(bucket.name)}/o/{target}"
@@ -88,9 +102,8 @@ def _lists(given: CreateLink) -> bool:
 def _expiry(text: str, now: float) -> float:
     """Epoch seconds. Raises OciError."""
     try:
-        found = datetime.fromisoformat(text)
-        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        seconds = epoch(datetime.fromisoformat(text))
+    except ValueError:
         raise invalid("timeExpires has to be a time such as 2026-01-31T12:00:00Z") from None
     if seconds <= now:
         raise invalid("timeExpires has to be in the future")
@@ -99,7 +112,7 @@ def _expiry(text: str, now: float) -> float:
 
 def list_links(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/p"""
-    bucket = find_bucket(request, Right.SUBMIT)
+    bucket = find_bucket(request)
     limit = request.number("limit", _PAGE, 1, _PAGE)
     assert limit is not None
     page = request.given("page")
@@ -111,7 +124,7 @@ def list_links(request: OciRequest) -> Answer:
 
 def get_link(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/p/{link_id}"""
-    bucket = find_bucket(request, Right.SUBMIT)
+    bucket = find_bucket(request)
     try:
         return Answer(encoded(_shown(request.store.buckets.link(bucket.id, request.path["link"]))))
     except NotFound:
@@ -120,10 +133,11 @@ def get_link(request: OciRequest) -> Answer:
 
 def delete_link(request: OciRequest) -> Answer:
     """DELETE /n/{namespace}/b/{bucket}/p/{link_id}"""
-    bucket, link_id = find_bucket(request, Right.SUBMIT), request.path["link"]
+    bucket, link_id = find_bucket(request), request.path["link"]
     deleted = request.act(
-        *(bucket.project, Right.SUBMIT, "oci.links.delete", f"{bucket.name}: {link_id}"),
+        *(bucket.project, request.permission, "oci.links.delete", f"{bucket.name}: {link_id}"),
         lambda: request.store.buckets.delete_link(bucket.id, link_id),
+        variables_of_bucket(bucket),
     )
     if not deleted:
         raise _no_such_link()
@@ -149,52 +163,78 @@ def _shown(link: AccessLinkRecord) -> Mapping[str, Any]:
 
 async def get_by_link(request: OciRequest) -> Answer | Stream:
     """GET and HEAD /p/{secret}/n/{namespace}/b/{bucket}/o/{object...}"""
-    bucket, _ = await request.state.in_thread(_opened, request, _READS)
+    bucket = await request.state.in_thread(_readable, request)
     return await send_object(request, bucket, request.path["object"])
+
+
+def _readable(request: OciRequest) -> BucketRecord:
+    """The bucket whose object may be read. Raises OciError."""
+    opened = _opened(request, _READS)
+    on = variables_of_bucket(opened.bucket, request.path["object"])
+    request.require_of(opened.owner, Permission.OBJECT_READ, on)
+    return opened.bucket
 
 
 async def put_by_link(request: OciRequest) -> Answer:
     """PUT /p/{secret}/n/{namespace}/b/{bucket}/o/{object...}"""
-    bucket, _ = await request.state.in_thread(_opened, request, _WRITES)
-    return await store_body(request, bucket, request.path["object"])
+
+    def found() -> Writable:
+        opened = _opened(request, _WRITES)
+        try:
+            return writable(request, opened.bucket, request.path["object"], opened.owner)
+        except OciError:
+            raise not_found() from None
+
+    place = await request.state.in_thread(found)
+    return await store_body(request, place, request.path["object"])
 
 
 async def list_by_link(request: OciRequest) -> Answer:
     """GET /p/{secret}/n/{namespace}/b/{bucket}/o"""
 
     def listed() -> Answer:
-        bucket, link = _opened(request, _READS)
-        prefix, own = request.given("prefix") or "", link.object_name or ""
-        if not link.lists or not prefix.startswith(own):
+        opened = _opened(request, _READS)
+        prefix, own = request.given("prefix") or "", opened.link.object_name or ""
+        allowed = opened.link.lists and prefix.startswith(own)
+        if not allowed or not opened.owner.allows(Permission.OBJECT_INSPECT):
             raise not_found()
-        return list_in(request, bucket, prefix)
+        return list_in(request, opened.bucket, prefix, opened.owner)
 
     return await request.state.in_thread(listed)
 
 
-def _opened(request: OciRequest, kinds: tuple[str, ...]) -> tuple[BucketRecord, AccessLinkRecord]:
-    """The bucket and the link of the secret in the path, if it gives access of one of these kinds
-    to the object in the path, too. Raises OciError: the same one whatever is wrong."""
+class _Opened(Struct, frozen=True):
+    """What a link gives access to."""
+
+    bucket: BucketRecord
+    link: AccessLinkRecord
+    #: Who has created the link: it does nothing that this user may not do now.
+    owner: Caller
+
+
+def _opened(request: OciRequest, kinds: tuple[str, ...]) -> _Opened:
+    """What the secret in the path gives access to, if that is of one of these kinds, to the object
+    in the path, too. Raises OciError: the same one whatever is wrong."""
     namespace_of(request)
     store = request.store
     try:
         link = store.buckets.link_by_digest(_digest(request.path["secret"]))
         bucket = store.buckets.by_id(link.bucket)
-        owner = principal_of(store.accounts, link.created_by, f"link {link.id}")
+        owner = principal_of(
+            store.accounts, request.state.backend.policies, link.created_by, f"link {link.id}"
+        )
     except (NotFound, NotAuthenticated):
         raise not_found() from None
-    right = Right.SUBMIT if kinds is _WRITES else Right.READ
     allowed = (
         link.access in kinds
         and link.expires_at > time.time()
         and bucket.name == request.path["bucket"]
         and _is_of(link, request.path.get("object"))
-        and right in owner.caller(bucket.project).rights
     )
     if not allowed:
         raise not_found()
     request.call.signer = link.created_by
-    return bucket, link
+    return _Opened(bucket, link, owner.caller(bucket.project))
 
 
 def _is_of(link: AccessLinkRecord, name: str | None) -> bool:

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from muster.caller import Right
+from muster.caller import Caller, always
 from muster.describe.times import time_text_ms
 from muster.errors import NotFound
+from muster.iam.resources import variables_of_bucket
 from muster.identity import new_id
+from muster.permissions import Permission
 from muster.server.answers import Answer, Stream, encoded
 from muster.server.oci.errors import OciError, invalid
-from muster.server.oci.object_storage.errors import condition_failed, object_not_found
+from muster.server.oci.object_storage.errors import (
+    bucket_not_found,
+    condition_failed,
+    object_not_found,
+)
 from muster.server.oci.object_storage.headers import (
     condition_of,
     in_base64,
@@ -21,12 +27,21 @@ from muster.server.oci.object_storage.headers import (
     metadata_headers,
     object_headers,
 )
-from muster.server.oci.object_storage.places import check_name, find_bucket, find_object
+from muster.server.oci.object_storage.places import (
+    Writable,
+    any_bucket,
+    check_name,
+    find_bucket,
+    find_object,
+    find_writable,
+    namespace_of,
+    seen_in,
+)
 from muster.server.oci.object_storage.transfers import receive, record_files, send_object
 from muster.server.oci.request import OciRequest
 from muster.spec.formats.oci.object_model import DeleteObjects
 from muster.storage.objects import NewFile, discard
-from muster.store.object_listing import ListQuery, list_page
+from muster.store.object_listing import ListQuery, list_page, seen_only
 from muster.store.object_records import (
     BucketRecord,
     Condition,
@@ -42,19 +57,15 @@ _MOST_DELETED = 1000
 
 async def put_object(request: OciRequest) -> Answer:
     """PUT /n/{namespace}/b/{bucket}/o/{object...}"""
-    bucket = await request.state.in_thread(find_bucket, request, Right.SUBMIT)
-    return await store_body(request, bucket, request.path["object"])
+    given = (request, request.path["bucket"], request.path["object"])
+    place = await request.state.in_thread(find_writable, *given)
+    return await store_body(request, place, request.path["object"])
 
 
-async def store_body(
-    request: OciRequest, bucket: BucketRecord, name: str, *, may_replace: bool = True
-) -> Answer:
-    """Store the body of a request as an object. may_replace: otherwise it has to be a new one.
-    Raises OciError."""
+async def store_body(request: OciRequest, place: Writable, name: str) -> Answer:
+    """Store the body of a request as an object. Raises OciError."""
     check_name(name)
-    condition = condition_of(request.header)
-    if not may_replace:
-        condition = Condition(condition.if_match, "*")
+    bucket, condition = place.bucket, place.narrowed(condition_of(request.header))
     headers = kept_headers(request.header)
     metadata = metadata_headers(request.call.raw_headers)
     in_thread = request.state.in_thread
@@ -111,13 +122,13 @@ def _put(request: OciRequest, record: ObjectRecord, file: NewFile, condition: Co
 
 async def get_object(request: OciRequest) -> Answer | Stream:
     """GET and HEAD /n/{namespace}/b/{bucket}/o/{object...}"""
-    bucket = await request.state.in_thread(find_bucket, request, Right.READ)
+    bucket = await request.state.in_thread(find_bucket, request, request.path["object"])
     return await send_object(request, bucket, request.path["object"])
 
 
 def delete_object(request: OciRequest) -> Answer:
     """DELETE /n/{namespace}/b/{bucket}/o/{object...}"""
-    bucket = find_bucket(request, Right.SUBMIT)
+    bucket = find_bucket(request, request.path["object"])
     name = check_name(request.path["object"])
     condition = Condition(request.header("if-match"))
     if request.given("versionId") is not None:
@@ -145,13 +156,16 @@ def delete_one(request: OciRequest, bucket: BucketRecord, name: str, condition: 
 
 def delete_objects(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/actions/batchDeleteObjects"""
-    bucket, given = find_bucket(request, Right.SUBMIT), request.read(DeleteObjects)
+    bucket, given = any_bucket(request, request.path["bucket"]), request.read(DeleteObjects)
+    may_delete = seen_in(request, bucket, request.permission)
     if len(given.objects) > _MOST_DELETED:
         raise invalid(f"at most {_MOST_DELETED} objects can be deleted at once")
     deleted: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for one in given.objects:
         try:
+            if not may_delete(variables_of_bucket(bucket, one.object_name)):
+                raise object_not_found(one.object_name, bucket.name)
             delete_one(request, bucket, one.object_name, Condition(one.if_match or ""))
         except OciError as error:
             failed.append(
@@ -164,18 +178,23 @@ def delete_objects(request: OciRequest) -> Answer:
             )
         else:
             when = time_text_ms(time.time())
-            deleted.append({"objectName": one.object_name, "timeModified": when})
+            deleted.append({"objectName": one.object_name, "timeLastModified": when})
     shown = {"deleted": None if given.is_skip_deleted_result else deleted, "failed": failed}
     return Answer(encoded(shown))
 
 
 def list_objects(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/o"""
-    return list_in(request, find_bucket(request, Right.READ), request.given("prefix") or "")
+    bucket = any_bucket(request, request.path["bucket"])
+    return list_in(request, bucket, request.given("prefix") or "")
 
 
-def list_in(request: OciRequest, bucket: BucketRecord, prefix: str) -> Answer:
-    """List objects of a bucket as the query says. Raises OciError."""
+def list_in(
+    request: OciRequest, bucket: BucketRecord, prefix: str, caller: Caller | None = None
+) -> Answer:
+    """List objects of a bucket as the query says, of those that a caller sees: who asks, by
+    default. Raises OciError."""
+    sees = seen_in(request, bucket, Permission.OBJECT_INSPECT, caller)
     delimiter = request.given("delimiter") or ""
     if delimiter not in ("", "/"):
         raise invalid("delimiter has to be /")
@@ -188,7 +207,15 @@ def list_in(request: OciRequest, bucket: BucketRecord, prefix: str) -> Answer:
     limit = request.number("limit", _LARGEST_PAGE, 1, _LARGEST_PAGE)
     assert limit is not None
     query = ListQuery(bucket.id, prefix, start, request.given("end"), delimiter, limit)
-    page = list_page(request.store.objects.listing, query)
+
+    def is_seen(record: ObjectRecord) -> bool:
+        return sees(variables_of_bucket(bucket, record.name))
+
+    listing = request.store.objects.listing
+    page = list_page(listing if sees is always else seen_only(listing, is_seen), query)
+    if not page.objects and not page.prefixes and not sees(variables_of_bucket(bucket)):
+        # nothing of the bucket: it may not be known either
+        raise bucket_not_found(bucket.name, namespace_of(request))
     fields = {"name", *(request.given("fields") or "").split(",")}
     shown: dict[str, Any] = {
         "objects": [

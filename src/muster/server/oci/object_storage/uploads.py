@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from muster.caller import Right
 from muster.describe.times import time_text_ms
 from muster.errors import Conflict, NotFound
+from muster.iam.resources import variables_of_bucket
 from muster.server.answers import Answer, encoded
 from muster.server.oci.errors import conflict, invalid
 from muster.server.oci.object_storage.buckets import paged
@@ -26,7 +26,15 @@ from muster.server.oci.object_storage.headers import (
     metadata_of,
     object_headers,
 )
-from muster.server.oci.object_storage.places import check_name, find_bucket, namespace_of
+from muster.server.oci.object_storage.places import (
+    Writable,
+    any_bucket,
+    check_name,
+    find_bucket,
+    find_writable,
+    namespace_of,
+    seen_in,
+)
 from muster.server.oci.object_storage.transfers import receive, record_files
 from muster.server.oci.request import OciRequest, whole_number
 from muster.spec.formats.oci.object_model import CommitUpload, CreateUpload
@@ -46,7 +54,9 @@ _PAGE = 1000
 
 def create_upload(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/u"""
-    bucket, given = find_bucket(request, Right.SUBMIT), request.read(CreateUpload)
+    given = request.read(CreateUpload)
+    place = find_writable(request, request.path["bucket"], given.object)
+    bucket = place.bucket
     upload = UploadRecord(
         str(uuid4()),
         bucket.id,
@@ -57,7 +67,7 @@ def create_upload(request: OciRequest) -> Answer:
         metadata_of((given.metadata or {}).items()),
     )
     try:
-        request.store.objects.begin_upload(upload, condition_of(request.header))
+        request.store.objects.begin_upload(upload, place.narrowed(condition_of(request.header)))
     except ConditionFailed as error:
         raise condition_failed(error) from None
     return Answer(encoded(_shown(request, bucket, upload)))
@@ -69,7 +79,7 @@ async def upload_part(request: OciRequest) -> Answer:
     if number is None:
         raise invalid(f"uploadPartNum is required: a whole number from 1 to {_MOST_PARTS}")
     in_thread = request.state.in_thread
-    _, upload = await in_thread(_find, request)
+    _, upload = await in_thread(_find_writable, request)
     file = await receive(request)
     part = await in_thread(_put_part, request, upload, number, file)
     return Answer(headers={"etag": part.etag, "opc-content-md5": part.md5})
@@ -91,7 +101,8 @@ def _put_part(request: OciRequest, upload: UploadRecord, number: int, file: NewF
 
 def commit_upload(request: OciRequest) -> Answer:
     """POST /n/{namespace}/b/{bucket}/u/{object...}"""
-    (bucket, upload), given = _find(request), request.read(CommitUpload)
+    (place, upload), given = _find_writable(request), request.read(CommitUpload)
+    bucket, condition = place.bucket, place.narrowed(condition_of(request.header))
     objects = request.store.objects
     chosen = _chosen(objects.pieces(upload.id), given)
     now = time.time()
@@ -108,7 +119,7 @@ def commit_upload(request: OciRequest) -> Answer:
         upload.metadata,
     )
     try:
-        unused = objects.complete(upload, record, chosen, condition_of(request.header))
+        unused = objects.complete(upload, record, chosen, condition)
     except ConditionFailed as error:
         raise condition_failed(error) from None
     except NotFound:
@@ -150,7 +161,8 @@ def _chosen(parts: Sequence[PieceRecord], given: CommitUpload) -> list[PieceReco
 
 def abort_upload(request: OciRequest) -> Answer:
     """DELETE /n/{namespace}/b/{bucket}/u/{object...}"""
-    _, upload = _find(request)
+    bucket = find_bucket(request, request.path["object"])
+    upload = _upload_in(request, bucket)
     try:
         files = request.store.objects.abort_upload(upload)
     except NotFound:
@@ -161,16 +173,22 @@ def abort_upload(request: OciRequest) -> Answer:
 
 def list_uploads(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/u"""
-    bucket, limit = find_bucket(request, Right.SUBMIT), _limit(request)
+    bucket, limit = any_bucket(request, request.path["bucket"]), _limit(request)
+    sees = seen_in(request, bucket, request.permission)
     page = request.given("page")
     found = request.store.objects.uploads(bucket.id, limit=limit + 1, after=page)
-    shown = [_shown(request, bucket, upload) for upload in found[:limit]]
+    shown = [
+        _shown(request, bucket, upload)
+        for upload in found[:limit]
+        if sees(variables_of_bucket(bucket, upload.name))
+    ]
     return paged(shown, None if len(found) <= limit else found[limit - 1].id)
 
 
 def list_parts(request: OciRequest) -> Answer:
     """GET /n/{namespace}/b/{bucket}/u/{object...}"""
-    (_, upload), limit = _find(request), _limit(request)
+    bucket, limit = find_bucket(request, request.path["object"]), _limit(request)
+    upload = _upload_in(request, bucket)
     after = whole_number(request.given("page") or "0")
     if after is None:
         raise invalid("page is not an opc-next-page of this list")
@@ -188,11 +206,17 @@ def _limit(request: OciRequest) -> int:
     return limit
 
 
-def _find(request: OciRequest) -> tuple[BucketRecord, UploadRecord]:
-    """The bucket, and the upload that the query names. Raises OciError."""
-    bucket, upload_id = find_bucket(request, Right.SUBMIT), request.required("uploadId")
+def _find_writable(request: OciRequest) -> tuple[Writable, UploadRecord]:
+    """Where an upload becomes an object, and the upload that the query names. Raises OciError."""
+    place = find_writable(request, request.path["bucket"], request.path["object"])
+    return place, _upload_in(request, place.bucket)
+
+
+def _upload_in(request: OciRequest, bucket: BucketRecord) -> UploadRecord:
+    """The upload that the query names. Raises OciError."""
+    upload_id = request.required("uploadId")
     try:
-        return bucket, request.store.objects.upload(bucket.id, request.path["object"], upload_id)
+        return request.store.objects.upload(bucket.id, request.path["object"], upload_id)
     except NotFound:
         raise upload_not_found(upload_id) from None
 

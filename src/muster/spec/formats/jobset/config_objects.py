@@ -71,11 +71,12 @@ class ConfigObject(Struct, frozen=True):
 class ConfigObjects:
     """The ConfigMaps and Secrets that were found, and which of them are used.
 
-    searched: the names of the files, in messages.
+    searched: the names of the files, in messages. in_cluster: whether those that are in no file
+    are in the cluster that runs the job, and what only it can do is kept.
     """
 
-    def __init__(self, searched: Iterable[str] = ()) -> None:
-        self._searched = list(searched)
+    def __init__(self, searched: Iterable[str] = (), *, in_cluster: bool = False) -> None:
+        self._searched, self.in_cluster = list(searched), in_cluster
         self._documents: dict[tuple[str, str], list[Document]] = {}
         self._used: set[str] = set()
 
@@ -123,6 +124,10 @@ class ConfigObjects:
         if key not in found.keys:
             raise no_key(found, key)
         return found.variable(key)
+
+    def is_in_cluster(self, kind: Kind, name: str) -> bool:
+        """Whether only the cluster has an object of this name."""
+        return self.in_cluster and bool(name) and (kind, name) not in self._documents
 
     def secrets(self, templates: Iterable[str], namespace: str) -> dict[str, str]:
         """The values of all secrets of which there are placeholders in these texts, by name. Raises

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from muster.errors import Problem
+from muster.spec.formats.jobset.cluster_read import KUBERNETES_ONLY, ContainerPatch
 from muster.spec.formats.jobset.config_objects import ConfigObjects, Kind
 from muster.spec.formats.jobset.downward_api import Pod, resource_field
 from muster.spec.formats.jobset.kubernetes import (
     Container,
     EnvFromSource,
     EnvVar,
+    EnvVarSource,
     KeyRef,
     ObjectRef,
 )
@@ -48,6 +51,12 @@ class ContainerEnvironment(Struct, frozen=True):
     values: Mapping[str, Value]
     #: Placeholders that are the same on all nodes of the group, with their values.
     facts: Mapping[str, str]
+    #: Variable -> why its value is known only in the pod.
+    unknown: Mapping[str, str] = {}
+
+    def value(self, name: str) -> Value | None:
+        """The value of a variable; None if there is none. Raises Refused if only the pod has it."""
+        return _known(name, self.values, self.unknown)
 
     @property
     def env(self) -> dict[str, str]:
@@ -63,7 +72,7 @@ class ContainerEnvironment(Struct, frozen=True):
     def expand_command(self, command: Sequence[str], args: Sequence[str]) -> Program:
         """A command and its arguments with their references replaced. Raises Refused if the
         program itself differs between nodes."""
-        values = [expand(word, self.values.get) for word in (*command, *args)]
+        values = [expand(word, self.value) for word in (*command, *args)]
         fixed = [value.fixed(self.facts) for value in values]
         same = next((n for n, text in enumerate(fixed) if text is None), len(fixed))
         if command and same == 0:
@@ -75,6 +84,14 @@ class ContainerEnvironment(Struct, frozen=True):
             for value, text in zip(values[same:], fixed[same:], strict=True)
         ]
         return Program(tuple(words[: len(command)]), tuple(words[len(command) :]), tuple(own))
+
+
+def _known(name: str, values: Mapping[str, Value], unknown: Mapping[str, str]) -> Value | None:
+    """Raises Refused."""
+    if name in unknown:
+        text = f"refers to {name}, whose value only the cluster knows: {unknown[name]}"
+        raise Refused(text, f"let a shell replace it in the pod: sh -c '... ${name} ...'")
+    return values.get(name)
 
 
 class Program(Struct, frozen=True):
@@ -93,12 +110,19 @@ def environment(
     problems: list[Problem],
     notes: Notes,
     objects: ConfigObjects,
+    patch: ContainerPatch,
 ) -> ContainerEnvironment:
-    """The variables of a container, expanded in Kubernetes' order."""
+    """The variables of a container, expanded in Kubernetes' order. patch: gets those whose values
+    only the cluster knows."""
     of_pod = pod.rj.template.spec.template.spec
     containers = {c.name: c for c in (*of_pod.init_containers, *of_pod.containers)}
     values: dict[str, Value] = {}
+    unknown: dict[str, str] = {}
     for number, source in enumerate(container.env_from):
+        if why := _object_in_cluster(source, objects):
+            notes.add(f"envFrom[{number}]", f"{KUBERNETES_ONLY}: {why}", pod.rj.name)
+            patch.keep("envFrom", number)
+            continue
         try:
             values |= _of_object(source, pod, notes, objects)
         except Refused as error:
@@ -106,14 +130,22 @@ def environment(
     later = {var.name for var in container.env} | {INDEX}
     for number, var in enumerate(container.env):
         where = f"{path}.env[{number}]"
+        if why := _value_in_cluster(var, objects):
+            notes.add(f"variable {var.name}", f"{KUBERNETES_ONLY}: {why}", pod.rj.name)
+            patch.keep("env", number)
+            values.pop(var.name, None)
+            unknown[var.name] = why
+            continue
         try:
-            value = _value(var, values.get, pod, containers, container.name, objects)
+            lookup = partial(_known, values=values, unknown=unknown)
+            value = _value(var, lookup, pod, containers, container.name, objects)
         except Refused as error:
             if not any(problem.path.startswith(f"{where}.") for problem in problems):
                 problems.append(Problem(where, error.message, error.hint))
             continue
         if value is None:
             continue  # an optional key that is missing: a value of envFrom stays
+        unknown.pop(var.name, None)
         values.pop(var.name, None)
         values[var.name] = value
         for name in references(var.value or ""):
@@ -123,7 +155,34 @@ def environment(
     indexed = pod.rj.template.spec.completion_mode == "Indexed"
     if indexed and INDEX not in values:
         values[INDEX] = pod.index
-    return ContainerEnvironment(values, _facts(pod))
+    return ContainerEnvironment(values, _facts(pod), unknown)
+
+
+def _object_in_cluster(source: EnvFromSource, objects: ConfigObjects) -> str:
+    """Why only the cluster knows the variables of an object; "" if it does not."""
+    return _one_in_cluster(source.config_map_ref, source.secret_ref, objects)
+
+
+def _value_in_cluster(var: EnvVar, objects: ConfigObjects) -> str:
+    """The same of the value of a variable."""
+    source = var.value_from
+    if source is None or not objects.in_cluster:
+        return ""
+    if source == EnvVarSource():
+        return "it is read from a file of a volume"
+    return _one_in_cluster(source.config_map_key_ref, source.secret_key_ref, objects)
+
+
+def _one_in_cluster(
+    config_map: ObjectRef | KeyRef | None, secret: ObjectRef | KeyRef | None, objects: ConfigObjects
+) -> str:
+    """The same of a ConfigMap and a Secret."""
+    refs: tuple[tuple[Kind, ObjectRef | KeyRef | None], ...]
+    refs = (("ConfigMap", config_map), ("Secret", secret))
+    for kind, ref in refs:
+        if ref is not None and objects.is_in_cluster(kind, ref.name):
+            return f"{kind} {ref.name} is not in this file"
+    return ""
 
 
 def _facts(pod: Pod) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container as Names
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -47,6 +47,21 @@ def escaped(text: str, names: Names[str]) -> str:
 
     closed = text.rfind(")") + 1  # keeps the search linear
     return _DOLLARS.sub(escape, text[:closed]) + _PAIRS.sub("$$", text[closed:])
+
+
+def composed(parts: Iterable[tuple[str, str | None]], names: Names[str]) -> str:
+    """Text and references, so that Kubernetes replaces only these. parts: text, or the name of a
+    variable; no two texts in a row. names: of known variables."""
+    made = before = ""
+    for text, variable in parts:
+        if variable is None:
+            before = text
+        else:
+            closed = before.rfind(")") + 1  # behind it, a reference would be part of another one
+            made += escaped(before[:closed], names) + before[closed:].replace("$", "$$")
+            made += f"$({variable})"
+            before = ""
+    return made + escaped(before, names)
 
 
 class WrittenEnvironment(Struct, frozen=True):
@@ -174,11 +189,5 @@ def _from_secret(name: str, ref: dict[str, str]) -> dict[str, Any]:
 
 
 def _compose(template: str, names: Names[str], variables: Mapping[str, str]) -> str:
-    made = ""
-    for text, fact in pieces(template):
-        if fact is None:
-            made += escaped(text, names)
-        else:
-            # a dollar sign before the reference would escape it
-            made += "$" * made.endswith("$") + f"$({variables[fact]})"
-    return made
+    parts = ((text, None if fact is None else variables[fact]) for text, fact in pieces(template))
+    return composed(parts, names)

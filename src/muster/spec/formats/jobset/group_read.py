@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from msgspec.structs import replace
+
 from muster.errors import Problem
+from muster.spec.formats.jobset.cluster_read import (
+    KUBERNETES_ONLY,
+    PodPatch,
+    cluster_settings,
+    note_limits,
+    without_exclusive,
+    without_topology,
+)
+from muster.spec.formats.jobset.cluster_volumes import shm_size
 from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.downward_api import Pod, pod_of
 from muster.spec.formats.jobset.environment_read import Program, environment
@@ -23,7 +34,7 @@ from muster.spec.formats.jobset.single_job import SingleJob
 from muster.spec.formats.jobset.volumes_read import PodVolumes, mounts
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.quantity import parse_quantity
-from muster.spec.models import NodeGroup, Resources
+from muster.spec.models import Container, Kubernetes, NodeGroup, Resources
 from muster.spec.policies import DependsOn
 from muster.spec.wording import Refused, short
 
@@ -97,14 +108,14 @@ def _with_program(
     problems: list[Problem],
     notes: Notes,
 ) -> NodeGroup:
-    from msgspec.structs import replace
-
     container, path = main.container, main.path
     if not container.command and not container.image:
         text = "is missing, and there is no image with a program of its own"
         problems.append(Problem(f"{path}.command", text, "write the program to run"))
     jobset, rj = shown.jobset, shown.rj
-    env = environment(shown, container, path, problems, notes, objects)
+    patch = PodPatch(rj.template.spec.template.spec)
+    own = patch.container("containers", 0)
+    env = environment(shown, container, path, problems, notes, objects, own)
     program = Program((), (), ())
     try:
         program = env.expand_command(container.command, container.args)
@@ -118,8 +129,28 @@ def _with_program(
         objects,
         problems,
         notes,
-        lambda other, place: _resources(other.resources, place, rj.name, problems, notes),
+        patch,
+        lambda other, place: _of_other(
+            _resources(other.resources, place, rj.name, problems, notes), rj.name, notes
+        ),
     )
+    found = mounts(
+        shown,
+        container,
+        PodVolumes(claimed, objects, env, own),
+        (pod[0], path),
+        problems,
+        notes,
+        in_place=jobset.restarts_in_place,
+    )
+    extra_containers = reader.read(rj.template.spec)
+    exclusive, job_metadata = without_exclusive(group.job_metadata)
+    topology, pod_metadata = without_topology(group.pod_metadata)
+    settings = cluster_settings(
+        rj.template.spec.template.spec, container, patch.made(), agent=main.agent
+    )
+    settings = replace(settings, exclusive=exclusive, topology=topology)
+    note_limits(container, notes, rj.name)
     after, before = f"{path}.lifecycle.postStart", f"{path}.lifecycle.preStop"
     return replace(
         group,
@@ -130,23 +161,37 @@ def _with_program(
         env=env.env,
         node_env=env.node_env,
         image=container.image or None,
-        container=container_of(rj.template.spec.template.spec.security_context, container),
+        container=_with_shm(
+            container_of(rj.template.spec.template.spec.security_context, container),
+            shm_size(shown, container),
+        ),
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         liveness_probe=liveness_probe(container, path, problems),
         after_start=hook_command(container.lifecycle.post_start, container, after, problems),
         before_stop=hook_command(container.lifecycle.pre_stop, container, before, problems),
-        mounts=mounts(
-            shown,
-            container,
-            PodVolumes(claimed, objects, env),
-            (pod[0], path),
-            problems,
-            notes,
-            in_place=jobset.restarts_in_place,
-        ),
-        extra_containers=reader.read(rj.template.spec),
+        mounts=found,
+        extra_containers=extra_containers,
+        kubernetes=None if settings == Kubernetes() else settings,
+        job_metadata=job_metadata,
+        pod_metadata=pod_metadata,
     )
+
+
+def _with_shm(made: Container | None, size: int | None) -> Container | None:
+    return made if size is None else replace(made or Container(), shm_size=size)
+
+
+def _of_other(given: Resources | None, group: str, notes: Notes) -> Resources | None:
+    """The resources of another container than the program's. Those that are left out are in the
+    patch."""
+    if given is None:
+        return None
+    for name, value in ((_GPUS, given.gpus), ("ephemeral-storage", given.disk)):
+        if value:
+            notes.add(f"limits.{name}", KUBERNETES_ONLY, group)
+    made = replace(given, gpus=0, disk=None)
+    return None if made == Resources() else made
 
 
 def _working_dir(given: str, path: str, problems: list[Problem]) -> str | None:
@@ -185,20 +230,19 @@ def _resources(
             if kind == "limits":
                 amounts[name] = amount
             elif name not in required.limits:
-                why = "is not used: Muster reserves nothing, only limits count"
-                notes.add(f"requests.{name}", why, group)
+                notes.add(f"requests.{name}", KUBERNETES_ONLY, group)
     gpus = amounts.pop(_GPUS, Decimal(0))
     if gpus != gpus.to_integral_value():
         problems.append(
             Problem(f"{path}.limits.{_GPUS}", f"{gpus} is not a whole number", "round it")
         )
     cpus, memory = amounts.pop("cpu", Decimal(0)), amounts.pop("memory", Decimal(0))
-    for name in amounts:
-        notes.add(f"limits.{name}", "is not used: Muster limits cpu, memory and GPUs", group)
-    if not (cpus or memory or gpus):
+    disk = amounts.pop("ephemeral-storage", Decimal(0))
+    if not (cpus or memory or gpus or disk):
         return None
     return Resources(
         cpus=float(cpus) if cpus else None,
         memory=int(memory) if memory else None,
         gpus=int(gpus),
+        disk=int(disk) or None,
     )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.spec.decode import given_settings
+from muster.spec.formats.jobset.cluster_settings import (
+    further_limits,
+    job_annotations,
+    pod_annotations,
+    pod_fields,
+)
+from muster.spec.formats.jobset.cluster_volumes import SHARED_MEMORY
 from muster.spec.formats.jobset.downward_api import JOBSET
 from muster.spec.formats.jobset.environment_read import INDEX
 from muster.spec.formats.jobset.environment_write import escaped, variables
@@ -20,6 +28,8 @@ from muster.spec.formats.jobset.job_arrays_write import (
     is_work_queue,
 )
 from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
+from muster.spec.formats.jobset.own_parts import NODE as OWN_CONTAINER
+from muster.spec.formats.jobset.patches import apply_patch, mounted_paths, volume_names
 from muster.spec.formats.jobset.pod_containers import written
 from muster.spec.formats.jobset.probes import write_hook, write_probe
 from muster.spec.formats.jobset.restart_agent import NAME as AGENT
@@ -37,6 +47,8 @@ _BARRIER = {"path": "/barrier-is-down", "port": 8081}
 #: Seconds that nodes may wait for each other, as in JobSet's own timeouts; one probe a second.
 _BARRIER_PROBES = 600
 _ACCOUNT = "jobset-in-place-restart"
+#: The name of the volume with shared memory.
+_SHM = "shared-memory"
 _DEFAULT = NodeGroup(name="")
 #: Settings that a replicated Job has, some with limits (see `_losses`). All others are lost if they
 #: are not the default.
@@ -46,7 +58,7 @@ _WRITTEN = frozenset(
         *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
         *("working_dir", "hostname", "startup_probe", "liveness_probe"),
         *("after_start", "before_stop", "job_metadata", "pod_metadata", "extra_containers"),
-        "container",
+        *("container", "kubernetes"),
     )
 )
 #: Why a setting is lost.
@@ -104,8 +116,10 @@ def replicated_job(
         job["podReplacementPolicy"] = "Failed"
     if pod_rules:
         job["podFailurePolicy"] = {"rules": pod_rules}
-    pod, more = _pod(context, group, path, pod_rules)
-    job["template"] = {**_metadata(group.pod_metadata), "spec": pod}
+    settings = {} if group.kubernetes is None else given_settings(group.kubernetes)
+    pod, more = _pod(context, group, path, pod_rules, settings)
+    template = {**_metadata(group.pod_metadata, pod_annotations(settings)), "spec": pod}
+    job["template"] = _patched(template, settings.get("pod", {}), group.name)
     jobs = 1 if is_job(context.spec, group) else group.replicas
     made: dict[str, Any] = {"name": group.name, "replicas": jobs}
     if group.depends_on:
@@ -113,12 +127,30 @@ def replicated_job(
         made["dependsOn"] = [
             {"name": other.group, "status": status[other.status]} for other in group.depends_on
         ]
-    made["template"] = {**_metadata(group.job_metadata), "spec": job}
+    metadata = _metadata(group.job_metadata, job_annotations(settings))
+    made["template"] = {**metadata, "spec": job}
     return made, losses + more
 
 
-def _metadata(given: Metadata) -> dict[str, Any]:
-    both = {"labels": dict(given.labels), "annotations": dict(given.annotations)}
+def _patched(template: dict[str, Any], patch: Mapping[str, Any], main: str) -> dict[str, Any]:
+    """A pod template with the patch of its group, in which the program's container has a name of
+    Muster's. main: its name here."""
+    if not patch:
+        return template
+    spec = template["spec"]
+    first, *others = spec["containers"]
+    named = {**spec, "containers": [{**first, "name": OWN_CONTAINER}, *others]}
+    made = apply_patch({**template, "spec": named}, patch)
+    # which container restarts, and how, is what the job says elsewhere
+    made["spec"]["restartPolicy"] = spec["restartPolicy"]
+    first, *others = made["spec"]["containers"]
+    made["spec"]["containers"] = [{**first, "name": main}, *others]
+    return made
+
+
+def _metadata(given: Metadata, more: Mapping[str, str]) -> dict[str, Any]:
+    """more: further annotations."""
+    both = {"labels": dict(given.labels), "annotations": {**given.annotations, **more}}
     kept = {name: entries for name, entries in both.items() if entries}
     return {"metadata": kept} if kept else {}
 
@@ -129,19 +161,31 @@ def _has_node_folder(group: NodeGroup) -> bool:
 
 
 def _pod(
-    context: JobContext, group: NodeGroup, path: str, pod_rules: list[dict[str, Any]]
+    context: JobContext,
+    group: NodeGroup,
+    path: str,
+    pod_rules: list[dict[str, Any]],
+    settings: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Loss]]:
-    container, losses = _container(context, group, path)
+    """settings: `kubernetes` of the group."""
+    patch = settings.get("pod", {})
+    container, losses = _container(context, group, path, further_limits(settings))
     on_failure = not context.in_place and _has_node_folder(group) and not pod_rules
     on_failure = on_failure and not (is_job(context.spec, group) and has_index_limits(group))
     policy = "OnFailure" if on_failure else "Never"
     kept = context.in_place or on_failure
-    mounts, volumes = context.volumes.of_group(group, path, kept=kept)
+    patched = mounted_paths(patch, OWN_CONTAINER)
+    taken = volume_names(patch)
+    mounts, volumes = context.volumes.of_group(group, path, kept=kept, patched=patched, taken=taken)
+    if shm := _shm(group, patched):
+        mounts.append({"name": _SHM, "mountPath": SHARED_MEMORY})
+        volumes.append(shm)
     if mounts:
         container["volumeMounts"] = mounts
     pod: dict[str, Any] = {
         "restartPolicy": policy,
         "terminationGracePeriodSeconds": math.ceil(context.spec.grace_period),
+        **pod_fields(settings),
     }
     if context.in_place:
         container |= {"restartPolicy": "Never", "restartPolicyRules": _RESTART_ON_FAILURE}
@@ -152,7 +196,12 @@ def _pod(
         where = f"{path}.extra_containers[{number}]"
         extra, more = _extra(context, group, one, where)
         losses += more
-        seen, further = context.volumes.of_group(_as_group(group, one), where, kept=kept)
+        seen, further = context.volumes.of_group(
+            *(_as_group(group, one), where),
+            kept=kept,
+            patched=mounted_paths(patch, one.name),
+            taken=taken,
+        )
         if seen:
             extra["volumeMounts"] = seen
         volumes += [volume for volume in further if volume not in volumes]
@@ -160,7 +209,7 @@ def _pod(
     if init:
         pod["initContainers"] = [*pod.get("initContainers", ()), *init]
     pod["containers"] = others
-    if of_pod := _pod_security(group):
+    if of_pod := _pod_security(group, patch):
         pod["securityContext"] = of_pod
     if volumes:
         pod["volumes"] = volumes
@@ -172,10 +221,20 @@ def _pod(
     return pod, losses
 
 
+def _shm(group: NodeGroup, patched: Collection[str]) -> dict[str, Any] | None:
+    """The volume that gives a container its shared memory; None if it has another one."""
+    size = None if group.container is None else group.container.shm_size
+    paths = {*patched, *(mount.destination for mount in group.mounts)}
+    if size is None or SHARED_MEMORY in paths:
+        return None
+    return {"name": _SHM, "emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(size)}}
+
+
 def _container(
-    context: JobContext, group: NodeGroup, path: str
+    context: JobContext, group: NodeGroup, path: str, further: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Loss]]:
-    """The program's container without its mounts, and what it cannot express."""
+    """The program's container without its mounts, and what it cannot express. further: limits of
+    other resources."""
     as_job = is_job(context.spec, group)
     only_one = len(context.spec.node_groups) == 1 and (group.replicas == 1 or as_job)
     own = variables(group, path, jobset=context.name, only_one=only_one, is_job=as_job)
@@ -204,7 +263,7 @@ def _container(
         container["securityContext"] = security
     if policy := pull_policy(group.container):
         container["imagePullPolicy"] = policy
-    limits = _limits(group.resources)
+    limits = {**_limits(group.resources), **further}
     if limits:
         container["resources"] = {"limits": limits}
     for probe in filter(None, (group.startup_probe, group.liveness_probe)):
@@ -216,13 +275,16 @@ def _container(
     return container, losses
 
 
-def _pod_security(group: NodeGroup) -> dict[str, Any]:
-    """The security context of a pod: groups, which all containers have."""
+def _pod_security(group: NodeGroup, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The security context of a pod: groups, which all containers have. fsGroup is one of them, if
+    a patch has it."""
+    patched = (patch.get("spec") or {}).get("securityContext") or {}
     numbers = [
         number
         for one in (group.container, *(extra.container for extra in group.extra_containers))
         if one is not None
         for number in one.groups
+        if number != patched.get("fsGroup")
     ]
     return {"supplementalGroups": list(dict.fromkeys(numbers))} if numbers else {}
 
@@ -248,7 +310,7 @@ def _extra(
     context: JobContext, group: NodeGroup, one: ExtraContainer, path: str
 ) -> tuple[dict[str, Any], list[Loss]]:
     """Another container without its mounts, and what it cannot express."""
-    container, losses = _container(context, _as_group(group, one), path)
+    container, losses = _container(context, _as_group(group, one), path, {})
     kept = [loss for loss in losses if loss.path != f"{path}.command"]  # it is the image's own
     return written(one, container), kept + _probe_losses(one.startup_probe, f"{path}.startup_probe")
 
@@ -306,6 +368,12 @@ def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
         yield Loss(f"{path}.hostname", why)
     if group.working_dir is not None and not _is_absolute(group.working_dir):
         yield Loss(f"{path}.working_dir", "is left out: a pod has no copy of the code")
+    if group.kubernetes is not None and group.kubernetes.pod_log is False:
+        why = "the log of a pod has the output of its program there"
+        yield Loss(f"{path}.kubernetes.pod_log", why)
+    if context.in_place and group.kubernetes is not None and group.kubernetes.service_account:
+        why = f"is {_ACCOUNT}, that of JobSet's in-place restart agent"
+        yield Loss(f"{path}.kubernetes.service_account", why)
     if context.in_place and group.retries > 0:
         why = "JobSet restarts all nodes in place, not single ones"
         yield Loss(f"{path}.retries", why)

@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from muster.spec.formats.fields import RAW
+
 Quantity = str | int | float
 
 
@@ -373,6 +375,8 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     service_account_name: str = "default"
     host_aliases: tuple[HostAlias, ...] = ()
     security_context: PodSecurityContext = PodSecurityContext()
+    #: As in the manifest, for what becomes a patch (`cluster_read`).
+    raw: dict[str, Any] = field(default_factory=dict, name=RAW)
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from muster.spec.formats.jobset.job_arrays import pods_at_once
 from muster.spec.formats.jobset.kubernetes import Container, ObjectMeta, PodSpec
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
-from muster.spec.formats.jobset.restart_agent import is_agent
 from muster.spec.formats.notes import Notes
 
 _WHY = "is not in a spec, and is lost"
@@ -58,27 +57,12 @@ def _labels(meta: ObjectMeta) -> Iterator[str]:
 
 
 def _pod(group: str, pod: PodSpec) -> Iterator[tuple[str, str]]:
-    if pod.service_account_name != "default":
-        yield "serviceAccountName", _IN_VARIABLES
-    every = (*pod.init_containers, *pod.containers)
-    mounted = {mount.name for container in every for mount in container.volume_mounts}
-    for volume in pod.volumes:
-        if volume.name not in mounted:
-            yield f"volume {volume.name}, which no container mounts,", _WHY
-        if volume.host_path is not None and volume.host_path.type:
-            yield f"type {volume.host_path.type} of volume {volume.name}", _WHY
     for container in pod.containers[:1]:
         yield from _container(group, container)
-    others = (one for one in every if one not in pod.containers[:1] and not is_agent(one))
-    for container in others:
-        for port in container.ports:
-            yield f"port {port.name or port.container_port} of {container.name}", _WHY
 
 
 def _container(group: str, container: Container) -> Iterator[tuple[str, str]]:
     if container.name != group:
         yield "the container's name", f"{_WHY}: it gets its group's name"
-    for port in container.ports:
-        yield f"port {port.name or port.container_port}", _WHY
     if container.startup_probe is not None and container.readiness_probe is not None:
         yield "readinessProbe", f"{_WHY}: the startupProbe has the same action"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from muster.spec.formats.jobset.cluster_read import KUBERNETES_ONLY
 from muster.spec.formats.jobset.kubernetes import ObjectMeta
 from muster.spec.formats.notes import Notes
 from muster.spec.models import Metadata
@@ -14,10 +15,10 @@ DESCRIPTION = "kubernetes.io/description"
 _FILE = "kubectl.kubernetes.io/last-applied-configuration"
 #: Prefix of keys that other programs read -> what happens to them here.
 _READERS = {
-    "kueue.x-k8s.io/": "is kept, and not used here: a run starts at once",
-    "alpha.jobset.sigs.k8s.io/": "is kept, and not used here: all nodes are on one machine",
+    "kueue.x-k8s.io/": KUBERNETES_ONLY,
+    "alpha.jobset.sigs.k8s.io/": KUBERNETES_ONLY,
 }
-_KEPT = "is kept, and not used here"
+_KEPT = KUBERNETES_ONLY
 
 
 def annotations_of(meta: ObjectMeta, *others: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.errors import Problem
+from muster.spec.formats.jobset.cluster_read import PodPatch
 from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.downward_api import Pod
 from muster.spec.formats.jobset.environment_read import Program, environment
@@ -30,8 +31,10 @@ class Extra(Struct, frozen=True):
     """One of them."""
 
     container: Container
-    #: Its place in the manifest.
+    #: Its place in the manifest, and where that is in the pod.
     path: str
+    kind: str
+    number: int
     role: ContainerRole
 
 
@@ -40,9 +43,13 @@ def extra_containers(pod: PodSpec, path: str) -> Iterator[Extra]:
     for number, container in enumerate(pod.init_containers):
         if not is_agent(container):
             role: ContainerRole = "sidecar" if container.restart_policy == _ALWAYS else "init"
-            yield Extra(container, f"{path}.initContainers[{number}]", role)
+            yield _extra(container, path, "initContainers", number, role)
     for number, container in enumerate(pod.containers[1:], 1):
-        yield Extra(container, f"{path}.containers[{number}]", "main")
+        yield _extra(container, path, "containers", number, "main")
+
+
+def _extra(container: Container, path: str, kind: str, number: int, role: ContainerRole) -> Extra:
+    return Extra(container, f"{path}.{kind}[{number}]", kind, number, role)
 
 
 class PodReader(Struct, frozen=True):
@@ -55,6 +62,7 @@ class PodReader(Struct, frozen=True):
     objects: ConfigObjects
     problems: list[Problem]
     notes: Notes
+    patch: PodPatch
     #: Reads resources: those of a container, with its path.
     resources: Callable[[Container, str], Resources | None]
 
@@ -67,7 +75,8 @@ class PodReader(Struct, frozen=True):
     def _one(self, extra: Extra) -> ExtraContainer:
         container, path, problems = extra.container, extra.path, self.problems
         problems += _unsupported(extra)
-        env = environment(self.shown, container, path, problems, self.notes, self.objects)
+        patch = self.patch.container(extra.kind, extra.number)
+        env = environment(self.shown, container, path, problems, self.notes, self.objects, patch)
         program = Program((), (), ())
         try:
             program = env.expand_command(container.command, container.args)
@@ -76,7 +85,7 @@ class PodReader(Struct, frozen=True):
         found = mounts(
             self.shown,
             container,
-            PodVolumes(self.claimed, self.objects, env),
+            PodVolumes(self.claimed, self.objects, env, patch),
             (self.path, path),
             problems,
             self.notes,

@@ -13,6 +13,15 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode, decode_partial
 from muster.spec.formats.documents import Document, Manifest, unfilled_placeholders
 from muster.spec.formats.fields import FieldFilter, FieldTables
+from muster.spec.formats.jobset.cluster_read import with_queue
+from muster.spec.formats.jobset.cluster_settings import (
+    EXCLUSIVE,
+    MAX_EXEC_TIME,
+    OBJECTS,
+    PRIORITY,
+    QUEUE,
+    TOPOLOGY,
+)
 from muster.spec.formats.jobset.config_objects import ConfigObjects, templates_of
 from muster.spec.formats.jobset.downward_api import pod_of
 from muster.spec.formats.jobset.failures_read import failure_policy
@@ -31,7 +40,7 @@ from muster.spec.formats.jobset.model import JobSet
 from muster.spec.formats.jobset.name_rules import rj_path
 from muster.spec.formats.jobset.rules import check_jobset
 from muster.spec.formats.jobset.schema import check_structure
-from muster.spec.formats.jobset.unread_fields import TABLES
+from muster.spec.formats.jobset.unread_fields import TABLES, in_cluster
 from muster.spec.formats.jobset.volumes_read import claims
 from muster.spec.formats.notes import Notes
 from muster.spec.models import JobSpec, NodeGroup
@@ -78,8 +87,25 @@ _CONTAINER_FIELDS = {
     "after_start": "lifecycle.postStart",
     "before_stop": "lifecycle.preStop",
 }
+#: Setting of `kubernetes` of a group -> its place below the pod's spec, or elsewhere.
+_POD = "template.spec.template"
+_CLUSTER_FIELDS = {
+    **{name: f"{_POD}.spec.{field}" for name, field in OBJECTS.items()},
+    "image_pull_secrets": f"{_POD}.spec.imagePullSecrets",
+    "node_selector": f"{_POD}.spec.nodeSelector",
+    "tolerations": f"{_POD}.spec.tolerations",
+    "affinity": f"{_POD}.spec.affinity",
+    "resources": f"{_CONTAINER}.resources.limits",
+    "exclusive": f"template.metadata.annotations.{EXCLUSIVE}",
+    **{f"topology.{name}": f"{_POD}.metadata.annotations.{key}" for name, key in TOPOLOGY.items()},
+    "pod": _POD,
+    "pod.spec.containers[0]": _CONTAINER,
+}
 _JOB_FIELDS = {
     "name": "metadata.name",
+    "kueue.queue": f"metadata.labels.{QUEUE}",
+    "kueue.priority": f"metadata.labels.{PRIORITY}",
+    "max_runtime": f"metadata.labels.{MAX_EXEC_TIME}",
     "tags": "metadata.labels",
     "node_groups": "spec.replicatedJobs",
     "success": "spec.successPolicy",
@@ -95,7 +121,8 @@ def read_jobset(document: Document, objects: ConfigObjects | None = None) -> Man
     """The job that a manifest describes. objects: the ConfigMaps and Secrets around it. Raises
     InvalidInput with every problem and its line."""
     notes = Notes()
-    jobset, problems = decoded(document, JobSet, TABLES, check_structure, notes)
+    tables = in_cluster(TABLES) if objects is not None and objects.in_cluster else TABLES
+    jobset, problems = decoded(document, JobSet, tables, check_structure, notes)
     return manifest_of(document, jobset, problems, notes, objects)
 
 
@@ -111,7 +138,7 @@ def manifest_of(
     broken = {problem.path for problem in problems}
     found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, broken)))
     fields = len(problems)
-    objects = objects or ConfigObjects([document.source])
+    objects = ConfigObjects([document.source]) if objects is None else objects
     parts = group_jobs(jobset)
     single = with_single_jobs(jobset, parts)
     parts = [
@@ -220,7 +247,7 @@ def _job(
         tags=dict(jobset.metadata.labels),
         annotations=annotations_of(jobset.metadata, DESCRIPTION),
     )
-    return with_groups(made, renamed(single), notes)
+    return with_groups(with_queue(made), renamed(single), notes)
 
 
 def _deadline(jobset: JobSet, parts: Sequence[GroupJob]) -> int | None:
@@ -306,6 +333,7 @@ def _origins(spec: JobSpec, jobset: JobSet, parts: Sequence[GroupJob]) -> Origin
         paths |= {
             f"{own}.{name}": f"{container}.{field}" for name, field in _CONTAINER_FIELDS.items()
         }
+        paths |= {f"{own}.kubernetes.{n}": f"{there}.{f}" for n, f in _CLUSTER_FIELDS.items()}
         for variables in ("env", "node_env"):
             names = getattr(group, variables)
             paths |= {f"{own}.{variables}.{name}": f"{container}.env.{name}" for name in names}
@@ -317,4 +345,13 @@ def _broken_rules(spec: JobSpec, origins: Origins) -> list[Problem]:
     problems: list[Problem] = []
     again = decode(JobSpec, msgspec.to_builtins(spec), problems)
     found = problems if again is None else check(again)
-    return [at_origin(problem, origins) for problem in found]
+    return [_at_field(problem, origins) for problem in found]
+
+
+def _at_field(problem: Problem, origins: Origins) -> Problem:
+    """A problem at its place in the manifest. Below settings of the cluster, fields have the same
+    names there."""
+    there = at_origin(problem, origins)
+    known = [path for path in origins if ".kubernetes." in path and follows(problem.path, {path})]
+    rest = problem.path.removeprefix(max(known, key=len, default=problem.path))
+    return there._replace(path=f"{there.path}{rest}") if rest else there

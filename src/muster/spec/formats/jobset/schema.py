@@ -64,6 +64,26 @@ def check_job_structure(data: Any) -> tuple[Any, list[Problem]]:
     return None if valid is _INVALID else valid, checker.problems
 
 
+def template_problems(patch: Any, path: str) -> list[Problem]:
+    """A problem for each value of the wrong type in a part of a pod template, such as a patch.
+    path: its place, for messages."""
+    checker = _Checker(types_only=True)
+    checker.check(_template_schema(), {}, patch, path)
+    return checker.problems
+
+
+def type_problems(manifest: Any) -> list[Problem]:
+    """A problem for each value of the wrong type in the manifest of a JobSet."""
+    checker = _Checker(types_only=True)
+    checker.check(_document()["schema"], {}, manifest, "")
+    return checker.problems
+
+
+@cache
+def _template_schema() -> Schema:
+    return _inside(_inside(_job_schema(), "spec"), "template")
+
+
 @cache
 def _job_schema() -> Schema:
     """The schema of a Job: JobSet's, with that of the Jobs in it as the spec."""
@@ -79,8 +99,9 @@ def _inside(schema: Schema, *fields: str) -> Schema:
 
 
 class _Checker:
-    def __init__(self) -> None:
+    def __init__(self, *, types_only: bool = False) -> None:
         self.problems: list[Problem] = []
+        self._types_only = types_only
 
     def check(self, schema: Schema, limits: Limits | Limit | None, value: Any, path: str) -> Any:
         """The valid part of a value, or _INVALID."""
@@ -102,7 +123,7 @@ class _Checker:
 
     def _mapping(self, schema: Schema, limits: Limits, value: Any, path: str) -> dict[str, Any]:
         fields, others = schema.get("properties", {}), schema.get("additionalProperties")
-        for name, hint in _required(schema, limits):
+        for name, hint in () if self._types_only else _required(schema, limits):
             inner = f"{path}.{name}" if path else name
             if value.get(name) is None and _INDEX.sub("[]", inner) not in _FILLED_IN:
                 self.problems.append(Problem(inner, "is missing", hint))
@@ -120,7 +141,7 @@ class _Checker:
         return valid
 
     def _list(self, schema: Schema, limits: Limits | Limit, value: list[Any], path: str) -> Any:
-        most = schema.get("maxItems")
+        most = None if self._types_only else schema.get("maxItems")
         if most is not None and len(value) > most:
             self._invalid(path, f"has {len(value)} entries", f"at most {most} are allowed")
         items = schema["items"]
@@ -130,6 +151,8 @@ class _Checker:
         ]
         if _INVALID in entries and "properties" not in _resolve(items):
             return _INVALID
+        if self._types_only:
+            return entries
         if schema.get("x-kubernetes-list-type") in ("map", "set"):
             self._duplicates(schema.get("x-kubernetes-list-map-keys", []), value, path)
         return [{} if entry is _INVALID else entry for entry in entries]
@@ -151,6 +174,8 @@ class _Checker:
             first.setdefault(key, number)
 
     def _leaf(self, schema: Schema, limit: Limit, value: Any, path: str) -> Any:
+        if self._types_only:
+            return value
         before = len(self.problems)
         allowed = schema.get("enum", limit.enum)
         if allowed is not None and value not in allowed:

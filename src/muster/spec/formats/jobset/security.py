@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from muster.spec.formats.jobset import kubernetes as k8s
-from muster.spec.formats.jobset.kubernetes import PodSecurityContext, SeccompProfile
+from muster.spec.formats.jobset.kubernetes import PodSecurityContext
 from muster.spec.formats.notes import Loss
 from muster.spec.models import Container
 
@@ -18,11 +18,16 @@ _PULL: dict[str, Literal["missing", "always", "never"]] = {
     "IfNotPresent": "missing",
     "Never": "never",
 }
+#: Kubernetes: seccompProfile.type.
+_SECCOMP: dict[str, Literal["default", "unconfined"]] = {
+    "RuntimeDefault": "default",
+    "Unconfined": "unconfined",
+}
 #: What a manifest says.
 _WRITTEN = frozenset(
     (
         *("pull", "user", "groups", "non_root", "cap_add", "cap_drop", "privileged"),
-        *("read_only", "no_new_privileges", "seccomp"),
+        *("read_only", "no_new_privileges", "seccomp", "shm_size"),
     )
 )
 
@@ -34,7 +39,7 @@ def container_of(pod: PodSecurityContext, container: k8s.Container) -> Container
     user = pod.run_as_user if own.run_as_user is None else own.run_as_user
     group = pod.run_as_group if own.run_as_group is None else own.run_as_group
     non_root = pod.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
-    profile = own.seccomp_profile or pod.seccomp_profile or SeccompProfile()
+    profile = own.seccomp_profile or pod.seccomp_profile
     groups = [*pod.supplemental_groups, *(() if pod.fs_group is None else (pod.fs_group,))]
     made = Container(
         pull=_PULL.get(container.image_pull_policy),
@@ -46,7 +51,7 @@ def container_of(pod: PodSecurityContext, container: k8s.Container) -> Container
         privileged=own.privileged,
         read_only=own.read_only_root_filesystem,
         no_new_privileges=not own.allow_privilege_escalation,
-        seccomp="unconfined" if profile.type == "Unconfined" else "default",
+        seccomp=None if profile is None else _SECCOMP.get(profile.type, "default"),
     )
     return None if made == _DEFAULT else made
 
@@ -74,11 +79,16 @@ def write_security(container: Container | None, path: str) -> tuple[dict[str, An
         "privileged": given.privileged or None,
         "readOnlyRootFilesystem": given.read_only or None,
         "allowPrivilegeEscalation": False if given.no_new_privileges else None,
-        "seccompProfile": {"type": "Unconfined"} if given.seccomp == "unconfined" else None,
+        "seccompProfile": _seccomp_profile(given),
     }
     both = {"add": list(given.cap_add), "drop": list(given.cap_drop)}
     made["capabilities"] = {name: names for name, names in both.items() if names} or None
     return {name: value for name, value in made.items() if value is not None}, losses
+
+
+def _seccomp_profile(given: Container) -> dict[str, str] | None:
+    names = {value: name for name, value in _SECCOMP.items()}
+    return None if given.seccomp is None else {"type": names[given.seccomp]}
 
 
 def pull_policy(container: Container | None) -> str:

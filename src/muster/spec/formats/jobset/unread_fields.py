@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from muster.spec.formats.fields import FieldTables, Model
 from muster.spec.formats.jobset import kubernetes as k8s
 from muster.spec.formats.jobset import model as js
+from muster.spec.formats.jobset.cluster_read import (
+    KEPT_OF_POD_SECURITY,
+    KEPT_OF_PODS,
+    KEPT_OF_SECURITY,
+    KUBERNETES_ONLY,
+    TYPED_OF_PODS,
+)
 
-_PLACE = "is not used: Muster chooses where nodes run"
-_CLUSTER = "is not used: there is no cluster here"
-_IMAGE = "is not used: programs are those of this machine"
-_ENGINE = "is not used: the engine decides how nodes are isolated"
+_TERMINAL = "is not used: programs have no terminal"
+_MESSAGES = "is not used: Muster reports why a program has ended"
 
 #: Written by a cluster, or without effect anywhere.
 IGNORED: Mapping[Model, tuple[str, ...]] = {
@@ -32,90 +39,36 @@ IGNORED: Mapping[Model, tuple[str, ...]] = {
 #: Field -> why it is not used.
 NOTED: Mapping[Model, Mapping[str, str]] = {
     k8s.ObjectMeta: {
-        "ownerReferences": _CLUSTER,
-        "finalizers": _CLUSTER,
+        **dict.fromkeys(
+            ("ownerReferences", "finalizers"), "is not used: a run has objects of its own"
+        ),
     },
-    js.Claim: {"spec": "of volumeClaimPolicies is not used: each claim is a folder without limits"},
+    js.Claim: {"spec": "of volumeClaimPolicies is not used: a job does not create claims"},
     k8s.Job: {
         "suspend": "of a Job is not used: JobSet overwrites it",
         "ttlSecondsAfterFinished": "of a Job is not used: the JobSet's applies",
     },
     k8s.PodSpec: {
+        **dict.fromkeys((*TYPED_OF_PODS, *KEPT_OF_PODS), KUBERNETES_ONLY),
         **dict.fromkeys(
-            (
-                "nodeSelector",
-                "nodeName",
-                "affinity",
-                "tolerations",
-                "topologySpreadConstraints",
-                "schedulerName",
-                "schedulingGates",
-            ),
-            _PLACE,
-        ),
-        **dict.fromkeys(
-            (
-                "priority",
-                "priorityClassName",
-                "preemptionPolicy",
-                "runtimeClassName",
-                "serviceAccount",
-                "automountServiceAccountToken",
-                "enableServiceLinks",
-                "overhead",
-                "os",
-            ),
-            _CLUSTER,
-        ),
-        "imagePullSecrets": _IMAGE,
-        "schedulingGroup": "is not used: all nodes of a run start together",
-        **dict.fromkeys(
-            (
-                "hostNetwork",
-                "hostIPC",
-                "hostPID",
-                "hostUsers",
-                "shareProcessNamespace",
-            ),
-            _ENGINE,
-        ),
-        **dict.fromkeys(("dnsPolicy", "dnsConfig"), "is not used: nodes know each other's names"),
-        **dict.fromkeys(
-            ("hostname", "subdomain", "setHostnameAsFQDN"),
+            ("hostname", "subdomain"),
             "of a pod is not used: JobSet overwrites it",
         ),
     },
     k8s.Container: {
-        **dict.fromkeys(("stdin", "stdinOnce", "tty"), "is not used: programs have no terminal"),
-        **dict.fromkeys(
-            ("terminationMessagePath", "terminationMessagePolicy", "resizePolicy"), _CLUSTER
-        ),
+        **dict.fromkeys(("stdin", "stdinOnce", "tty"), _TERMINAL),
+        **dict.fromkeys(("terminationMessagePath", "terminationMessagePolicy"), _MESSAGES),
+        "resizePolicy": KUBERNETES_ONLY,
     },
-    k8s.SecurityContext: dict.fromkeys(
-        ("seLinuxOptions", "windowsOptions", "appArmorProfile", "procMount"), _ENGINE
-    ),
+    k8s.SecurityContext: dict.fromkeys(KEPT_OF_SECURITY, KUBERNETES_ONLY),
     k8s.PodSecurityContext: dict.fromkeys(
-        (
-            "seLinuxOptions",
-            "seLinuxChangePolicy",
-            "windowsOptions",
-            "appArmorProfile",
-            "sysctls",
-            "fsGroupChangePolicy",
-            "supplementalGroupsPolicy",
-        ),
-        _ENGINE,
+        (name for name in KEPT_OF_POD_SECURITY if name != "fsGroup"), KUBERNETES_ONLY
     ),
-    k8s.SeccompProfile: {"localhostProfile": _ENGINE},
+    k8s.SeccompProfile: {"localhostProfile": KUBERNETES_ONLY},
     k8s.Probe: {"terminationGracePeriodSeconds": "of a probe is not used: the pod's applies"},
-    k8s.ContainerPort: dict.fromkeys(
-        ("hostPort", "hostIP"), "is not used: each node has its own address"
-    ),
-    k8s.EmptyDir: {
-        "medium": "of an emptyDir is not used: it is a folder on disk",
-        "sizeLimit": "of an emptyDir is not enforced",
-    },
-    k8s.VolumeMount: {"mountPropagation": _ENGINE, "recursiveReadOnly": _ENGINE},
+    k8s.ContainerPort: dict.fromkeys(("hostPort", "hostIP"), KUBERNETES_ONLY),
+    k8s.EmptyDir: dict.fromkeys(("medium", "sizeLimit"), f"of an emptyDir {KUBERNETES_ONLY}"),
+    k8s.VolumeMount: dict.fromkeys(("mountPropagation", "recursiveReadOnly"), KUBERNETES_ONLY),
 }
 
 _OWN_ENV = "write the value here, or set it with --env"
@@ -198,5 +151,31 @@ LABELS: Mapping[Model, str] = {
     k8s.PodSpec: "the pod's spec (template.spec.template.spec)",
     k8s.Container: "a container",
 }
+
+#: Refused fields that become a patch for engine kubernetes, if that is to run the job.
+_OF_CLUSTERS = frozenset(
+    (
+        *("readinessGates", "resourceClaims", "claims", "volumeDevices", "fileKeyRef"),
+        *("serviceAccountToken", "clusterTrustBundle", "podCertificate"),
+        *("csi", "ephemeral", "image", "fc", "iscsi", "flexVolume"),
+    )
+)
+
+
+def in_cluster(tables: FieldTables) -> FieldTables:
+    """The tables for manifests whose fields may be of use in a cluster only."""
+    noted = {
+        model: {
+            **tables.noted.get(model, {}),
+            **{name: KUBERNETES_ONLY for name in names if name in _OF_CLUSTERS},
+        }
+        for model, names in tables.refused.items()
+    }
+    refused = {
+        model: {name: one for name, one in names.items() if name not in _OF_CLUSTERS}
+        for model, names in tables.refused.items()
+    }
+    return structs.replace(tables, noted={**tables.noted, **noted}, refused=refused)
+
 
 TABLES = FieldTables(IGNORED, NOTED, REFUSED, NEIGHBOURS, LABELS, group=js.ReplicatedJob)

@@ -13,23 +13,35 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from muster.errors import Problem
+from muster.spec.formats.jobset.cluster_read import KUBERNETES_ONLY, ContainerPatch
+from muster.spec.formats.jobset.cluster_volumes import (
+    IN_CLUSTER,
+    SHARED_MEMORY,
+    is_in_cluster,
+    needs_patch,
+    read_only,
+    shm_size,
+)
 from muster.spec.formats.jobset.config_objects import ConfigObjects
 from muster.spec.formats.jobset.config_volumes import Files, volume_files
 from muster.spec.formats.jobset.downward_api import Pod
 from muster.spec.formats.jobset.environment_read import ContainerEnvironment
-from muster.spec.formats.jobset.kubernetes import Container, Volume, VolumeMount
+from muster.spec.formats.jobset.kubernetes import (
+    Container,
+    Volume,
+    VolumeMount,
+)
 from muster.spec.formats.jobset.model import JobSet
 from muster.spec.formats.jobset.references import Value, expand
 from muster.spec.formats.notes import Notes
 from muster.spec.models import Mount, MountFile
 from muster.spec.placeholders import placeholders
-from muster.spec.wording import short, suggestion
+from muster.spec.wording import Refused, short, suggestion
 
 #: Starts of Mount.source: a folder of the node, of its incarnation, of the run, of the machine.
 NODE, INCARNATION, RUN, KEPT = "scratch:node/", "scratch:incarnation/", "scratch:run/", "volume:"
 #: Kubernetes: a container has its own /tmp, which is empty after a restart.
 OWN_TMP = Mount(source=f"{INCARNATION}tmp", path="/tmp")
-_SHARED_MEMORY = "/dev/shm"
 
 
 def claims(jobset: JobSet) -> dict[str, str]:
@@ -47,13 +59,14 @@ def claims(jobset: JobSet) -> dict[str, str]:
 
 
 class PodVolumes(Struct, frozen=True):
-    """What the volumes of a pod refer to."""
+    """What the volumes of a pod refer to, and what becomes a patch."""
 
     #: See `claims`.
     claimed: Mapping[str, str]
     objects: ConfigObjects
     #: The container's, for `subPathExpr`.
     environment: ContainerEnvironment
+    patch: ContainerPatch
 
 
 def mounts(
@@ -72,19 +85,7 @@ def mounts(
     restarts keep the pods.
     """
     pod_path, path = where
-    pod = shown.rj.template.spec.template.spec
-    # a retry makes a new pod, unless the container restarts in the same one
-    empty = NODE if in_place or pod.restart_policy == "OnFailure" else INCARNATION
-    sources: dict[str, str | Files] = dict(around.claimed)
-    for number, volume in enumerate(pod.volumes):
-        place = f"{pod_path}.volumes[{number}]"
-        _refuse_several_kinds(volume, place, problems)
-        files = volume_files(volume, place, shown, around.objects, problems)
-        if files:
-            sources[volume.name] = files
-        else:
-            sources[volume.name] = _source(volume, place, empty, problems, notes)
-    read_only = {volume.name for volume in pod.volumes if _is_read_only(volume)}
+    sources = _sources(shown, pod_path, around, problems, notes, in_place=in_place)
     made: list[Mount] = []
     for number, mount in enumerate(container.volume_mounts):
         place = f"{path}.volumeMounts[{number}]"
@@ -96,10 +97,18 @@ def mounts(
         elif not mount.mount_path.startswith("/"):
             text = f"{short(mount.mount_path)} is not an absolute path"
             problems.append(Problem(f"{place}.mountPath", text, f"write /{mount.mount_path}"))
-        elif seen == _SHARED_MEMORY and _is_empty_dir(source):
-            notes.add(mount.name, f"at {seen} is not needed: every node has shared memory")
+        elif seen == SHARED_MEMORY and _is_empty_dir(source):
+            if shm_size(shown, container) is None:
+                around.patch.keep_mount(number)
+                why = f"at {seen} {KUBERNETES_ONLY}: every node has shared memory"
+                notes.add(mount.name, why, shown.rj.name)
+        elif source == IN_CLUSTER:
+            around.patch.keep_mount(number)
+            notes.add(f"volume {mount.name}", KUBERNETES_ONLY, shown.rj.name)
         else:
-            protected = mount.read_only or mount.name in read_only
+            if needs_patch(shown, around.patch, number):
+                around.patch.keep_mount(number)
+            protected = mount.read_only or mount.name in read_only(shown)
             part = _sub_path(mount, place, around.environment, problems)
             if isinstance(source, str):
                 made.append(Mount(source=source, path=seen, read_only=protected, sub_path=part))
@@ -108,6 +117,33 @@ def mounts(
     if OWN_TMP.path not in [mount.path for mount in made]:
         made.append(OWN_TMP)
     return tuple(made)
+
+
+def _sources(
+    shown: Pod,
+    path: str,
+    around: PodVolumes,
+    problems: list[Problem],
+    notes: Notes,
+    *,
+    in_place: bool,
+) -> dict[str, str | Files]:
+    """The source of each volume, by name; IN_CLUSTER for one that only the cluster has. path: of
+    the pod."""
+    pod = shown.rj.template.spec.template.spec
+    # a retry makes a new pod, unless the container restarts in the same one
+    empty = NODE if in_place or pod.restart_policy == "OnFailure" else INCARNATION
+    sources: dict[str, str | Files] = dict(around.claimed)
+    for number, volume in enumerate(pod.volumes):
+        place = f"{path}.volumes[{number}]"
+        _refuse_several_kinds(volume, place, problems)
+        if is_in_cluster(pod, number, around.objects):
+            sources[volume.name] = IN_CLUSTER
+        elif files := volume_files(volume, place, shown, around.objects, problems):
+            sources[volume.name] = files
+        else:
+            sources[volume.name] = _source(volume, place, empty, problems, notes)
+    return sources
 
 
 def _is_empty_dir(source: str | Files) -> bool:
@@ -132,7 +168,7 @@ def _sub_path(
     place = f"{path}.{'subPath' if mount.sub_path else 'subPathExpr'}"
     if mount.sub_path and mount.sub_path_expr:
         problems.append(Problem(place, "is given with subPathExpr", "keep only one of them"))
-    value = Value(given) if mount.sub_path else expand(given, env.values.get)
+    value = Value(given) if mount.sub_path else _expanded(given, place, env, problems)
     if given.startswith("/") or ".." in given.split("/"):
         text = f"{short(given)} is not a path below the volume"
         problems.append(Problem(place, text, "write it without .. and without / at its start"))
@@ -142,9 +178,12 @@ def _sub_path(
     return "/".join(parts) or None
 
 
-def _is_read_only(volume: Volume) -> bool:
-    kinds = (volume.nfs, volume.persistent_volume_claim)
-    return any(kind is not None and kind.read_only for kind in kinds)
+def _expanded(given: str, path: str, env: ContainerEnvironment, problems: list[Problem]) -> Value:
+    try:
+        return expand(given, env.value)
+    except Refused as error:
+        problems.append(Problem(path, error.message, error.hint))
+        return Value("")
 
 
 def _refuse_several_kinds(volume: Volume, path: str, problems: list[Problem]) -> None:
@@ -173,7 +212,10 @@ def _source(volume: Volume, path: str, empty: str, problems: list[Problem], note
         return f"nfs://{volume.nfs.server}{volume.nfs.path}"
     if volume.persistent_volume_claim is not None:
         name = volume.persistent_volume_claim.claim_name
-        notes.add(f"claim {name}", f"is the folder MUSTER_HOME/volumes/{name}")
+        notes.add(
+            f"claim {name}",
+            f"is the folder MUSTER_HOME/volumes/{name}, on engine kubernetes the claim",
+        )
         return f"{KEPT}{name}"
     # no volume has a dot in its name
     name = f"{volume.name}.volume" if f"{empty}{volume.name}" == OWN_TMP.source else volume.name

@@ -37,22 +37,29 @@ class Volumes:
                 self._claims[mount.source] = _free(name, self._claims.values())
 
     def of_group(
-        self, group: NodeGroup, path: str, *, kept: bool
+        self,
+        group: NodeGroup,
+        path: str,
+        *,
+        kept: bool,
+        patched: Collection[str] = (),
+        taken: Collection[str] = (),
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The group's `volumeMounts`, and the `volumes` of its pods. kept: whether a restart keeps
-        the pod's folders."""
+        the pod's folders. patched, taken: where a patch of the pods mounts volumes, and the names
+        of those."""
         mounts: list[dict[str, Any]] = []
         volumes: dict[str, dict[str, Any]] = {}
         for number, mount in enumerate(group.mounts):
-            if mount == OWN_TMP:
+            if mount == OWN_TMP or mount.destination in patched:
                 continue
             where = f"{path}.mounts[{number}]"
             # mounts of the same files are of one volume
             source = mount.source or f"files:{sorted(mount.files)}"
             name = self._claims.get(source)
             if mount.source is None and source not in volumes:
-                taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
-                name = _free(f"{group.name}-{mount.destination.rpartition('/')[2]}", taken)
+                others = {*taken, *self._claims.values(), *(v["name"] for v in volumes.values())}
+                name = _free(f"{group.name}-{mount.destination.rpartition('/')[2]}", others)
                 fields, lost = self._objects.volume(mount, name, WHOLE_FIELDS, where)
                 volumes[source] = {"name": name, **fields}
                 self.losses += lost
@@ -62,8 +69,8 @@ class Volumes:
                     why = f"{source} is left out; a volume cannot be a URL"
                     self.losses.append(Loss(f"{path}.mounts[{number}]", why))
                     continue
-                taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
-                volumes[source] = {"name": _free(_volume_name(source), taken), **kind}
+                others = {*taken, *self._claims.values(), *(v["name"] for v in volumes.values())}
+                volumes[source] = {"name": _free(_volume_name(source), others), **kind}
             name = name or volumes[source]["name"]
             if source.startswith((NODE, RUN)) and not source.endswith(f"/{name}"):
                 why = f"is named {name} in the JobSet"

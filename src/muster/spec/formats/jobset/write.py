@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.spec.formats.jobset.cluster_settings import queue_labels
 from muster.spec.formats.jobset.config_write import WrittenObjects, secret_ref
 from muster.spec.formats.jobset.failures_write import WrittenFailures
 from muster.spec.formats.jobset.group_names import as_kubernetes_names
@@ -21,10 +22,11 @@ from muster.spec.formats.jobset.model import API_VERSION
 from muster.spec.formats.jobset.name_rules import MAX_LENGTH, kubernetes_label
 from muster.spec.formats.jobset.volumes_write import Volumes
 from muster.spec.formats.notes import Loss
-from muster.spec.models import DEFAULT_ENGINE, JobSpec, NodeGroup
+from muster.spec.models import DEFAULT_ENGINE, JobSpec, Kueue, NodeGroup
 from muster.spec.override_models import RUN_WIDE, RunOverrides
 from muster.spec.resolve import resolve
 from muster.spec.secret_names import stored_secrets
+from muster.spec.values import MAX_RUNTIME
 
 _LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -33,17 +35,19 @@ _DEFAULT = JobSpec(engine=DEFAULT_ENGINE)
 #: Run-wide settings that a JobSet has. All others are lost if they are not the default.
 _WRITTEN = (
     *("startup", "success", "failure", "grace_period", "ttl_after_finished", "suspend"),
-    *("subdomain", "namespace"),
+    *("subdomain", "namespace", "kueue"),
 )
 #: Why a setting is lost.
 _WHYS = {
+    "notify": "the cluster tells nobody of the end of a run",
     "display_name": "an object has one name there, `name`",
     "framework": "JobSet does not set MASTER_ADDR, RANK and the like; the command has to",
     "engine": "the cluster runs the pods",
     "processes_per_node": "a pod runs one program; the command has to start more",
     "network": "is the cluster's: each pod has an address, and its ports",
     "clean_env": "pods get the variables of the manifest and of their image, no others",
-    "max_runtime": "JobSet does not cancel; attempt_timeout becomes a deadline",
+    "max_runtime": "JobSet does not cancel; attempt_timeout becomes a deadline, and so does "
+    "max_runtime of a job with kueue.queue",
     "attempt_timeout": "needs a JobSet that has activeDeadlineSeconds (KEP-1186)",
     "checkpoint": "pods get SIGTERM, and terminationGracePeriodSeconds to save",
     "keep_attempts": "the logs of earlier pods are not kept",
@@ -86,7 +90,8 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     metadata: dict[str, Any] = {"name": name}
     if spec.namespace not in (None, "default"):
         metadata["namespace"] = spec.namespace
-    labels = {key: value for key, value in spec.tags.items() if _is_label(key, value)}
+    labels = {key: value for key, value in spec.tags.items() if is_label(key, value)}
+    labels |= _queue_labels(spec)
     if labels:
         metadata["labels"] = labels
     annotations = {**spec.annotations}
@@ -104,6 +109,18 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     losses += [*failure.losses, *volumes.losses]
     every = (*_name_losses(old_names), *_at_old_names(losses, old_names))
     return JobSetFile(data, every, tuple(objects.objects()))
+
+
+def _queue_labels(spec: JobSpec) -> dict[str, str]:
+    kueue = spec.kueue or Kueue()
+    seconds = spec.max_runtime if _has_time_limit(spec) else None
+    return queue_labels(kueue.queue, kueue.priority, seconds)
+
+
+def _has_time_limit(spec: JobSpec) -> bool:
+    """Whether Kueue ends the JobSet after `max_runtime`."""
+    queue = None if spec.kueue is None else spec.kueue.queue
+    return queue is not None and spec.max_runtime < MAX_RUNTIME
 
 
 def _name_losses(old_names: Mapping[str, str]) -> Iterator[Loss]:
@@ -208,10 +225,11 @@ def _secret_losses(spec: JobSpec, name: str) -> Iterator[Loss]:
 
 
 def _losses(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
-    for field in ("display_name", "framework", *RUN_WIDE):
+    limit = ("max_runtime",) if _has_time_limit(spec) else ()
+    for field in ("display_name", "framework", "notify", *RUN_WIDE):
         # a pod's environment is always clean: the only default that differs from the spec's
         usual = True if field == "clean_env" else getattr(_DEFAULT, field)
-        if field not in _WRITTEN and getattr(spec, field) != usual:
+        if field not in (*_WRITTEN, *limit) and getattr(spec, field) != usual:
             yield Loss(field, _WHYS.get(field, "a JobSet has no such setting"))
     if name != spec.name:
         yield Loss("name", f"is {name} in the JobSet: pods' names start with it and are labels")
@@ -224,14 +242,15 @@ def _losses(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
         yield Loss("subdomain", f"is {name} in the JobSet: without one, names would not resolve")
     if spec.success.others == "wait":
         yield Loss("success.others", "JobSet ends what still runs then")
-    for field in ("grace_period", "ttl_after_finished"):
+    for field in ("grace_period", "ttl_after_finished", *limit):
         value = getattr(spec, field)
         if value is not None and value != int(value):
             yield Loss(field, "is rounded up to whole seconds")
     for key, value in spec.tags.items():
-        if not _is_label(key, value):
+        if not is_label(key, value):
             yield Loss(f"tags.{key}", "is left out: it cannot be a label")
 
 
-def _is_label(key: str, value: str) -> bool:
+def is_label(key: str, value: str) -> bool:
+    """Whether an object in Kubernetes can have this label."""
     return bool(_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value))

@@ -9,6 +9,7 @@ from muster.spec.formats.oci.model import Configuration, DefaultConfiguration, J
 #: In the settings, for every environment that is not named there.
 ANY = "*"
 _SLUG, _OBJECT = "CONDA_ENV_SLUG", "CONDA_ENV_OBJECT_NAME"
+_PACKED = "packs in object storage are not unpacked: unpack it once with `conda-unpack`"
 _HINT = 'name a Python for it in server.toml: [oci.conda], "{}" = "/PATH/bin/python"'
 
 
@@ -28,11 +29,24 @@ def conda_python(job: JobDetails, pythons: Mapping[str, str]) -> tuple[str, str]
     known = (name, name.rstrip("/").rpartition("/")[2], ANY)
     python = next((pythons[one] for one in known if one in pythons), None)
     if python is None:
-        raise ValueError(f"there is no conda environment {name!r} here; {_HINT.format(name)}")
+        packed = f"; {_PACKED}" if _is_published(job, name) else ""
+        raise ValueError(
+            f"there is no conda environment {name!r} here{packed}; {_HINT.format(name)}"
+        )
     return name, python
 
 
+def _is_published(job: JobDetails, name: str) -> bool:
+    return any(one.get(_OBJECT) == name for one in _variables(job))
+
+
 def _names(job: JobDetails) -> Iterator[str]:
+    for variables in _variables(job):
+        if name := variables.get(_SLUG) or variables.get(_OBJECT):
+            yield name
+
+
+def _variables(job: JobDetails) -> Iterator[Mapping[str, str]]:
     nodes = job.job_node_configuration_details
     groups = () if nodes is None else nodes.job_node_group_configuration_details_list or ()
     given: list[Configuration | None] = [
@@ -41,6 +55,4 @@ def _names(job: JobDetails) -> Iterator[str]:
     ]
     for one in given:
         if isinstance(one, DefaultConfiguration):
-            variables = one.environment_variables or {}
-            if name := variables.get(_SLUG) or variables.get(_OBJECT):
-                yield name
+            yield one.environment_variables or {}

@@ -10,6 +10,7 @@ from msgspec import Struct
 from muster.spec.formats.oci.model import (
     Configuration,
     ContainerEnvironment,
+    CustomNetwork,
     DefaultConfiguration,
     ExecProbe,
     FileStorage,
@@ -71,6 +72,18 @@ def spec_of(job: JobDetails, around: Surroundings) -> dict[str, Any]:
     # OCI: the nodes of a run have a network of their own
     spec["network"] = "cluster"
     return _given(spec)
+
+
+def has_own_subnet(job: JobDetails) -> bool:
+    """Whether nodes of a job are in a subnet of the user's."""
+    nodes = job.job_node_configuration_details
+    network = None if nodes is None else nodes.job_network_configuration
+    groups = () if nodes is None else nodes.job_node_group_configuration_details_list or ()
+    given = (group.job_infrastructure_configuration_details for group in groups)
+    infrastructures = (job.job_infrastructure_configuration_details, *given)
+    return isinstance(network, CustomNetwork) or any(
+        isinstance(one, Standalone) for one in infrastructures
+    )
 
 
 def _has_image(job: JobDetails) -> bool:

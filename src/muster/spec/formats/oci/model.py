@@ -5,14 +5,11 @@ Clients may send numbers as texts and fields that are not known here; null is as
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from muster.type_info import compile_type
-
-T = TypeVar("T")
 Tags = dict[str, str]
 DefinedTags = dict[str, dict[str, Any]]
 
@@ -291,21 +288,6 @@ class ChangeCompartment(Wire, frozen=True, kw_only=True):
     compartment_id: str
 
 
-def decode(kind: type[T], data: Any) -> T:
-    """A model from plain data. Raises ValueError with a message that names the field."""
-    compile_type(kind)
-    try:
-        return msgspec.convert(data, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ValueError(_message(str(error))) from None
-
-
 def plain(model: Any) -> Any:
     """A model as plain data, with the names of the wire."""
     return msgspec.to_builtins(model)
-
-
-def _message(text: str) -> str:
-    what, _, where = text.partition(" - at ")
-    place = where.strip("`").removeprefix("$").removeprefix(".")
-    return f"{place}: {what}" if place else what

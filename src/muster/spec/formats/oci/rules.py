@@ -66,8 +66,8 @@ def problems(job: JobDetails, shapes: Container[str]) -> Iterator[str]:
 
 
 def archive_problems(job: JobDetails) -> Iterator[str]:
-    """What is missing in a job, with the overrides of a run, for its code to be an archive (OCI:
-    "Job Environment Variables")."""
+    """What is missing in a job, with the overrides of a run and the variables of the archive, for
+    its code to be an archive (OCI: "Job Environment Variables")."""
     nodes = job.job_node_configuration_details
     groups = () if nodes is None else nodes.job_node_group_configuration_details_list or ()
     programs = [(f"node group {one.name!r}: ", *_program(one)) for one in groups]

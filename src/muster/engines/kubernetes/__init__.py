@@ -1,0 +1,1 @@
+"""The engine for Kubernetes clusters, with JobSet and Kueue where they are installed."""

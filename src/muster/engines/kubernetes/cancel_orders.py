@@ -1,0 +1,33 @@
+"""What a user orders with the cancellation of a run whose JobSet is observed, in the run's folder:
+for its supervisor, and for the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from muster.engines.remote.record import read_record, write_record
+
+#: The file in the run's folder.
+_FILE = "observed.cancel"
+
+
+class CancelOrder(Struct, frozen=True):
+    """How the run is canceled."""
+
+    #: The run ends soon, also if the JobSet cannot be deleted, or its pods do not end.
+    force: bool = False
+    #: The JobSet stays in the cluster as it is.
+    keep: bool = False
+
+
+def read_order(folder: Path) -> CancelOrder:
+    """What was ordered. Raises OSError."""
+    return read_record(folder / _FILE, CancelOrder) or CancelOrder()
+
+
+def add_order(folder: Path, *, force: bool, keep: bool) -> None:
+    """Order more. Raises OSError."""
+    before = read_order(folder)
+    write_record(folder / _FILE, CancelOrder(before.force or force, before.keep or keep))

@@ -1,0 +1,133 @@
+"""Connections to node servers in pods, which exec streams of the API server carry (`exec_pipes`).
+A few threads open them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from muster.engines.kubernetes.cluster import CannotCall, Cluster
+from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, open_stream
+from muster.engines.kubernetes.kinds import KINDS
+from muster.engines.kubernetes.refusals import Asked, redirect, refusal
+
+#: Threads that open streams: more would not be faster, and the API server limits requests.
+_MOST_OPENING = 8
+
+
+class _Wanted(Struct, frozen=True):
+    """A stream that is to be opened."""
+
+    pipes: ExecPipes
+    pod: str
+    #: Of the request.
+    query: str
+
+
+class ExecStreams:
+    """The streams of a run into the pods of a namespace."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._closed = False
+
+    def open(
+        self,
+        pod: str,
+        container: str,
+        argv: Sequence[str],
+        explain: Callable[[str], str] = lambda why: why,
+    ) -> ExecPipes:
+        """Run a program in a container. Returns its standard input and output, which end when the
+        stream does. Does not wait until the stream is up. explain: called with why the stream has
+        ended, for the text of that; it may know better."""
+        query = [("container", container), ("stdin", "true"), ("stdout", "true")]
+        query += [("stderr", "true"), *(("command", word) for word in argv)]
+        pipes = ExecPipes(lambda ending: explain(why_ended(ending)))
+        self._wanted.put(_Wanted(pipes, pod, urlencode(query)))
+        if self._threads < _MOST_OPENING:
+            self._threads += 1
+            threading.Thread(target=self._open_all, daemon=True, name="exec").start()
+        return pipes
+
+    def close(self) -> None:
+        """Open no more streams. Those that are up belong to their connections."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._wanted.put(None)
+
+    def _open_all(self) -> None:
+        """In a thread."""
+        while (one := self._wanted.get()) is not None and not self._closed:
+            try:
+                one.pipes.set_result(self._open(one))
+            except Exception as error:  # noqa: BLE001  only this stream ends, whatever is wrong
+                one.pipes.set_result(error)
+
+    def _open(self, one: _Wanted) -> Any:
+        """In a thread. Raises OSError, CannotCall, websockets' InvalidHandshake."""
+        from websockets.exceptions import InvalidStatus
+
+        try:
+            access = self._cluster.access()  # for each stream, as credentials may be renewed
+        except ConnectionError as error:  # there are none
+            raise CannotCall(str(error), refused=False) from None
+        asked = Asked("create", "", "pods/exec", "Pod", self._cluster.namespace, one.pod)
+        path = KINDS["Pod"].path(asked.namespace, one.pod, "exec")
+        try:
+            return open_stream(access, f"{path}?{one.query}")
+        except InvalidStatus as error:
+            response = error.response
+            if 300 <= response.status_code < 400:
+                raise redirect(response.headers.get("Location", "")) from None
+            if response.status_code == 401:
+                self._cluster.not_accepted(access)
+            body = _json_object(bytes(response.body or b""))
+            raise refusal(asked, response.status_code, body) from None
+
+
+def why_ended(ending: Ending) -> str:
+    """Why a stream has ended, as a phrase."""
+    if isinstance(ending.failure, CannotCall):
+        return str(ending.failure)
+    if ending.failure is not None:
+        return f"the cluster does not answer: {_text(ending.failure)}"
+    why = "" if ending.status is None else status_text(ending.status, ending.error)
+    return why or "its node server has closed the connection"
+
+
+def status_text(status: bytes, error: bytes) -> str:
+    """Why a program has ended, as a phrase; "" if it has succeeded. status: what is in channel 3.
+    error: what it has written to standard error."""
+    try:
+        said = json.loads(status)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        return status.decode(errors="replace").strip()
+    if said.get("status") == "Success":
+        return ""
+    lines = error.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else str(said.get("message", ""))
+
+
+def _text(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return text or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _json_object(content: bytes) -> dict[str, Any]:
+    """{} if it is none."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    return {}

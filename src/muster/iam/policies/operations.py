@@ -1,0 +1,33 @@
+"""The operations of the OCI API, as the values of `request.operation`. Pure."""
+
+from __future__ import annotations
+
+_NAMES = """
+AbortMultipartUpload ActivateSchedule AddUserToGroup BatchDeleteObjects CancelJobRun
+CancelWorkRequest ChangeJobCompartment ChangeJobRunCompartment ChangeLogGroupCompartment
+ChangeProjectCompartment ChangeRuleCompartment ChangeScheduleCompartment CommitMultipartUpload
+CopyObject CreateBucket CreateCompartment CreateDynamicGroup CreateGroup CreateJob CreateJobArtifact
+CreateJobRun CreateLog CreateLogGroup CreateMultipartUpload CreatePolicy
+CreatePreauthenticatedRequest CreateProject CreateRule CreateSchedule CreateSecret CreateUser
+DeactivateSchedule DeleteApiKey DeleteBucket DeleteCompartment DeleteDynamicGroup DeleteGroup
+DeleteJob DeleteJobRun DeleteLog DeleteLogGroup DeleteObject DeletePolicy
+DeletePreauthenticatedRequest DeleteProject DeleteRule DeleteSchedule DeleteUser GetBucket
+GetCompartment GetDynamicGroup GetFederationToken GetGroup GetJob GetJobArtifactContent GetJobRun
+GetLog GetLogGroup GetNamespace GetNamespaceMetadata GetObject GetPolicy GetPreauthenticatedRequest
+GetProject GetRule GetSchedule GetSecret GetSecretBundle GetSecretBundleByName GetSecurityList
+GetSubnet GetTenancy GetUser GetUserGroupMembership GetVcn GetWorkRequest HeadBucket HeadJobArtifact
+HeadObject ListApiKeys ListAvailabilityDomains ListBuckets ListCompartments ListDynamicGroups
+ListFastLaunchJobConfigs ListFaultDomains ListGroups ListJobRuns ListJobShapes ListJobs
+ListLogGroups ListLogs ListMetrics ListMultipartUploadParts ListMultipartUploads ListObjects
+ListPolicies ListPreauthenticatedRequests ListPrivateIps ListProjects ListRegionSubscriptions
+ListRegions ListReplicationPolicies ListReplicationSources ListResourceTypes ListRetentionRules
+ListRules ListSchedules ListSecretBundleVersions ListSecrets ListSecurityLists ListSubnets
+ListUserGroupMemberships ListUsers ListVcns ListWorkRequestErrors ListWorkRequestLogs
+ListWorkRequests MoveCompartment PostMetricData PutLogs PutObject RefreshSession RemoveUserFromGroup
+RenameObject RenewCertificate SearchLogs SearchResources SummarizeMetricsData UpdateBucket
+UpdateCompartment UpdateDynamicGroup UpdateGroup UpdateJob UpdateJobRun UpdateLog UpdateLogGroup
+UpdatePolicy UpdateProject UpdateRule UpdateSchedule UpdateSecret UpdateUser UpdateUserState
+UploadApiKey UploadPart
+"""
+#: Those that the server has routes for.
+OPERATIONS = frozenset(_NAMES.split())

@@ -1,0 +1,1 @@
+"""One protocol for each set of use cases of a store (`muster.store.base`)."""

@@ -1,0 +1,55 @@
+"""What a supervisor watches besides the nodes of a run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from muster.control.keeper import Keeper
+from muster.control.supervisor import Assignment, _Signals
+from muster.engines.loop import EventLoop
+from muster.errors import HomeGone
+from muster.identity import new_owner
+from muster.storage import wakeup
+from muster.storage.home import Home
+from muster.store.records import Lease
+
+
+class Unlosable(Keeper):
+    """A keeper of leases that nobody takes."""
+
+    def __init__(self) -> None: ...
+
+    def keep(self, *_: object) -> None: ...
+
+    def drop(self, *_: object) -> None: ...
+
+
+def test_files_that_are_gone_are_told_once(tmp_path: Path) -> None:
+    """The session may take long to close then, such as that of a cluster that does not answer."""
+    home = Home(tmp_path / "home")
+    home.prepare()
+    folder = home.run_dir("r1")
+    folder.path.mkdir()
+    wakeup.create(folder.wakeup)
+    for path in (home.records, folder.lock):
+        path.touch()
+    lease = Lease.first("r1", new_owner(), 1e12)
+    loop, calls = EventLoop(), list[str]()
+    signals = _Signals(Assignment(home, lease, {}, "python3", -1, -1), Unlosable())
+    signals.watch(loop, lambda: calls.append("attend"))
+    folder.lock.unlink()
+    loop.run_once()
+    assert calls == ["attend"]
+    with pytest.raises(HomeGone, match="was deleted or moved away"):
+        signals.check()
+    shutil.rmtree(home.root)
+    calls.clear()
+    later = loop.add(lambda _: calls.append("later"))
+    later.wake_at(loop.now() + 0.05)
+    loop.run_once()
+    assert calls == ["later"]
+    signals.close()
+    loop.close()

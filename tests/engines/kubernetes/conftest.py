@@ -1,0 +1,47 @@
+"""Runs in a double of a cluster, in which nothing is left after a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.client import Client
+from support.kube import Cluster
+from support.kube_engine import add_engine, require_client
+from support.kube_runs import PATIENCE, Job, until_nothing_is_left
+
+StartJob = Callable[..., Job]
+
+
+@pytest.fixture
+def cluster_options() -> dict[str, Any]:
+    """How the test's cluster is made: see `Cluster`."""
+    return {}
+
+
+@pytest.fixture
+def cluster(
+    tmp_path: Path, own_home: Path, client: Client, cluster_options: dict[str, Any]
+) -> Iterator[Cluster]:
+    """The cluster of the engine `kubernetes`."""
+    require_client()
+    folder = tmp_path / "kube"
+    folder.mkdir()
+    with Cluster(**{"folder": folder, "nodes": 3, **cluster_options}) as made:
+        add_engine(own_home, made)
+        yield made
+        for run in client.runs():
+            if not run.done:
+                run.cancel("the test is over").wait(PATIENCE)
+        until_nothing_is_left(made)
+
+
+@pytest.fixture
+def start(tmp_path: Path, cluster: Cluster) -> StartJob:
+    def one(nodes: int = 2, **more: Any) -> Job:
+        return Job(tmp_path, nodes, **more)
+
+    return one
