@@ -855,8 +855,16 @@ class TestNativeRestarts:
         self, open_session: Open, hosts: list[Restarting]
     ) -> None:
         one = open_session()
+        logs = one.folder.path / "logs"
+
+        def have_written(attempt: int, incarnation: int) -> bool:
+            """Whether each node's program has: nodes are ready before, and may be killed then."""
+            line = f"incarnation {incarnation} of attempt {attempt}\n"
+            files = [logs / f"{attempt}/workers-{rank}.out" for rank in range(3)]
+            return all(file.exists() and file.read_text() == line for file in files)
+
         one.session.start(0, [NodeRef(rank, 0) for rank in range(3)])
-        one.until(lambda: len(one.events) == 6)
+        one.until(lambda: len(one.events) == 6 and have_written(0, 0))
         one.events.clear()
         hosts[0].restart(2, [0, 1])
         number = of_native_restart(2)
@@ -870,16 +878,13 @@ class TestNativeRestarts:
             one.session.kill([NodeRef(rank, old) for rank in range(3)])
             one.session.start(2, [NodeRef(2, old)])
         one.session.start(2, [NodeRef(2, number)])
-        one.until(lambda: len(one.events) == 2)
+        one.until(lambda: len(one.events) == 2 and have_written(2, number))
         assert set(one.events) == {kind(2, number) for kind in kinds}
         one.events.clear()
         close(one)
-        logs = one.folder.path / "logs"
         assert sorted(folder.name for folder in logs.iterdir()) == ["0", "2"]
-        for attempt, incarnation in ((0, 0), (2, number)):
-            for rank in range(3):
-                text = (logs / f"{attempt}/workers-{rank}.out").read_text()
-                assert text == f"incarnation {incarnation} of attempt {attempt}\n"
+        assert have_written(0, 0)
+        for attempt in (0, 2):
             assert is_finished(logs / str(attempt))
 
     def test_a_node_that_had_ended_runs_again(
