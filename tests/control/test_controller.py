@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from muster.control.awaited_causes import LONGEST_WAIT
 from muster.control.controller import Controller, Step
 from muster.lifecycle.effects import (
     CloseSession,
@@ -23,6 +24,7 @@ from muster.lifecycle.events import (
     HandOverRequested,
     NodeEnded,
     NodeStarted,
+    NodeUnreachable,
     RunQueued,
     ScaleRequested,
     SessionClosed,
@@ -32,7 +34,7 @@ from muster.lifecycle.events import (
 )
 from muster.lifecycle.policy import Checkpoint, Policy
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeRef, new_status
+from muster.lifecycle.status import NodeRef, Reason, new_status
 from support.run_driver import policy
 
 LEAVE = HandOverRequested("terminated")
@@ -94,6 +96,27 @@ def test_the_next_controller_restarts_the_nodes_by_the_policy() -> None:
     assert run.controller.status.handed_over == ""
     assert {node.state for node in run.controller.status.nodes} == {NodeState.STARTING}
     assert not run.controller.finished
+
+
+def test_the_cause_of_a_failure_is_waited_for() -> None:
+    """By default, a node that was preempted restarts the run, and its peers that fail end it."""
+    run = running(policy((1, 2, None)), detached=True)
+    run.step(NodeUnreachable(0, 0, "its pod is being deleted"))
+    assert run.step(NodeEnded(1, 1, message="Connection reset by peer"), at=1.0) == ()
+    assert run.controller.wake_at() == 1001.0 + LONGEST_WAIT
+    effects = run.step(NodeEnded(0, None, 0, Reason.PREEMPTED, "it was evicted"), at=2.0)
+    assert [type(effect) for effect in effects] == [StartNodes]
+    status = run.controller.status
+    assert status.cause is not None and status.cause.reason is Reason.PREEMPTED
+    assert status.spent.run == 0
+
+
+def test_a_cause_that_does_not_come_is_not_waited_for_any_longer() -> None:
+    run = running(policy((1, 2, None)), detached=True)
+    run.step(NodeUnreachable(0, 0, "no answer"), NodeEnded(1, 1, message="Connection reset"))
+    assert run.controller.status.stopping is None
+    run.step(Tick(), at=LONGEST_WAIT)
+    assert run.controller.status.stopping is not None
 
 
 def test_nodes_that_do_not_end_are_killed_after_the_grace_period() -> None:

@@ -30,6 +30,8 @@ def failed(
         "Connection reset by peer",
         "Connection closed by remote peer",
         "connect: Connection refused",
+        "ConnectionError: peer lost",
+        "RuntimeError: lost the connection to rank 0",
         "The connection was lost",
         "write: Broken pipe",
         "BrokenPipeError: [Errno 32]",

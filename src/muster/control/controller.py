@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.control.awaited_causes import AwaitedCauses
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import CloseSession, Effect, Entry, LeaveSession, ReleaseNodes
@@ -61,6 +62,7 @@ class Controller:
         self._detached = detached
         self._status = status
         self._unrecorded: list[Event] = []
+        self._awaited = AwaitedCauses(policy, status)
         #: The step that puts the run at rest. It is recorded when the session has closed.
         self._final: Step | None = None
         self._closed = False
@@ -99,7 +101,8 @@ class Controller:
             return None
         if self._shadow is not None:
             return wake_at(self._shadow)
-        return wake_at(self._status)
+        times = [wake_at(self._status), self._awaited.due]
+        return min((at for at in times if at is not None), default=None)
 
     def step(self, events: Sequence[Event], now: float) -> Step:
         """The next step, after these events. now: epoch seconds.
@@ -115,6 +118,8 @@ class Controller:
         A run that is to be handed over is stopped like one that is suspended: nodes can save, and
         have their grace period. What they report from that step on is not recorded, since the next
         controller learns that they are lost. A run that is ending is not handed over.
+
+        Ends of nodes may wait for what may have caused them (`AwaitedCauses`).
 
         Nodes that outlive the controller are left as they are, also when the run is ending. The
         next controller learns from them what is not recorded. When the session closes, what they
@@ -136,7 +141,7 @@ class Controller:
         if self._is_ending(events):
             return self._decide(events, now)
         # at a shutdown, nodes get SIGTERM as well: what they report with it is an effect of it
-        reported = _of_nodes([*self._unrecorded, *events])
+        reported = _of_nodes([*self._unrecorded, *self._awaited.let_go(), *events])
         return self._hand_over_step([SuspendRequested(""), *reported], now)
 
     def _is_ending(self, events: Sequence[Event]) -> bool:
@@ -168,7 +173,7 @@ class Controller:
         return Step(effects=(LeaveSession(),) if leaving else ())
 
     def _decide(self, events: Sequence[Event], now: float) -> Step:
-        self._unrecorded += events
+        self._unrecorded += self._awaited.take(self._status, events, now)
         apart = self._detached and not self._closed
         decision = decide(self._policy, self._status, self._unrecorded, now, outcome_apart=apart)
         after = decision.status

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import Failure, Reason
 
 #: Reasons that the failure of another node does not lead to.
@@ -44,7 +45,7 @@ def order(failure: Failure) -> tuple[bool, float]:
     return is_consequence(failure), failure.at if failure.raised_at is None else failure.raised_at
 
 
-def is_consequence(failure: Failure) -> bool:
+def is_consequence(failure: Failure | NodeEnded) -> bool:
     """Whether a failure looks like the consequence of another node's failure."""
     if failure.reason in _NEVER_CONSEQUENCES:
         return False

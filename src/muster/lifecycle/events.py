@@ -82,8 +82,8 @@ class NodeEnded(Struct, frozen=True, gc=False):
 
 
 class NodeUnreachable(Struct, frozen=True, gc=False):
-    """There is no contact with the node's agent any more, or there is none for another reason.
-    Its processes may run or not."""
+    """There is no contact with the node's agent any more, or there is none for another reason; or
+    the infrastructure is ending the node. Its processes may run or not."""
 
     rank: int
     incarnation: int = 0

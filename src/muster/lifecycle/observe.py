@@ -213,11 +213,11 @@ def _fail(transition: Transition, rank: int, node: NodeStatus, event: NodeEnded)
 def _has_failed(node: NodeStatus, event: NodeEnded) -> bool:
     """Whether the end of a node is a failure that was not known before. A node that is scaled down
     cannot fail."""
-    return not node.scaling_down and node.fault is None and _failed_by_itself(node, event)
+    return not node.scaling_down and node.fault is None and failed_by_itself(node, event)
 
 
-def _failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
-    """Whether a node failed by itself, and not because it was stopped."""
+def failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
+    """Whether a node failed by itself, and not because it was stopped. node: its status before."""
     if event.reason is not Reason.EXIT:
         return event.reason is not Reason.NODE_LOST or not node.leaving
     if event.exit_code == 0:

@@ -17,9 +17,10 @@ TRACEBACK = "Traceback (most recent call last)"
 #: Errors that follow from the loss of a peer, as the kernel, Python, gloo, NCCL and MPI word them.
 _BROKEN = (
     r"(?i)connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
-    r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
+    r"|broken ?pipe|Connection(?:Reset|Refused|Aborted)?Error|BrokenPipeError|EOFError"
     r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
-    r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
+    r"|peer (?:has |was )?(?:closed|disconnected|lost)|lost (?:the )?connection"
+    r"|no route to host|socket (?:closed|timeout)"
     r"|RemoteError|StoreTimeout|heartbeat"
 )
 #: Errors that follow from a signal to end.

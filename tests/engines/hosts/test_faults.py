@@ -139,7 +139,8 @@ def test_a_clock_that_is_an_hour_ahead(lab: Lab) -> None:
     python.chmod(0o755)
     lab.add_engine(python=str(python))
     code, out, _ = lab.muster("engines", "check", "hosts")
-    assert (code, out.count("clock 3600.0 s ahead")) == (1, 2)
+    ahead = re.findall(r"clock (3600|3599)\.\d s ahead", out)  # it is measured over a network
+    assert (code, len(ahead)) == (1, 2), out
     assert "set its clock, as with NTP" in out
     run = Counting(lab)
     run.wait_for_lines()

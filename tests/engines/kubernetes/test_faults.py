@@ -4,14 +4,16 @@ test_refused_runs.py, for Kueue test_preemption.py."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+import muster
 from engines.kubernetes.conftest import StartJob
 from engines.kubernetes.test_dial import DIAL
-from muster.engines.kubernetes.names import RUN
+from muster.engines.kubernetes.names import POD_INDEX, RUN
 from support.faults import until
 from support.kube import Cluster
 from support.kube.objects import Obj
@@ -91,6 +93,62 @@ def test_a_pod_that_is_lost_is_replaced_alone(
     assert writes(cluster) == [*APPLIED, ("delete", "jobsets")]
 
 
+#: Node 0 serves until its pod ends; the other one fails when the connection to it breaks.
+PEERS = """
+import os, pathlib, socket, sys, time
+port = pathlib.Path(sys.argv[1])
+if os.environ["MUSTER_RESTART"] != "0":
+    print("again", flush=True)
+    sys.exit()
+if os.environ["NODE_RANK"] == "0":
+    server = socket.create_server(("127.0.0.1", 0))
+    port.with_suffix(".new").write_text(str(server.getsockname()[1]))
+    port.with_suffix(".new").rename(port)
+    peer = server.accept()
+    time.sleep(1000)
+while not port.exists():
+    time.sleep(0.05)
+peer = socket.create_connection(("127.0.0.1", int(port.read_text())))
+print("connected", flush=True)
+peer.recv(1)
+raise ConnectionError("peer lost")
+"""
+
+
+def _evict(cluster: Cluster, pod: Obj) -> None:
+    cluster.kubelet.drain(pod["spec"]["nodeName"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "restarts", "sentence"),
+    [(_evict, 0, "was evicted, as when its node is drained"), (_delete, 1, "was deleted")],
+    ids=["evicted", "deleted"],
+)
+def test_a_pod_is_the_cause_of_what_its_peers_fail_for(
+    cluster: Cluster,
+    fault: Callable[[Cluster, Obj], None],
+    restarts: int,
+    sentence: str,
+    tmp_path: Path,
+) -> None:
+    run = muster.run(
+        command=[sys.executable, "-c", PEERS, str(tmp_path / "port")],
+        engine="kubernetes",
+        nodes=2,
+        failure={"max_restarts": restarts},
+    )
+
+    def wrote(text: str) -> bool:
+        return any(line.message == text for line in run.logs(attempt="all"))
+
+    until(lambda: wrote("connected"), "they are connected", PATIENCE, pause=0.2)
+    (pod,) = cluster.pods(**{RUN: run.id, POD_INDEX: "0"})
+    fault(cluster, pod)
+    assert run.wait(PATIENCE).state == "SUCCEEDED", run.refresh().details
+    (restart,) = [entry for entry in run.events() if entry.kind == "restart"]
+    assert sentence in restart.data["why"], "\n".join(map(str, run.events()))
+
+
 def test_a_machine_that_does_not_answer(cluster: Cluster, start: StartJob) -> None:
     """The cluster wants to delete its pod, and nobody knows whether that has ended: it is replaced
     when the machine is back, or is no part of the cluster any more."""
@@ -100,7 +158,7 @@ def test_a_machine_that_does_not_answer(cluster: Cluster, start: StartJob) -> No
     machine = lost["spec"]["nodeName"]
     cluster.kubelet.lose_node(machine)
     job.until_said(
-        f"on {machine} was deleted for a taint of its node",
+        "it was deleted for a taint of its node",
         "it is replaced when the node answers, or is removed from the cluster",
     )
     assert (job.ups(0), job.ups(1)) == (1, 1)

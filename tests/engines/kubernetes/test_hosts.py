@@ -136,6 +136,9 @@ class Owner:
     def unreachable(self, slots: Sequence[int], why: str) -> None:
         self.calls += [Call("unreachable", slot, why) for slot in slots]
 
+    def ending(self, slots: Sequence[int], why: str) -> None:
+        self.calls += [Call("ending", slot, why) for slot in slots]
+
     def freeing(self, *, busy: bool) -> None:
         self.busy = busy
 
@@ -333,7 +336,8 @@ def test_a_lost_pod_is_replaced_by_its_job(drive: Drive) -> None:
     one.allocate(0, 1)
     one.see(*LISTED, one.pod(0), one.pod(1))
     gone = "pod pod-0-1 on gpu-7 was deleted"
-    assert one.see(one.pod(1, deleted=True)) == []
+    ending = [Call("ending", 1, "its pod is being deleted")]
+    assert one.see(one.pod(1, deleted=True)) == ending
     lost = one.see(one.pod(1, deleted=True, code=143))
     assert lost == [Call("gone", 1, gone, Reason.NODE_LOST)]
     assert one.see(PodChanged(one.pod(1, deleted=True, code=143), is_gone=True)) == []

@@ -123,8 +123,18 @@ def test_why_a_pod_is_not_reached() -> None:
     assert why_not_reached(of(), "no answer") == "no answer"
     silent = replace(of(), why_unreachable="its node gpu-7 does not answer")
     assert why_not_reached(silent, "no answer") == "its node gpu-7 does not answer"
-    ending = of(deleted=True, disrupted="DeletionByTaintManager")
-    assert why_not_reached(ending, "no answer").endswith("or is removed from the cluster")
+    deleted = replace(of(deleted=True), end=None)
+    assert why_not_reached(deleted, "no answer") == "its pod is being deleted"
+    evicted = replace(of(deleted=True, disrupted="EvictionByEvictionAPI"), end=None)
+    text = "its pod is ending: it was evicted, as when its node is drained"
+    assert why_not_reached(evicted, "no answer") == text
+    tainted = of(deleted=True, disrupted="DeletionByTaintManager")
+    tainted = replace(tainted, end=None)
+    text = why_not_reached(tainted, "no answer")
+    assert text.startswith(
+        "its pod is ending: it was deleted for a taint of its node; its node has"
+    )
+    assert text.endswith("or is removed from the cluster")
 
 
 @pytest.mark.parametrize(

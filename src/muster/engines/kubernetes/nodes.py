@@ -101,6 +101,8 @@ class Nodes:
         if known.mains is not None:
             known.mains.see(pod)
         self._contact.expect_server(slot, pod.restarts)
+        if known.placed and pod.is_ending and pod.end is None:
+            self._owner.ending([slot], why_not_reached(pod))
         if known.placed or (pod.is_ending and not is_sought):
             return
         # the node of an earlier session may run though nobody knows how its pod is

@@ -37,7 +37,7 @@ def why_not_mounted(pod: PodFacts, failure: MountFailure) -> str:
 
 def why_ended(pod: PodFacts, jobset: JobSetFacts | None) -> tuple[str, Reason]:
     """Why a node has ended whose pod has ended or is gone."""
-    where = f"pod {pod.name} on {pod.node}" if pod.node else f"pod {pod.name}"
+    where = _place(pod)
     reason, why = pod.end or (Reason.NODE_LOST, f"{where} was deleted")
     was_deleted = _was_deleted(pod)
     if was_deleted and (found := _suspension(jobset)) is not None:
@@ -105,11 +105,26 @@ def _suspension(jobset: JobSetFacts | None) -> tuple[str, Reason] | None:
     return text, Reason.PREEMPTED
 
 
-def why_not_reached(pod: PodFacts, why: str) -> str:
-    """Why there is no contact with a pod. why: what its stream says."""
-    if pod.is_ending and pod.disruption is not None and pod.end is None:
-        return (
-            f"{pod.disruption.why}; its node has not confirmed that: it is replaced when the "
-            "node answers, or is removed from the cluster"
-        )
-    return pod.why_unreachable or why
+def why_not_reached(pod: PodFacts, why: str = "") -> str:
+    """Why there is no contact with a pod, or soon none, as a phrase. why: what its stream says."""
+    if not pod.is_ending or pod.end is not None:
+        return pod.why_unreachable or why
+    ending, disruption = _why_ending(pod), pod.disruption
+    # others end within their grace period
+    if disruption is None or (disruption.reason is Reason.PREEMPTED and not pod.why_unreachable):
+        return ending
+    return (
+        f"{ending}; its node has not confirmed that: it is replaced when the node answers, or is "
+        "removed from the cluster"
+    )
+
+
+def _why_ending(pod: PodFacts) -> str:
+    """Why a pod is about to end that was told to: the same for all that end alike."""
+    if pod.disruption is None:
+        return "its pod is being deleted"
+    return f"its pod is ending: it {pod.disruption.why.removeprefix(_place(pod)).strip()}"
+
+
+def _place(pod: PodFacts) -> str:
+    return f"pod {pod.name} on {pod.node}" if pod.node else f"pod {pod.name}"

@@ -202,6 +202,11 @@ class HostsOwner(Protocol):
         their hosts, which an earlier session got. why: a phrase. Again for another reason."""
         ...
 
+    def ending(self, slots: Sequence[int], why: str) -> None:
+        """The infrastructure is ending the nodes of these slots, which have hosts: `gone` follows.
+        Until then, the failure of another node may come from that. why: a phrase."""
+        ...
+
     def restarted(self, restarts: int, slots: Sequence[int], why: str) -> None:
         """The infrastructure has restarted the run by itself: no process of an older node is left,
         and no slot has a host any more. Those in `slots` get another one without being asked for

@@ -253,6 +253,11 @@ class RemoteNode:
             if self.running or self.collecting:
                 self.events.append(NodeUnreachable(self.rank, self.incarnation, why))
 
+    def ending(self, why: str) -> None:
+        """Its infrastructure is ending it: `gone` follows. why: for people, unless it is known."""
+        if self._reachable:
+            self.lost(why)
+
     def gone(self, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """Its infrastructure says that no process of it is left on its host. why: for people. An
         incarnation that is wanted still is: it needs another host."""

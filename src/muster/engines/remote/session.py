@@ -484,6 +484,13 @@ class RemoteSession:
             node.lost(why)
         self._note(*nodes)
 
+    def ending(self, slots: Sequence[int], why: str) -> None:
+        """See `HostsOwner`."""
+        nodes = [self._nodes[slot] for slot in slots]
+        for node in nodes:
+            node.ending(why)
+        self._note(*nodes)
+
     def _missing_output(self, owner: NodeContact, why: str) -> str:
         """What the end of a node whose host is gone says of its output, after why that is so, below
         which lines that it has written may be."""
@@ -647,6 +654,7 @@ class RemoteSession:
         node = owner.node
         if message.incarnation != node.number or node.to_end or not node.running:
             return False
+        node.ending("its host has ended it")  # others may fail before it is known why
         self._terminated.add(owner.slot)
         self._output.finish_output(owner.slot)
         return True
