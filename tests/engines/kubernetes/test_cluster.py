@@ -330,7 +330,7 @@ def test_changes_are_a_stream(serve: Serve, tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_ended(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_LONGEST_CHANGE", 100)
+    monkeypatch.setattr(streams, "LONGEST_OBJECT", 100)
     part = b"x" * (1 << 18)
     lines = [b"first\n", *[part] * 9, b"\n", b"after it\n", part, part, part, part, part]
     stub = serve(lambda _: Answer(stream=iter(lines)))

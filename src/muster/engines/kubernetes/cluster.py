@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from muster.engines.kubernetes.access import Access, why_not_installed
 from muster.engines.kubernetes.answers import (
+    LONGEST_OBJECT,
     check_object,
-    content,
     decoded,
     excerpt,
     listed,
@@ -60,6 +60,9 @@ RETRY_BRIEFLY = 2.0
 #: Objects in a page of a list; how often a list is begun whose pages were forgotten, and seconds
 #: between two of these.
 _PAGE, _MOST_LISTS, _LIST_PAUSE = 100, 3, 0.2
+#: Bytes of a page of a list, or of a whole log, that are read: twice of what etcd stores of each
+#: object by default, as JSON is longer.
+_LONGEST_PAGE = _LONGEST_LOG = _PAGE * (3 << 20)
 _APPLY = "application/apply-patch+yaml"
 #: Seconds between two looks whether objects are gone: nobody else watches them.
 _GONE_PAUSE, _GONE_TIMEOUT = 1.0, 300.0
@@ -185,7 +188,9 @@ class Cluster:
             own = query | ({"continue": more} if more else {})
             try:
                 form = Page if excerpts else dict[str, Any]
-                found = self._call(asked, path, own, form=form, retry_for=retry_for)
+                found = self._call(
+                    asked, path, own, form=form, most=_LONGEST_PAGE, retry_for=retry_for
+                )
             except CannotCall as error:
                 if error.status == 410 and more:
                     raise Gone from None
@@ -210,7 +215,7 @@ class Cluster:
         fields += f",reason={reason}" if reason else ""
         query = {"fieldSelector": fields, "limit": str(_PAGE)}
         path = self._kind("Event").path(asked.namespace)
-        return listed(self._call(asked, path, query, retry_for=retry_for))
+        return listed(self._call(asked, path, query, most=_LONGEST_PAGE, retry_for=retry_for))
 
     def wait_until_gone(self, kind: str, selector: str, timeout: float = _GONE_TIMEOUT) -> None:
         """Wait until no object has these labels."""
@@ -261,8 +266,8 @@ class Cluster:
         query |= {"tailLines": str(lines)} if lines is not None else {}
         query |= {"previous": "true"} if previous else {}
         query |= {"timestamps": "true"} if timestamps else {}
-        request = Request(asked, path, query)
-        return self._retried(lambda: content(self._connection.send(request)), retry_for)
+        request = Request(asked, path, query, most=_LONGEST_LOG)
+        return self._retried(lambda: self._connection.read(request), retry_for)
 
     def stream_log(
         self, pod: str, container: str, since: str | None = None, *, follow: bool = True
@@ -381,15 +386,16 @@ class Cluster:
         *,
         form: Any = dict[str, Any],
         check: Callable[[dict[str, Any]], None] = lambda _: None,
+        most: int = LONGEST_OBJECT,
         retry_for: float = RETRY_FOR,
     ) -> dict[str, Any]:
         """Call, and again for a while if that may help. Returns the object of the answer. form: the
-        type of what is read of it. check: may raise CannotCall."""
+        type of what is read of it. check: may raise CannotCall. most: see `Request`."""
         sent = None if body is None else msgspec.json.encode(body)
-        request = Request(asked, path, query or {}, sent, content_type)
+        request = Request(asked, path, query or {}, sent, content_type, most=most)
 
         def call() -> dict[str, Any]:
-            found: dict[str, Any] = decoded(content(self._connection.send(request)), form)
+            found: dict[str, Any] = decoded(self._connection.read(request), form)
             check(found)
             return found
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from muster.engines.kubernetes import access
 from muster.engines.kubernetes.access import Access
-from muster.engines.kubernetes.answers import content, decoded, refused, understood
+from muster.engines.kubernetes.answers import content, decoded, discard, refused, understood
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.refusals import Asked, CannotCall
@@ -113,8 +113,7 @@ class Connection:
         session = self._session()
         answer = self._send(session, request)
         if answer.status == 401:
-            answer.drain_conn()
-            answer.release_conn()
+            discard(answer)
             self._forget(session)
             renewed = self._session()
             answer = self._send(renewed, request)
@@ -123,6 +122,10 @@ class Connection:
         if answer.status < 400:
             return answer
         raise refused(request.asked, answer)
+
+    def read(self, request: Request) -> bytes:
+        """The content of the answer to a request. See `send`."""
+        return content(self.send(request), request.path, request.most)
 
     def versions(self, find: Callable[[], Versions]) -> Versions:
         """See `Shared.versions`."""
@@ -206,10 +209,11 @@ def _why_another(session: Session, ref: ClusterRef) -> str:
 def _uid(session: Session, namespace: str) -> str | None:
     """The uid of a namespace, whose right is not in Muster's Role; None if it is not shown."""
     asked = Asked("get", "", "namespaces", "Namespace", "", namespace)
-    answer = session.send(Request(asked, f"/api/v1/namespaces/{quote(namespace, safe='')}"))
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
+    answer = session.send(Request(asked, path))
     if answer.status < 400:
         with understood():
-            return str(decoded(content(answer))["metadata"]["uid"])
+            return str(decoded(content(answer, path))["metadata"]["uid"])
     error = refused(asked, answer)
     if error.status in (403, 404):
         return None

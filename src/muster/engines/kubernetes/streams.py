@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from muster.engines.kubernetes.answers import decoded, excerpt
+from muster.engines.kubernetes.answers import LONGEST_OBJECT, decoded, excerpt
 from muster.engines.kubernetes.excerpts import Line
 from muster.engines.kubernetes.refusals import Asked, refusal
 
 if TYPE_CHECKING:
     import urllib3
 
-#: Bytes of a line that are read of a log, and of a change: an object has at most 3 MiB.
-_LONGEST_LINE, _LONGEST_CHANGE = 1 << 20, 1 << 24
+#: Bytes of a line that are read of a log.
+_LONGEST_LINE = 1 << 20
 #: Seconds after which the server ends a stream of changes, as it is asked to.
 STREAM_SECONDS = 300
 
@@ -89,7 +89,7 @@ class Watch:
     """A stream of changes (`ByteStream`). Raises Gone, CannotCall."""
 
     def __init__(self, asked: Asked, answer: urllib3.BaseHTTPResponse) -> None:
-        self._asked, self._stream = asked, ByteStream(answer, _LONGEST_CHANGE)
+        self._asked, self._stream = asked, ByteStream(answer, LONGEST_OBJECT)
 
     def __iter__(self) -> Iterator[Event]:
         for line in self._stream:
