@@ -278,17 +278,47 @@ def test_what_is_not_there_is_deleted(serve: Serve, tmp_path: Path) -> None:
 
 #: What else than an API server may answer to a request.
 INGRESS = Answer(b"404 page not found\n", 404)
+LOGIN_PAGE = Answer(b"<html><h1>403 Forbidden</h1></html>", 403, {"Content-Type": "text/html"})
+#: Of a manager of clusters that lets nobody in: JSON, but no Status.
+OTHER_JSON = Answer({"type": "error", "status": "403", "message": "forbidden"}, 403)
 
 
 def test_only_the_api_server_says_that_nothing_is_there(serve: Serve, tmp_path: Path) -> None:
     stub = serve(after(INGRESS, Answer({"message": "no route"}, 404)))
     of(stub, tmp_path).delete("Pod", "p")
     assert len(stub.requests) == 3  # it was tried again
-    cluster = Cluster(write_config(tmp_path / "config", serve(lambda _: INGRESS).url), retry_for=0)
-    for call in (cluster.delete, cluster.read):
-        with pytest.raises(CannotCall, match="what answers 404 is not the API server") as said:
-            call("JobSet", "train")
-        assert not said.value.refused and not said.value.is_unknown
+
+
+@pytest.mark.parametrize("answer", [INGRESS, LOGIN_PAGE, OTHER_JSON])
+def test_what_else_is_on_the_way_does_not_refuse(
+    serve: Serve, tmp_path: Path, answer: Answer
+) -> None:
+    profile = write_config(tmp_path / "config", serve(lambda _: answer).url)
+    cluster = Cluster(profile, retry_for=0.0)
+    calls: list[Callable[[], object]] = [
+        lambda: cluster.delete("JobSet", "train"),
+        lambda: cluster.read("JobSet", "train"),
+        lambda: cluster.apply(MAP),
+        lambda: cluster.watch("Pod", "", "1"),
+    ]
+    text = (
+        f"what answers {answer.status} is not the API server: check `server` of the cluster, and "
+        "what is on the way, such as a proxy or an ingress"
+    )
+    for call in calls:
+        with pytest.raises(CannotCall) as said:
+            call()
+        assert str(said.value) == text
+        assert not said.value.refused and said.value.status is None
+
+
+def test_a_cluster_is_not_known_by_what_is_on_the_way_to_it(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that does not show its namespaces is known by its address."""
+    monkeypatch.setattr(connection, "RETRY_FOR", 0.0)
+    with pytest.raises(CannotCall, match="what answers 403 is not the API server"):
+        of(serve(lambda _: LOGIN_PAGE), tmp_path).bind()
 
 
 def test_the_api_server_answers_in_plain_text_for_a_group_it_does_not_know(

@@ -57,7 +57,7 @@ class Cluster:
             context.load_cert_chain(self._files.cert, self._files.key)
 
         def answer(connection: ServerConnection, _request: object) -> object:
-            body = json.dumps({"message": "pods is forbidden"})
+            body = json.dumps({"kind": "Status", "message": "pods is forbidden"})
             return None if refuse is None else connection.respond(refuse, body)
 
         server = serve(

@@ -79,6 +79,13 @@ def test_a_right_that_is_missing(streams: Open, tmp_path: Path) -> None:
     assert why.startswith("ana may not create pods/exec in namespace team: its Role there lacks")
 
 
+def test_an_ingress_that_lets_nobody_in(streams: Open, tmp_path: Path) -> None:
+    stub = ApiStub(lambda _: Answer(b"<h1>403 Forbidden</h1>", 403))
+    opened = streams(write_config(tmp_path / "config", stub.url))()
+    assert why_ended(opened).startswith("what answers 403 is not the API server: ")
+    stub.close()
+
+
 def test_a_cluster_that_redirects(streams: Open, tmp_path: Path) -> None:
     stub = ApiStub(lambda _: Answer({}, 302, {"Location": "https://login.test/"}))
     opened = streams(write_config(tmp_path / "config", stub.url))()

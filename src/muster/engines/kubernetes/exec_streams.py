@@ -3,7 +3,6 @@ A few threads open them."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import threading
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from muster.engines.kubernetes.answers import error_body
 from muster.engines.kubernetes.cluster import CannotCall, Cluster
 from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, open_stream
 from muster.engines.kubernetes.kinds import KINDS
@@ -91,7 +91,7 @@ class ExecStreams:
                 raise redirect(response.headers.get("Location", "")) from None
             if response.status_code == 401:
                 self._cluster.not_accepted(access)
-            body = _json_object(bytes(response.body or b""))
+            body = error_body(bytes(response.body or b""), response.headers)
             raise refusal(asked, response.status_code, body) from None
 
 
@@ -123,11 +123,3 @@ def status_text(status: bytes, error: bytes) -> str:
 def _text(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
     return text or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__)
-
-
-def _json_object(content: bytes) -> dict[str, Any]:
-    """{} if it is none."""
-    with contextlib.suppress(ValueError):
-        found = json.loads(content)
-        return found if isinstance(found, dict) else {}
-    return {}

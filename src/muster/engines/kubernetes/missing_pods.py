@@ -109,5 +109,5 @@ def why_not_created(events: Sequence[Mapping[str, Any]], namespace: str) -> str:
         return ""
     text = " ".join(str(last.get("message") or "").split()).removeprefix(_START)
     asked = Asked("create", "", "pods", "Pod", namespace)
-    why = refusal(asked, 403, {"message": text})
+    why = refusal(asked, 403, {"kind": "Status", "message": text})
     return f"its pod cannot be created: {why}" if text else ""

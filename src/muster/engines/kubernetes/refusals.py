@@ -57,9 +57,8 @@ _INTERNAL = re.compile(r"(?:Internal error(?: occurred)?: )+")
 #: Two changes at the same time; the second one may be repeated.
 _MODIFIED = re.compile(r"the object has been modified|storage error|try again", re.IGNORECASE)
 _TERMINATING = re.compile(r"because it is being terminated")
-_NO_API_SERVER = (
-    "what answers 404 is not the API server: check `server` of the cluster, and what is on the way"
-)
+#: Statuses that anything on the way to the API server may answer with, such as an ingress.
+_OF_ANYTHING = frozenset({403, 404})
 #: Group of the API -> who brings it.
 _BRINGS = {"jobset.x-k8s.io": "JobSet", "kueue.x-k8s.io": "Kueue"}
 
@@ -124,8 +123,8 @@ class Asked(Struct, frozen=True):
 
 
 def refusal(asked: Asked, status: int, body: Mapping[str, Any]) -> CannotCall:
-    """What an answer with an error means. body: the Status; {} if it is none. Anything on the way
-    may answer 404: only a Status says that something does not exist."""
+    """What an answer with an error means. body: a Status, or what else was answered; {} if that is
+    not JSON. Only a Status says that something is forbidden, or does not exist."""
     text = _text(body.get("message"))
     details = body.get("details")
     details = details if isinstance(details, Mapping) else {}
@@ -140,12 +139,12 @@ def refusal(asked: Asked, status: int, body: Mapping[str, Any]) -> CannotCall:
             "the cluster does not accept the credentials (401 Unauthorized): log in again, or "
             "choose another `context`"
         )
+    if status in _OF_ANYTHING and body.get("kind") != "Status":
+        return CannotCall(_not_the_api_server(status), refused=False)
     if status == 403 and (found := _NO_RIGHT.search(text)) is not None:
         return because(_missing_right(found))
     if status == 403 and _TERMINATING.search(text):
         return because(f"namespace {asked.namespace} is being deleted")
-    if status == 404 and body.get("kind") != "Status":
-        return CannotCall(_NO_API_SERVER, refused=False)
     if status == 404:
         return because(_not_found(asked, text, details))
     if status == 409:
@@ -164,6 +163,13 @@ def refusal(asked: Asked, status: int, body: Mapping[str, Any]) -> CannotCall:
     if status in PASSING and not _TYPED.search(text):
         return because(f"{why} ({status})", refused=False)
     return because(why, refused=_quota(text) is None)
+
+
+def _not_the_api_server(status: int) -> str:
+    return (
+        f"what answers {status} is not the API server: check `server` of the cluster, and what is "
+        "on the way, such as a proxy or an ingress"
+    )
 
 
 def redirect(location: str) -> CannotCall:
