@@ -43,7 +43,7 @@ def test_a_client_has_a_certificate(server: ApiStub, tls: TlsFiles, tmp_path: Pa
     cluster = Cluster(write_config(tmp_path / "config", server.url, user, **own))
     cluster.read("Pod", "p")
     assert "api.test" in server.requests[0].headers["client"]
-    found = cluster.access()
+    found = cluster.connection.access()
     assert (found.url, found.server_name) == (server.url, "api.test")
     assert found.ssl is not None
 
@@ -86,9 +86,9 @@ def test_a_pod_has_its_service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
     cluster = Cluster(KubernetesProfile())
     cluster.read("Pod", "p")
-    asked = server.requests[0]
-    assert asked.path == "/api/v1/namespaces/jobs/pods/p"
-    assert asked.headers["authorization"] == "Bearer of-account"
+    request = server.requests[0]
+    assert request.path == "/api/v1/namespaces/jobs/pods/p"
+    assert request.headers["authorization"] == "Bearer of-account"
     # given the kubelet replaces it
     monkeypatch.setattr(access, "_TOKEN_AGE", 0.0)
     (account / "token").write_text("replaced")
@@ -118,7 +118,7 @@ def test_a_proxy_is_that_of_the_cluster_or_the_environment(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     profile = write_config(tmp_path / "config", "https://10.0.0.1:6443", **cluster)
-    assert Cluster(profile).access().proxy == proxy
+    assert Cluster(profile).connection.access().proxy == proxy
 
 
 @pytest.mark.parametrize("login", ["", "ana:a/b c"])
@@ -206,7 +206,7 @@ def test_no_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, giv
     with pytest.raises(CannotCall, match=f"there is no cluster: {named} is not a file"):
         cluster.read("Pod", "p")
     with pytest.raises(ConnectionError, match="there is no cluster"):
-        cluster.access()
+        cluster.connection.access()
 
 
 ACTING = {
@@ -260,9 +260,9 @@ def test_the_proxy_of_the_environment_is_found_once(
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://first:1")
     cluster = Cluster(write_config(tmp_path / "config", "https://10.0.0.1:6443"))
-    assert cluster.access().proxy == "http://first:1"
+    assert cluster.connection.access().proxy == "http://first:1"
     monkeypatch.setenv("https_proxy", "http://second:2")
-    assert cluster.access().proxy == "http://first:1"
+    assert cluster.connection.access().proxy == "http://first:1"
 
 
 @pytest.mark.parametrize("has_memory_files", [True, False])

@@ -101,7 +101,7 @@ def test_a_slow_answer_has_an_end(
 CALLS: dict[str, Callable[[Cluster], object]] = {
     "list": lambda cluster: cluster.list("Pod"),
     "log": lambda cluster: cluster.log("p", "node", retry_for=0.0),
-    "bind": lambda cluster: cluster.bind(),
+    "bind": lambda cluster: cluster.connection.bind(),
     "versions": lambda cluster: cluster.versions(),
 }
 

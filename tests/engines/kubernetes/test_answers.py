@@ -205,7 +205,7 @@ def test_an_answer_of_another_shape_is_no_answer(tmp_path: Path, body: dict[str,
     try:
         cluster = Cluster(write_config(tmp_path / "config", server.url), retry_for=0.0)
         with pytest.raises(CannotCall, match="the cluster's answer cannot be read") as said:
-            cluster.versions() if "groups" in body else cluster.bind()
+            cluster.versions() if "groups" in body else cluster.connection.bind()
         assert not said.value.refused
     finally:
         server.close()

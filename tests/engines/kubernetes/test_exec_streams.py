@@ -29,7 +29,7 @@ def streams() -> Iterator[Open]:
     made: list[ExecStreams] = []
 
     def of(profile: KubernetesProfile) -> Callable[..., ExecPipes]:
-        one = ExecStreams(Cluster(profile))
+        one = ExecStreams(Cluster(profile).connection)
         made.append(one)
 
         def open_one(explain: Callable[[str], str] = lambda why: why) -> ExecPipes:
@@ -122,8 +122,8 @@ def test_there_is_no_cluster(streams: Open, tmp_path: Path) -> None:
 
 
 def test_credentials_that_were_replaced_are_read_again(streams: Open, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        newer = asked.headers.get("Authorization", asked.headers.get("authorization"))
+    def answer(request: Request) -> Answer:
+        newer = request.headers.get("Authorization", request.headers.get("authorization"))
         return status(500, "accepted") if newer == "Bearer newer" else status(401, "Unauthorized")
 
     stub = ApiStub(answer)

@@ -73,7 +73,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 def test_a_token_in_a_file_is_used(tmp_path: Path) -> None:
     file = write(tmp_path / "config", "x", x={"server": "https://a:1"})
     (tmp_path / "token").write_text("of-file\n")
-    found = Cluster(KubernetesProfile(kubeconfig=str(file))).access()
+    found = Cluster(KubernetesProfile(kubeconfig=str(file))).connection.access()
     assert dict(found.headers)["authorization"] == "Bearer of-file"
 
 
@@ -86,7 +86,7 @@ def test_the_token_beside_a_file_without_one_is_used(
     if text is not None:
         (tmp_path / "token").write_text(text)
     user = {"tokenFile": "token", "token": "secret-1"}
-    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).access()
+    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).connection.access()
     assert dict(found.headers)["authorization"] == f"Bearer {expected}"
 
 
@@ -114,9 +114,9 @@ def test_credentials_are_sent_over_tls_only(
     cluster = Cluster(write_config(tmp_path / "config", server, {way: value}))
     if way == "exec" and gets:
         with pytest.raises(ConnectionError, match="cannot be started"):
-            cluster.access()
+            cluster.connection.access()
     else:
-        assert ("authorization" in dict(cluster.access().headers)) is gets
+        assert ("authorization" in dict(cluster.connection.access().headers)) is gets
 
 
 def test_the_first_document_of_a_file_counts(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_file_for_keys_of_tls_that_cannot_be_written_is_said(
 @pytest.mark.parametrize("password", [{}, {"password": "p:ä"}])
 def test_a_name_and_a_password_are_used(tmp_path: Path, password: dict[str, str]) -> None:
     user = {"username": "ana", **password}
-    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).access()
+    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).connection.access()
     words = b64encode(f"ana:{password.get('password', '')}".encode()).decode()
     assert dict(found.headers)["authorization"] == f"Basic {words}"
 

@@ -16,8 +16,8 @@ from muster.engines.kubernetes.refusals import (
     LONGEST_TEXT,
     LONGEST_WAIT,
     PASSING,
-    Asked,
     CannotCall,
+    Operation,
     refusal,
 )
 
@@ -154,7 +154,7 @@ def excerpt(raw: msgspec.Raw) -> dict[str, Any]:
 
 def check_object(found: Mapping[str, Any], kind: str) -> None:
     """Raises CannotCall if an answer with a success is no object of the cluster, but of something
-    on the way. kind: what was asked for, for people."""
+    on the way. kind: what was requested, for people."""
     about = found.get("metadata")
     uid = about.get("uid") if isinstance(about, dict) else None
     if not uid or not isinstance(uid, str):
@@ -170,9 +170,9 @@ def listed(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return every
 
 
-def refused(asked: Asked, answer: urllib3.BaseHTTPResponse) -> CannotCall:
+def refused(operation: Operation, answer: urllib3.BaseHTTPResponse) -> CannotCall:
     """What an answer with an error means. Raises CannotCall if it cannot be read."""
-    found = refusal(asked, answer.status, error_body(_beginning(answer), answer.headers))
+    found = refusal(operation, answer.status, error_body(_beginning(answer), answer.headers))
     after = answer.headers.get("Retry-After", "")
     if after.isascii() and after.isdigit():
         found.retry_after = min(float(after[:9]), LONGEST_WAIT)

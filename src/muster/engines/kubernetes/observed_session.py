@@ -118,7 +118,7 @@ class ObservedSession:
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.kill`. The cluster kills pods after their grace period, once their JobSet is
-        deleted. If an earlier session was asked to stop these, that is still to be done."""
+        deleted. If an earlier session was to stop these, that is still to be done."""
         if not self._stops:
             self.stop(nodes)
 

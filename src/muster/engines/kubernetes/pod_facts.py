@@ -72,7 +72,7 @@ class PodFacts(Struct, frozen=True):
     why_waiting: str
     #: Why nobody knows how it is, as a phrase; "" if that is known. It has not ended then.
     why_unreachable: str
-    #: Whether it was told to end.
+    #: Whether it is being deleted.
     is_ending: bool
     #: Why the cluster ends it, if it does and has said why: it may not have ended.
     disruption: End | None

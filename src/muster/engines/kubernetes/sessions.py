@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from muster.engines.kubernetes.access import Access, Credentials
 from muster.engines.kubernetes.answers import LONGEST_OBJECT, explained, no_login
-from muster.engines.kubernetes.refusals import Asked, CannotCall, redirect
+from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect
 from muster.engines.kubernetes.versions import Versions
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _VERSIONS_AGE = 60.0
 class Request(Struct, frozen=True):
     """One request."""
 
-    asked: Asked
+    operation: Operation
     path: str
     query: Mapping[str, str] = {}
     content: bytes | None = None
@@ -82,8 +82,8 @@ class Session:
             headers["Content-Type"] = one.content_type
         read = _READ
         if one.is_stream:
-            read = _WATCH_SILENCE if one.asked.verb == "watch" else _LOG_SILENCE
-        method, url = _METHODS[one.asked.verb], access.url + one.path
+            read = _WATCH_SILENCE if one.operation.verb == "watch" else _LOG_SILENCE
+        method, url = _METHODS[one.operation.verb], access.url + one.path
         deadline = complete_within(_WHOLE_ANSWER, f"{method} {url}", is_stream=one.is_stream)
         with explained(access.proxy), deadline:
             answer = self._pool.request(
@@ -95,7 +95,7 @@ class Session:
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                decode_content=False,  # none was asked for, and it may be endless
+                decode_content=False,  # none was requested, and it may be endless
             )
         if answer.status == 407 and access.proxy is not None:
             answer.close()
@@ -171,7 +171,7 @@ class Shared:
         self._session.forget(session)
 
     def versions(self, find: Callable[[], Versions]) -> Versions:
-        """What is installed. find: asks the API server. Raises CannotCall, as `find` does."""
+        """What is installed. find: calls the API server. Raises CannotCall, as `find` does."""
         return self._versions.get(lambda: (find(), time.monotonic()))[0]
 
 

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.kubernetes import streams
-from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, Gone, Watch
+from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, VersionExpired, Watch
 from muster.engines.kubernetes.names import JOBSET_NAME, MANAGER, PART_OF
 from muster.engines.kubernetes.observed_facts import OBSERVED, ReadObserved
 from muster.engines.kubernetes.pod_facts import (
@@ -313,7 +313,7 @@ class Watcher:
                     version = self._list(threads, kind)
                     self._works(threads, kind)
                 version = self._read(threads, kind, version)
-            except Gone:
+            except VersionExpired:
                 version = ""
             except CannotCall as error:
                 version = ""
@@ -582,7 +582,7 @@ def observed_watcher_of(cluster: Cluster) -> ObservedWatcher:
 
 
 def _watcher_of(cluster: Cluster, kind: type[Watcher | ObservedWatcher]) -> Watcher:
-    key = cluster.key, kind.__name__
+    key = cluster.connection.key, kind.__name__
     with _making:
         if (found := _watchers.get(key)) is None:
             found = _watchers[key] = kind(cluster)
