@@ -38,11 +38,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_FOR", 0.0)  # of `bind`
 
 
-@pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    return write_certificate(tmp_path, "api.test")
-
-
 def trusting(path: Path, url: str, tls: TlsFiles, **own: Any) -> KubernetesProfile:
     return write_config(path / "config", url, **{**expecting(tls), **own})
 
