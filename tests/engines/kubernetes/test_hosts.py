@@ -15,6 +15,7 @@ from engines.conftest import PlanOf
 from muster.engines.base import RunContext
 from muster.engines.kubernetes import hosts as module
 from muster.engines.kubernetes import missing_pods, news, nodes
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.connection import RETRY_FOR
@@ -24,7 +25,6 @@ from muster.engines.kubernetes.pod_facts import JobSetFacts, PodFacts, pod_facts
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.record import RECORD, Allocation, Record, cluster_of
 from muster.engines.kubernetes.versions import Versions
-from muster.engines.kubernetes.watcher import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.remote.hosts import Host
 from muster.engines.remote.record import write_record

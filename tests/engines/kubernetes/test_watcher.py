@@ -14,21 +14,13 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from engines.kubernetes.api_stub import Answer, ApiStub, Request, event, write_config
-from muster.engines.kubernetes import answers, sessions, streams
+from muster.engines.kubernetes import answers, outage, sessions, streams
 from muster.engines.kubernetes import watcher as module
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, Listing, VersionExpired
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.versions import Versions
-from muster.engines.kubernetes.watcher import (
-    Away,
-    Change,
-    JobSetChanged,
-    Listed,
-    PodChanged,
-    Watcher,
-    observed_watcher_of,
-    watcher_of,
-)
+from muster.engines.kubernetes.watcher import Watcher, observed_watcher_of, watcher_of
 from muster.engines.loop import EventLoop, RunLoop
 from muster.lifecycle.status import Reason
 from support.faults import until
@@ -201,7 +193,7 @@ def workload(message: str) -> dict[str, Any]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(module, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(module, "_AWAY_AFTER", 0.0)
+    monkeypatch.setattr(outage, "_AWAY_AFTER", 0.0)
 
 
 @pytest.fixture
@@ -373,28 +365,13 @@ def test_kueue_says_why_a_jobset_waits(cluster: FakeCluster, runs: Runs) -> None
     assert one.failed == "JobSet train has failed: no (FailedJobs)"
 
 
-def test_an_old_workload_takes_nothing_with_it(cluster: FakeCluster, runs: Runs) -> None:
-    cluster.objects["JobSet"] = [jobset()]
-    cluster.objects["Workload"] = [workload("no quota")]
-    runs.subscribe("r1")
-    runs.wait("r1", JobSetChanged, lambda one: one.jobset.why_waiting)
-    new = workload("8 more needed")
-    new["metadata"]["uid"] = "another"
-    stream = cluster.stream("Workload")
-    stream.send(Event("ADDED", new))
-    runs.wait("r1", JobSetChanged)
-    stream.send(Event("DELETED", workload("no quota")), Event("MODIFIED", workload("last")))
-    one = runs.wait("r1", JobSetChanged).jobset
-    assert one.why_waiting == "queue a of Kueue has not admitted it yet: last"
-
-
 def test_a_call_that_takes_long_to_fail_is_reported_at_once(
     cluster: FakeCluster, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when the next one has failed, too."""
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(module, name, 1000.0)
-    monkeypatch.setattr(module, "_AWAY_AFTER", 0.2)
+    monkeypatch.setattr(outage, "_AWAY_AFTER", 0.2)
     cluster.error, cluster.delay = CannotCall("a plug-in hangs", refused=False), 0.3
     runs.subscribe("r1")
     away = runs.wait("r1", Away)

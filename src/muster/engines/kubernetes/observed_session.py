@@ -14,6 +14,7 @@ from functools import partial
 
 from muster.engines.base import Report, RunContext
 from muster.engines.kubernetes.cancel_orders import read_order
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall
 from muster.engines.kubernetes.ended_pods import ENDED, add_ended, read_ended
 from muster.engines.kubernetes.observation import Observation, Places
@@ -23,16 +24,7 @@ from muster.engines.kubernetes.observed_outputs import ObservedOutputs
 from muster.engines.kubernetes.observed_record import ObservedRecord, jobset_name, workload_of
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.refusals import not_applied
-from muster.engines.kubernetes.watcher import (
-    NEWS_TIMEOUT,
-    Away,
-    Change,
-    JobSetChanged,
-    Listed,
-    PodChanged,
-    Subscription,
-    observed_watcher_of,
-)
+from muster.engines.kubernetes.watcher import NEWS_TIMEOUT, Subscription, observed_watcher_of
 from muster.engines.loop import RunLoop
 from muster.engines.remote.pauses import Pauses
 from muster.lifecycle.events import EngineEvent, NodeEnded, RunRestarted, SessionClosed

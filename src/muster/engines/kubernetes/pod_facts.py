@@ -113,7 +113,7 @@ class JobSetFacts(Struct, frozen=True):
     has_succeeded: bool
     #: Why it has failed, as a sentence; "" if it has not.
     failed: str
-    #: Why Kueue has not admitted it, as a phrase; "" if it has, or is not asked.
+    #: Why Kueue has not admitted it, as a phrase; "" if it has, or does not queue it.
     why_waiting: str = ""
     #: What Kueue has done, as a sentence, if it was preempted or evicted; else "".
     evicted: str = ""
