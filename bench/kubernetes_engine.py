@@ -43,6 +43,7 @@ from simulated_cluster import Handle, pod_of, simulated_cluster
 from muster.control.clock import SteadyClock
 from muster.control.drive import Driver, RunParts
 from muster.engines.base import Report, RunContext, Session
+from muster.engines.kubernetes.changes import Change, PodChanged
 from muster.engines.kubernetes.cluster import Cluster
 from muster.engines.kubernetes.engine import KubernetesEngine
 from muster.engines.kubernetes.layout import layout
@@ -51,7 +52,7 @@ from muster.engines.kubernetes.names import jobset_name
 from muster.engines.kubernetes.objects import config_map, description
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.versions import Versions
-from muster.engines.kubernetes.watcher import Change, PodChanged, Watcher
+from muster.engines.kubernetes.watcher import Watcher
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.node_program import node_program
 from muster.engines.profiles import default_profile

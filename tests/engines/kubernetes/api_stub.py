@@ -19,7 +19,7 @@ from support.certificates import TlsFiles
 
 
 class Request(NamedTuple):
-    """What was asked."""
+    """What was requested."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     is_lost: bool = False
 
 
-#: What is answered by an API server that has what is asked for.
+#: What is answered by an API server that has what is requested.
 OBJECT = Answer({"metadata": {"uid": "1"}})
 
 
@@ -81,9 +81,9 @@ class ApiStub:
                 headers = self.headers
                 if isinstance(self.connection, ssl.SSLSocket):
                     headers["client"] = str(self.connection.getpeercert())
-                asked = Request(self.command, url.path, query, headers, body)
-                stub.requests.append(asked)
-                self.reply(answer(asked))
+                request = Request(self.command, url.path, query, headers, body)
+                stub.requests.append(request)
+                self.reply(answer(request))
 
             def reply(self, found: Answer) -> None:
                 if found.is_lost:

@@ -1,4 +1,4 @@
-"""Runs in a double of a cluster, in which nothing is left after a test."""
+"""Runs in a double of a cluster, in which nothing is left after a test, and a server with TLS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from engines.kubernetes.api_stub import OBJECT, ApiStub
 from muster.client.client import Client
+from support.certificates import TlsFiles, write_certificate
 from support.kube import Cluster
 from support.kube_engine import add_engine, require_client
 from support.kube_runs import PATIENCE, Job, until_nothing_is_left
@@ -45,3 +47,17 @@ def start(tmp_path: Path, cluster: Cluster) -> StartJob:
         return Job(tmp_path, nodes, **more)
 
     return one
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsFiles:
+    """Those of a host `api.test`."""
+    return write_certificate(tmp_path, "api.test")
+
+
+@pytest.fixture
+def tls_server(tls: TlsFiles) -> Iterator[ApiStub]:
+    """Answers each call with an object."""
+    made = ApiStub(lambda _: OBJECT, tls)
+    yield made
+    made.close()

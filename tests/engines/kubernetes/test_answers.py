@@ -10,7 +10,7 @@ import struct
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -19,8 +19,9 @@ import pytest
 from msgspec.structs import replace
 
 from engines.kubernetes.api_stub import OBJECT, Answer, ApiStub, write_config
+from muster.engines.kubernetes import cluster as cluster_calls
 from muster.engines.kubernetes import connection, sessions
-from muster.engines.kubernetes.answers import explained
+from muster.engines.kubernetes.answers import LONGEST_OBJECT, explained
 from muster.engines.kubernetes.cluster import CannotCall, Cluster
 from muster.engines.kubernetes.profile import KubernetesProfile
 from support.certificates import TlsFiles, write_certificate
@@ -35,11 +36,6 @@ Fault = Callable[[socket.socket, TlsFiles], object]
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(connection, "RETRY_FOR", 0.0)  # of `bind`
-
-
-@pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    return write_certificate(tmp_path, "api.test")
 
 
 def trusting(path: Path, url: str, tls: TlsFiles, **own: Any) -> KubernetesProfile:
@@ -204,7 +200,7 @@ def test_an_answer_of_another_shape_is_no_answer(tmp_path: Path, body: dict[str,
     try:
         cluster = Cluster(write_config(tmp_path / "config", server.url), retry_for=0.0)
         with pytest.raises(CannotCall, match="the cluster's answer cannot be read") as said:
-            cluster.versions() if "groups" in body else cluster.bind()
+            cluster.versions() if "groups" in body else cluster.connection.bind()
         assert not said.value.refused
     finally:
         server.close()
@@ -247,6 +243,90 @@ def test_an_answer_in_garbled_chunks_is_asked_for_again(
             Cluster(write_config(tmp_path / "config", url), retry_for=0.0).read("Pod", "p")
         thread.join(20)
     assert not said.value.refused
+
+
+@contextmanager
+def endless(head: bytes, part: bytes) -> Iterator[tuple[str, list[int]]]:
+    """The URL of a server whose answers do not end before they have 64 MiB, and how many bytes of
+    each of them it has sent."""
+    sent: list[int] = []
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            sent.append(0)
+            with suppress(OSError):  # the client has closed its connection
+                self.request.sendall(head)
+                while sent[-1] < 1 << 26:
+                    self.request.sendall(part)
+                    sent[-1] += len(part)
+
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}", sent
+
+
+SPACES = b" " * (1 << 18)
+ENDLESS = {
+    "length": (b"Content-Length: %d\r\n\r\n" % (1 << 26), SPACES),
+    "no length": (b"\r\n", SPACES),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%s\r\n" % (1 << 18, SPACES)),
+}
+
+
+@pytest.mark.parametrize(("head", "part"), ENDLESS.values(), ids=ENDLESS)
+def test_an_answer_that_is_too_large_is_not_read(tmp_path: Path, head: bytes, part: bytes) -> None:
+    with endless(b"HTTP/1.1 200 OK\r\n" + head, part) as (url, sent):
+        cluster = Cluster(write_config(tmp_path / "config", url), retry_for=0.0)
+        with pytest.raises(CannotCall) as said:
+            cluster.read("Pod", "p")
+    assert str(said.value) == (
+        "the cluster's answer cannot be read: that for /api/v1/namespaces/team/pods/p has more "
+        "than 16 MiB: check whether it comes from the API server and, if so, make the objects or "
+        "the log smaller"
+    )
+    assert not said.value.refused
+    assert all(one < 1 << 26 for one in sent)
+
+
+def test_a_refusal_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    head, part = ENDLESS["chunks"]
+    with endless(b"HTTP/1.1 401 Unauthorized\r\n" + head, part) as (url, sent):
+        cluster = Cluster(write_config(tmp_path / "config", url), retry_for=0.0)
+        with pytest.raises(CannotCall, match="does not accept the credentials"):
+            cluster.read("Pod", "p")
+    assert len(sent) == 2 and all(one < 1 << 26 for one in sent)
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (lambda cluster: cluster.list("Pod"), "_LONGEST_PAGE"),
+        (lambda cluster: cluster.events("Pod", "p"), "_LONGEST_PAGE"),
+        (lambda cluster: cluster.log("p", "node", retry_for=0.0), "_LONGEST_LOG"),
+    ],
+    ids=["list", "events", "log"],
+)
+def test_a_list_and_a_log_may_be_longer_than_an_object(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[Cluster], object],
+    most: str,
+) -> None:
+    assert getattr(cluster_calls, most) >= 100 * 1_500_000  # a page of the largest objects
+    body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
+    body += b" " * LONGEST_OBJECT
+    stub = ApiStub(lambda _: Answer(body))
+    try:
+        cluster = Cluster(write_config(tmp_path / "config", stub.url), retry_for=0.0)
+        call(cluster)
+        monkeypatch.setattr(cluster_calls, most, len(body))
+        call(cluster)
+        monkeypatch.setattr(cluster_calls, most, len(body) - 1)
+        with pytest.raises(CannotCall, match="has more than 16 MiB"):
+            call(cluster)
+    finally:
+        stub.close()
 
 
 def test_an_answer_that_was_compressed_unasked_is_not_unpacked(tmp_path: Path) -> None:

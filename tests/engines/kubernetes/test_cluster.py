@@ -25,7 +25,13 @@ from engines.kubernetes.api_stub import (
 )
 from muster.engines.grantees import Grantees
 from muster.engines.kubernetes import access, connection, sessions, streams
-from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster, Event, Gone
+from muster.engines.kubernetes.cluster import (
+    RETRY_BRIEFLY,
+    CannotCall,
+    Cluster,
+    Event,
+    VersionExpired,
+)
 from muster.engines.kubernetes.examine import examine
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.queues import why_no_queue
@@ -86,7 +92,7 @@ def test_nothing_is_sent_where_the_cluster_redirects(
     headers = {} if location is None else {"Location": location}
     stub = serve(after(then=Answer({"metadata": {}}, 302, headers)))
     cluster = of(stub, tmp_path)
-    for call in (lambda: cluster.read("Pod", "p"), cluster.bind):
+    for call in (lambda: cluster.read("Pod", "p"), cluster.connection.bind):
         with pytest.raises(CannotCall) as said:
             call()
         text = f"the cluster redirects to {where}: log in there, or correct `server`"
@@ -100,17 +106,17 @@ def test_nothing_is_sent_where_the_cluster_redirects(
 def test_an_object_is_applied(serve: Serve, tmp_path: Path) -> None:
     stub = serve(after())
     assert of(stub, tmp_path).apply(MAP) == {"metadata": {"uid": "1"}}
-    (asked,) = stub.requests
-    assert asked.method == "PATCH"
-    assert asked.path == "/api/v1/namespaces/team/configmaps/train"
-    assert asked.query == {
+    (request,) = stub.requests
+    assert request.method == "PATCH"
+    assert request.path == "/api/v1/namespaces/team/configmaps/train"
+    assert request.query == {
         "fieldManager": "muster",
         "force": "false",
         "fieldValidation": "Strict",
     }
-    assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
-    assert asked.headers["authorization"] == "Bearer secret-1"
-    assert asked.body == MAP
+    assert request.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert request.headers["authorization"] == "Bearer secret-1"
+    assert request.body == MAP
 
 
 def test_a_lost_answer_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
@@ -142,7 +148,7 @@ def test_a_busy_server_says_when_to_ask_again(
 def test_it_is_not_asked_for_ever(serve: Serve, tmp_path: Path) -> None:
     cluster = of(serve(after(then=status(503, "no leader"))), tmp_path)
     with pytest.raises(CannotCall, match="no leader") as found:
-        cluster._call(cluster._about("/version"), "/version", retry_for=0.0)
+        cluster.read("Pod", "p", retry_for=0.0)
     assert not found.value.refused
 
 
@@ -174,8 +180,8 @@ def test_a_refusal_has_all_causes(serve: Serve, tmp_path: Path) -> None:
 def test_renewed_credentials_are_read(serve: Serve, tmp_path: Path) -> None:
     valid = "secret-1"
 
-    def answer(asked: Request) -> Answer:
-        is_valid = asked.headers["authorization"] == f"Bearer {valid}"
+    def answer(request: Request) -> Answer:
+        is_valid = request.headers["authorization"] == f"Bearer {valid}"
         return OBJECT if is_valid else status(401, "Unauthorized")
 
     stub = serve(answer)
@@ -239,16 +245,21 @@ def test_a_wrong_context_names_those_that_there_are(
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     made = write_config(tmp_path / "config", "http://127.0.0.1:1")
     file = made.kubeconfig
-    assert Cluster(made).namespace == "team"
-    assert Cluster(KubernetesProfile(kubeconfig=file, context="there")).namespace == "default"
-    assert Cluster(KubernetesProfile(kubeconfig=file, namespace="own")).namespace == "own"
-    assert Cluster(made).access().url == "http://127.0.0.1:1"
+    assert Cluster(made).connection.namespace == "team"
+    assert (
+        Cluster(KubernetesProfile(kubeconfig=file, context="there")).connection.namespace
+        == "default"
+    )
+    assert (
+        Cluster(KubernetesProfile(kubeconfig=file, namespace="own")).connection.namespace == "own"
+    )
+    assert Cluster(made).connection.access().url == "http://127.0.0.1:1"
 
 
 def test_a_list_has_all_pages(serve: Serve, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        more = {"continue": "2"} if "continue" not in asked.query else {}
-        name = "b" if "continue" in asked.query else "a"
+    def answer(request: Request) -> Answer:
+        more = {"continue": "2"} if "continue" not in request.query else {}
+        name = "b" if "continue" in request.query else "a"
         return Answer({"metadata": {"resourceVersion": "7", **more}, "items": [{"name": name}]})
 
     stub = serve(answer)
@@ -278,17 +289,47 @@ def test_what_is_not_there_is_deleted(serve: Serve, tmp_path: Path) -> None:
 
 #: What else than an API server may answer to a request.
 INGRESS = Answer(b"404 page not found\n", 404)
+LOGIN_PAGE = Answer(b"<html><h1>403 Forbidden</h1></html>", 403, {"Content-Type": "text/html"})
+#: Of a manager of clusters that lets nobody in: JSON, but no Status.
+OTHER_JSON = Answer({"type": "error", "status": "403", "message": "forbidden"}, 403)
 
 
 def test_only_the_api_server_says_that_nothing_is_there(serve: Serve, tmp_path: Path) -> None:
     stub = serve(after(INGRESS, Answer({"message": "no route"}, 404)))
     of(stub, tmp_path).delete("Pod", "p")
     assert len(stub.requests) == 3  # it was tried again
-    cluster = Cluster(write_config(tmp_path / "config", serve(lambda _: INGRESS).url), retry_for=0)
-    for call in (cluster.delete, cluster.read):
-        with pytest.raises(CannotCall, match="what answers 404 is not the API server") as said:
-            call("JobSet", "train")
-        assert not said.value.refused and not said.value.is_unknown
+
+
+@pytest.mark.parametrize("answer", [INGRESS, LOGIN_PAGE, OTHER_JSON])
+def test_what_else_is_on_the_way_does_not_refuse(
+    serve: Serve, tmp_path: Path, answer: Answer
+) -> None:
+    profile = write_config(tmp_path / "config", serve(lambda _: answer).url)
+    cluster = Cluster(profile, retry_for=0.0)
+    calls: list[Callable[[], object]] = [
+        lambda: cluster.delete("JobSet", "train"),
+        lambda: cluster.read("JobSet", "train"),
+        lambda: cluster.apply(MAP),
+        lambda: cluster.watch("Pod", "", "1"),
+    ]
+    text = (
+        f"what answers {answer.status} is not the API server: check `server` of the cluster, and "
+        "what is on the way, such as a proxy or an ingress"
+    )
+    for call in calls:
+        with pytest.raises(CannotCall) as said:
+            call()
+        assert str(said.value) == text
+        assert not said.value.refused and said.value.status is None
+
+
+def test_a_cluster_is_not_known_by_what_is_on_the_way_to_it(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that does not show its namespaces is known by its address."""
+    monkeypatch.setattr(connection, "RETRY_FOR", 0.0)
+    with pytest.raises(CannotCall, match="what answers 403 is not the API server"):
+        of(serve(lambda _: LOGIN_PAGE), tmp_path).connection.bind()
 
 
 def test_the_api_server_answers_in_plain_text_for_a_group_it_does_not_know(
@@ -321,16 +362,16 @@ def test_changes_are_a_stream(serve: Serve, tmp_path: Path) -> None:
         ("BOOKMARK", "9"),
         ("MODIFIED", "10"),
     ]  # what was cut off is not a change
-    asked = stub.requests[0].query
-    assert asked["resourceVersion"] == "7"
-    assert asked["allowWatchBookmarks"] == "true"
-    assert asked["labelSelector"] == "x=y"
+    request = stub.requests[0].query
+    assert request["resourceVersion"] == "7"
+    assert request["allowWatchBookmarks"] == "true"
+    assert request["labelSelector"] == "x=y"
 
 
 def test_a_line_without_an_end_is_ended(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_LONGEST_CHANGE", 100)
+    monkeypatch.setattr(streams, "LONGEST_OBJECT", 100)
     part = b"x" * (1 << 18)
     lines = [b"first\n", *[part] * 9, b"\n", b"after it\n", part, part, part, part, part]
     stub = serve(lambda _: Answer(stream=iter(lines)))
@@ -417,7 +458,7 @@ def test_an_answer_that_is_no_object_is_asked_for_again(
         assert not said.value.refused
 
 
-#: What each call finds in the place of what it asked for.
+#: What each call finds in the place of what it requested.
 OTHERS: list[dict[str, Any]] = [
     {"status": "Success"},
     {"status": ["x"], "groups": 5},
@@ -450,9 +491,9 @@ def test_changes_that_are_too_old_are_gone(serve: Serve, tmp_path: Path) -> None
     error = event("ERROR", {"code": 410, "message": "too old resource version: 1 (7)"})
     stub = serve(after(status(410, "too old"), Answer(stream=iter([error]))))
     cluster = of(stub, tmp_path)
-    with pytest.raises(Gone):
+    with pytest.raises(VersionExpired):
         cluster.watch("Pod", "", "1")
-    with pytest.raises(Gone):
+    with pytest.raises(VersionExpired):
         next(iter(cluster.watch("Pod", "", "1")))
 
 
@@ -542,9 +583,9 @@ def test_the_log_is_bytes(serve: Serve, tmp_path: Path) -> None:
     stub = serve(after(Answer(b"\xffline\n")))
     log = of(stub, tmp_path).log("p", "node", "2026-01-01T00:00:00Z", lines=5)
     assert log == b"\xffline\n"
-    asked = stub.requests[0]
-    assert asked.path == f"{PODS}/p/log"
-    assert asked.query == {
+    request = stub.requests[0]
+    assert request.path == f"{PODS}/p/log"
+    assert request.query == {
         "container": "node",
         "sinceTime": "2026-01-01T00:00:00Z",
         "tailLines": "5",
@@ -567,7 +608,7 @@ def test_what_is_installed_is_known(serve: Serve, tmp_path: Path) -> None:
         },
     }
     lists = "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
-    stub = serve(lambda asked: Answer(answers.get(asked.path, {"items": []})))
+    stub = serve(lambda request: Answer(answers.get(request.path, {"items": []})))
     cluster = of(stub, tmp_path)
     assert cluster.versions() == Versions((1, 34), (0, 11), (0, 2))
     assert cluster.versions() == Versions((1, 34), (0, 11), (0, 2))
@@ -622,7 +663,7 @@ def test_what_nobody_uses_any_more_is_not_kept(serve: Serve, tmp_path: Path) -> 
     """Also if nobody has closed it."""
     cluster = of(serve(after()), tmp_path)
     cluster.read("Pod", "p")
-    kept = ref(cluster._connection._sharing())
+    kept = ref(cluster.connection._sharing())
     gc.disable()
     try:
         del cluster
@@ -635,8 +676,8 @@ def test_what_nobody_uses_any_more_is_not_kept(serve: Serve, tmp_path: Path) -> 
 def test_a_schema_that_is_not_shown_is_the_newest(serve: Serve, tmp_path: Path, code: int) -> None:
     groups = [{"name": "jobset.x-k8s.io", "versions": [{"version": "v1alpha2"}]}]
 
-    def answer(asked: Request) -> Answer:
-        if asked.path.startswith("/openapi"):
+    def answer(request: Request) -> Answer:
+        if request.path.startswith("/openapi"):
             return status(code, "not now")
         return Answer({"groups": groups, "major": "1", "minor": "34"})
 
@@ -650,8 +691,8 @@ def test_a_schema_that_is_not_shown_is_the_newest(serve: Serve, tmp_path: Path, 
 
 
 def test_a_list_that_is_forgotten_again_and_again_ends(serve: Serve, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        if "continue" in asked.query:
+    def answer(request: Request) -> Answer:
+        if "continue" in request.query:
             return status(410, "the provided continue parameter is too old")
         return Answer({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": []})
 
@@ -679,15 +720,15 @@ def test_another_version_of_jobset_is_refused(serve: Serve, tmp_path: Path) -> N
 def test_events_of_an_object_are_read(serve: Serve, tmp_path: Path) -> None:
     stub = serve(after(then=Answer({"items": [{"message": "no"}]})))
     assert of(stub, tmp_path).events("Job", "train-0", "FailedCreate") == [{"message": "no"}]
-    (asked,) = stub.requests
-    assert asked.path == "/api/v1/namespaces/team/events"
+    (request,) = stub.requests
+    assert request.path == "/api/v1/namespaces/team/events"
     about = "involvedObject.kind=Job,involvedObject.name=train-0,reason=FailedCreate"
-    assert asked.query["fieldSelector"] == about
+    assert request.query["fieldSelector"] == about
 
 
 def test_missing_rights_are_named(serve: Serve, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        wanted = asked.body["spec"]["resourceAttributes"]
+    def answer(request: Request) -> Answer:
+        wanted = request.body["spec"]["resourceAttributes"]
         is_log = wanted.get("subresource") == "log"
         assert wanted["namespace"] == "team"
         return Answer({"status": {"allowed": not is_log}})

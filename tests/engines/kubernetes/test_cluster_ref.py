@@ -30,8 +30,8 @@ def make_server() -> Iterator[MakeServer]:
     made: list[ApiStub] = []
 
     def start(**uids: str) -> ApiStub:
-        def answer(asked: Request) -> Answer:
-            *_, place, name = asked.path.split("/")
+        def answer(request: Request) -> Answer:
+            *_, place, name = request.path.split("/")
             if place != "namespaces":
                 return Answer({"metadata": {"uid": "of-pod"}})
             uid = uids.get(name.replace("-", "_"))
@@ -80,7 +80,7 @@ def write(
 
 
 def bound(file: Path, profile: KubernetesProfile | None = None) -> ClusterRef:
-    return Cluster(profile or KubernetesProfile(), {"KUBECONFIG": str(file)}).bind()
+    return Cluster(profile or KubernetesProfile(), {"KUBECONFIG": str(file)}).connection.bind()
 
 
 def call(ref: ClusterRef, **environ: str) -> None:
@@ -89,7 +89,7 @@ def call(ref: ClusterRef, **environ: str) -> None:
 
 
 def pods_read(stub: ApiStub) -> int:
-    return sum(asked.path.endswith("/pods/p") for asked in stub.requests)
+    return sum(request.path.endswith("/pods/p") for request in stub.requests)
 
 
 # --- what is recorded
@@ -100,7 +100,7 @@ def test_a_run_records_its_cluster(make_server: MakeServer, tmp_path: Path) -> N
     file = write(tmp_path / "config", "gpu", gpu=server)
     found = bound(file)
     assert found == ClusterRef(str(file), "gpu", "team", server.url, "u-1", "kube-system")
-    assert [asked.path for asked in server.requests] == [SYSTEM]
+    assert [request.path for request in server.requests] == [SYSTEM]
 
 
 def test_the_namespace_of_the_run_stands_for_its_cluster(
@@ -109,7 +109,7 @@ def test_the_namespace_of_the_run_stands_for_its_cluster(
     server = make_server(team="u-2")
     found = bound(write(tmp_path / "config", "gpu", gpu=server))
     assert (found.uid, found.uid_of) == ("u-2", "team")
-    assert [asked.path for asked in server.requests] == [SYSTEM, TEAM]
+    assert [request.path for request in server.requests] == [SYSTEM, TEAM]
 
 
 def test_without_a_right_the_address_is_recorded(make_server: MakeServer, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_without_a_right_the_address_is_recorded(make_server: MakeServer, tmp_pa
     found = bound(write(tmp_path / "config", "gpu", gpu=server))
     assert (found.server, found.uid, found.uid_of) == (server.url, "", "")
     call(found)
-    assert [asked.path for asked in server.requests] == [SYSTEM, TEAM, f"{TEAM}/pods/p"]
+    assert [request.path for request in server.requests] == [SYSTEM, TEAM, f"{TEAM}/pods/p"]
 
 
 def test_paths_are_recorded_as_absolute_ones(
@@ -136,8 +136,8 @@ def test_an_error_is_no_missing_right(tmp_path: Path) -> None:
     )
     try:
         with pytest.raises(CannotCall, match="etcd is away"):
-            cluster.bind()
-        assert cluster.bind().uid == "u-1"
+            cluster.connection.bind()
+        assert cluster.connection.bind().uid == "u-1"
     finally:
         server.close()
 
@@ -175,8 +175,8 @@ def test_credentials_that_are_renewed_are_those_of_the_context(
     other = make_server(kube_system="u-2")
     valid = {"Bearer old"}
 
-    def answer(asked: Request) -> Answer:
-        if asked.headers["authorization"] not in valid:
+    def answer(request: Request) -> Answer:
+        if request.headers["authorization"] not in valid:
             return status(401, "Unauthorized")
         return Answer({"metadata": {"uid": "u-1"}})
 
@@ -184,7 +184,7 @@ def test_credentials_that_are_renewed_are_those_of_the_context(
     try:
         file = write(tmp_path / "config", "gpu", {"token": "old"}, gpu=one, lab=other)
         cluster = Cluster(KubernetesProfile(), {"KUBECONFIG": str(file)})
-        cluster.bind()
+        cluster.connection.bind()
         valid |= {"Bearer new"}
         valid.remove("Bearer old")
         write(file, "lab", {"token": "new"}, gpu=one, lab=other)
@@ -306,7 +306,7 @@ def test_plug_ins_have_the_environment_of_the_submitter(
     monkeypatch.setenv("AWS_PROFILE", "now")
     monkeypatch.setenv("HERE", "here")
     environ = {"KUBECONFIG": str(file), "AWS_PROFILE": "submitter", "ACCOUNT": "theirs"}
-    Cluster(KubernetesProfile(), environ).bind()
+    Cluster(KubernetesProfile(), environ).connection.bind()
     assert server.requests[0].headers["authorization"] == "Bearer submitter-own-here"
     assert file.read_text() == before
 
@@ -316,7 +316,7 @@ def test_what_the_submitter_has_not_set_is_that_of_the_process(
 ) -> None:
     file = write(tmp_path / "config", "gpu", gpu=make_server(kube_system="u-1"))
     monkeypatch.setenv("KUBECONFIG", str(file))
-    assert Cluster(KubernetesProfile(), {"LANG": "C"}).bind().kubeconfig == str(file)
+    assert Cluster(KubernetesProfile(), {"LANG": "C"}).connection.bind().kubeconfig == str(file)
 
 
 # --- watchers
@@ -335,9 +335,9 @@ def test_runs_in_one_namespace_of_a_cluster_have_one_watcher(
         Cluster(KubernetesProfile(), {"KUBECONFIG": str(file)}) for file in (first, first, second)
     ]
     for cluster in clusters:
-        cluster.bind()
+        cluster.connection.bind()
     watchers = [*map(watcher_of, clusters)]
     assert watchers[0] is watchers[1]
     assert watchers[0] is not watchers[2]
-    later = Cluster(KubernetesProfile(), os.environ, clusters[0].bind())
+    later = Cluster(KubernetesProfile(), os.environ, clusters[0].connection.bind())
     assert watcher_of(later) is watchers[0]

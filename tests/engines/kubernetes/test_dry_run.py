@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, own_home: Path, jobset: Version | None) -> Iterator[
         assert made.left() == []
 
 
-def asked(home: Path, plan: RunPlan) -> list[Finding]:
+def findings(home: Path, plan: RunPlan) -> list[Finding]:
     return engine_named("kubernetes", Home(home)).dry_run(plan)
 
 
@@ -47,7 +47,7 @@ def asked(home: Path, plan: RunPlan) -> list[Finding]:
 def test_each_object_is_validated(
     cluster: Cluster, jobset: Version | None, own_home: Path, plan_of: PlanOf
 ) -> None:
-    found = asked(own_home, plan_of(nodes=2, kueue={"queue": "team-vision"}))
+    found = findings(own_home, plan_of(nodes=2, kueue={"queue": "team-vision"}))
     assert {one.says for one in found} == {"the cluster accepts it", "the run would wait here"}
     kinds = ["Service", "ConfigMap", "Job"]
     kinds = kinds if jobset is None else ["JobSet", "ConfigMap"]
@@ -59,7 +59,7 @@ def test_each_object_is_validated(
 def test_what_a_cluster_would_refuse_is_said_of_its_object(
     cluster: Cluster, own_home: Path, plan_of: PlanOf
 ) -> None:
-    first, *others = asked(own_home, plan_of(kubernetes={"pod": {"spec": {"hostIPCC": True}}}))
+    first, *others = findings(own_home, plan_of(kubernetes={"pod": {"spec": {"hostIPCC": True}}}))
     assert not first.works
     assert first.says.startswith("the cluster refuses it: ")
     assert "hostIPCC" in first.says
@@ -69,7 +69,7 @@ def test_what_a_cluster_would_refuse_is_said_of_its_object(
 def test_a_queue_that_does_not_exist_is_found(
     cluster: Cluster, own_home: Path, plan_of: PlanOf
 ) -> None:
-    *_, last = asked(own_home, plan_of(kueue={"queue": "team-visoin"}))
+    *_, last = findings(own_home, plan_of(kueue={"queue": "team-visoin"}))
     text = "namespace default has no LocalQueue team-visoin"
     assert last == Finding("queue team-visoin", False, text)
 
@@ -82,7 +82,7 @@ def test_a_queue_that_is_stopped_is_found(
         queue["status"] = {"conditions": [stopped]}
 
     cluster.storage.update("localqueues", "default", "team-vision", stop, subresource="status")
-    *_, last = asked(own_home, plan_of(kueue={"queue": "team-vision"}))
+    *_, last = findings(own_home, plan_of(kueue={"queue": "team-vision"}))
     assert (last.works, last.says) == (
         False,
         "queue team-vision is not active: ClusterQueue is stopped",
@@ -94,7 +94,7 @@ def test_a_cluster_that_does_not_answer(own_home: Path, tmp_path: Path, plan_of:
     profile = own_home / "engines" / "kubernetes.toml"
     profile.parent.mkdir(exist_ok=True)
     profile.write_text(f'kind = "kubernetes"\nkubeconfig = "{tmp_path}/nothing"\n')
-    (found,) = asked(own_home, plan_of())
+    (found,) = findings(own_home, plan_of())
     assert (found.name, found.works) == ("cluster", False)
     assert "there is no file" in found.says
 

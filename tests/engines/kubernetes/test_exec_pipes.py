@@ -57,7 +57,7 @@ class Cluster:
             context.load_cert_chain(self._files.cert, self._files.key)
 
         def answer(connection: ServerConnection, _request: object) -> object:
-            body = json.dumps({"message": "pods is forbidden"})
+            body = json.dumps({"kind": "Status", "message": "pods is forbidden"})
             return None if refuse is None else connection.respond(refuse, body)
 
         server = serve(
@@ -158,8 +158,10 @@ def test_what_is_asked_for(cluster: Cluster) -> None:
 
     def handler(connection: ServerConnection) -> None:
         assert connection.request is not None
-        asked = connection.request
-        seen.extend([asked.path, asked.headers["Authorization"], *asked.headers.get_all(GROUP)])
+        request = connection.request
+        seen.extend(
+            [request.path, request.headers["Authorization"], *request.headers.get_all(GROUP)]
+        )
         connection.send(b"\1ok")
         connection.recv()
 

@@ -29,7 +29,7 @@ def streams() -> Iterator[Open]:
     made: list[ExecStreams] = []
 
     def of(profile: KubernetesProfile) -> Callable[..., ExecPipes]:
-        one = ExecStreams(Cluster(profile))
+        one = ExecStreams(Cluster(profile).connection)
         made.append(one)
 
         def open_one(explain: Callable[[str], str] = lambda why: why) -> ExecPipes:
@@ -79,6 +79,13 @@ def test_a_right_that_is_missing(streams: Open, tmp_path: Path) -> None:
     assert why.startswith("ana may not create pods/exec in namespace team: its Role there lacks")
 
 
+def test_an_ingress_that_lets_nobody_in(streams: Open, tmp_path: Path) -> None:
+    stub = ApiStub(lambda _: Answer(b"<h1>403 Forbidden</h1>", 403))
+    opened = streams(write_config(tmp_path / "config", stub.url))()
+    assert why_ended(opened).startswith("what answers 403 is not the API server: ")
+    stub.close()
+
+
 def test_a_cluster_that_redirects(streams: Open, tmp_path: Path) -> None:
     stub = ApiStub(lambda _: Answer({}, 302, {"Location": "https://login.test/"}))
     opened = streams(write_config(tmp_path / "config", stub.url))()
@@ -115,8 +122,8 @@ def test_there_is_no_cluster(streams: Open, tmp_path: Path) -> None:
 
 
 def test_credentials_that_were_replaced_are_read_again(streams: Open, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        newer = asked.headers.get("Authorization", asked.headers.get("authorization"))
+    def answer(request: Request) -> Answer:
+        newer = request.headers.get("Authorization", request.headers.get("authorization"))
         return status(500, "accepted") if newer == "Bearer newer" else status(401, "Unauthorized")
 
     stub = ApiStub(answer)

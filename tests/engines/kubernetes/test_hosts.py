@@ -15,6 +15,7 @@ from engines.conftest import PlanOf
 from muster.engines.base import RunContext
 from muster.engines.kubernetes import hosts as module
 from muster.engines.kubernetes import missing_pods, news, nodes
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.connection import RETRY_FOR
@@ -24,7 +25,6 @@ from muster.engines.kubernetes.pod_facts import JobSetFacts, PodFacts, pod_facts
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.record import RECORD, Allocation, Record, cluster_of
 from muster.engines.kubernetes.versions import Versions
-from muster.engines.kubernetes.watcher import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.remote.hosts import Host
 from muster.engines.remote.record import write_record
@@ -44,28 +44,24 @@ REF = ClusterRef("/home/config", "gpu", "team", "https://gpu.test", "u-1", "kube
 class FakeCluster:
     """Accepts everything."""
 
-    namespace = "team"
-
     def __init__(self, *_: object) -> None:
+        self.connection = SimpleNamespace(namespace="team", bind=lambda: REF)
         self.deleted: list[str] = []
         self.deleted_kinds: set[str] = set()
         self.is_installed = True  # JobSet
         self.applied: list[str] = []
         #: What the next calls that apply an object raise.
         self.errors: list[CannotCall] = []
-        #: The events of any object, and of which objects they were asked for.
+        #: The events of any object, and of which objects they were read.
         self.said: list[dict[str, Any]] = []
-        self.asked: list[tuple[str, str]] = []
-        self.retried_for = 0.0  # seconds, when they were asked for last
+        self.event_reads: list[tuple[str, str]] = []
+        self.retried_for = 0.0  # seconds, when they were read last
         self.silent: CannotCall | None = None  # why they cannot be read
         #: What its JobSets are like, and how often they were read.
         self.jobset: dict[str, Any] | None = None
         self.reads = 0
         #: The kinds of all that was applied.
         self.kinds: list[str] = []
-
-    def bind(self) -> ClusterRef:
-        return REF
 
     def versions(self) -> Versions:
         return Versions() if self.is_installed else Versions(jobset=None)
@@ -95,7 +91,7 @@ class FakeCluster:
     def events(
         self, kind: str, name: str, reason: str = "", *, retry_for: float = RETRY_FOR
     ) -> list[dict[str, Any]]:
-        self.asked.append((kind, name))
+        self.event_reads.append((kind, name))
         self.retried_for = retry_for
         if self.silent is not None:
             raise self.silent
@@ -173,7 +169,7 @@ class Driven:
         late.close()
 
     def allocate(self, *slots: int) -> None:
-        """Slots are asked for, and their JobSet is applied."""
+        """Slots are requested, and their JobSet is applied."""
         self.hosts.allocate(slots)
         numbers = self.hosts._jobsets
         self.until(lambda: all((one := numbers.of_slot(s)) and one.uid for s in slots))
@@ -498,7 +494,7 @@ def test_pods_that_are_missing_are_doubted_if_no_event_says_why(
         one.cluster.silent = CannotCall("the cluster does not answer", refused=False)
     one.allocate(0, 1)
     one.see(*LISTED, one.jobset())
-    one.until(lambda: len(one.cluster.asked) > 3)
+    one.until(lambda: len(one.cluster.event_reads) > 3)
     one.settle()
     assert bool(one.doubts) == is_answered
 
@@ -521,11 +517,11 @@ def test_a_volume_that_cannot_be_mounted_is_named(
     one.see(*LISTED, one.pod(0), one.pod(1, mounting=True))
     why = "volume data of its pod cannot be mounted on gpu-7: mount.nfs: Connection timed out"
     one.until(lambda: Call("queued", 1, why) in one.owner.calls)
-    assert {name for kind, name in one.cluster.asked if kind == "Pod"} == {"pod-0-1"}
+    assert {name for kind, name in one.cluster.event_reads if kind == "Pod"} == {"pod-0-1"}
     # given nobody knows whether it can be mounted now
     one.cluster.silent = CannotCall("the cluster does not answer", refused=False)
-    asked = len(one.cluster.asked)
-    one.until(lambda: len(one.cluster.asked) > asked + 2)
+    before = len(one.cluster.event_reads)
+    one.until(lambda: len(one.cluster.event_reads) > before + 2)
     assert one.owner.calls[-1].why == why
     # given it can
     one.cluster.silent = None
@@ -547,8 +543,8 @@ def test_what_pods_mount_is_applied_again(drive: Drive, monkeypatch: pytest.Monk
     assert "refused" not in {call.what for call in one.owner.calls}
     one.until(lambda: len(one.cluster.kinds) == 1)
     # then once for each time that they are missing
-    asked = len(one.cluster.asked)
-    one.until(lambda: len(one.cluster.asked) > asked + 3)
+    before = len(one.cluster.event_reads)
+    one.until(lambda: len(one.cluster.event_reads) > before + 3)
     assert one.cluster.kinds == ["ConfigMap"]
     one.cluster.said = [_not_mounted("muster-program", "no", "2026-01-02T03:04:06Z")]
     one.until(lambda: len(one.cluster.kinds) == 2)
@@ -711,7 +707,7 @@ def test_events_say_why_a_pod_is_gone(
     one.see(one.jobset(), one.pod(0), one.pod(1), *LISTED)
     one.until(lambda: one.owner.calls[-1].what == "gone")
     assert one.owner.calls[-1] == Call("gone", 0, f"pod pod-first {why}", reason)
-    assert one.cluster.asked == [("Pod", "pod-first")]
+    assert one.cluster.event_reads == [("Pod", "pod-first")]
     assert one.cluster.retried_for <= 2, "other nodes wait for the answer"
 
 
@@ -749,7 +745,7 @@ def test_a_suspension_that_is_not_heard_yet(
     drive: Drive, jobset: dict[str, Any] | None, why: str, reason: Reason, seen_to_end: bool
 ) -> None:
     """Pods of an earlier session were deleted; what is known of their JobSet may be older. It is
-    asked once, for all of them."""
+    read once, for all of them."""
     one = drive(NodeState.READY, NodeState.READY, record=OF_JOBSET)
     one.hosts.allocate((0, 1))
     one.cluster.jobset = jobset
@@ -876,7 +872,7 @@ def test_a_cluster_that_cannot_be_identified_yet_is_waited_for(
             raise answers.pop()
         return REF
 
-    one.cluster.bind = bind
+    one.cluster.connection.bind = bind
     one.allocate(0, 1)
     why = "the cluster does not answer"
     assert one.owner.calls == [Call("queued", slot, why) for slot in (0, 1)]
@@ -888,7 +884,7 @@ def test_no_cluster_at_all_fails_the_run(drive: Drive) -> None:
     def bind() -> ClusterRef:
         raise CannotCall("there is no cluster", refused=True)
 
-    one.cluster.bind = bind
+    one.cluster.connection.bind = bind
     one.hosts.allocate([0, 1])
     one.until(lambda: one.owner.calls)
     why = "there is no cluster"

@@ -70,55 +70,6 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert read_context(f"{tmp_path / 'empty'}{os.pathsep}{second}", None).name == "x"
 
 
-def test_a_token_in_a_file_is_used(tmp_path: Path) -> None:
-    file = write(tmp_path / "config", "x", x={"server": "https://a:1"})
-    (tmp_path / "token").write_text("of-file\n")
-    found = Cluster(KubernetesProfile(kubeconfig=str(file))).access()
-    assert dict(found.headers)["authorization"] == "Bearer of-file"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [(None, "secret-1"), (" \n", "secret-1"), ("of-file\n", "of-file")]
-)
-def test_the_token_beside_a_file_without_one_is_used(
-    tmp_path: Path, text: str | None, expected: str
-) -> None:
-    if text is not None:
-        (tmp_path / "token").write_text(text)
-    user = {"tokenFile": "token", "token": "secret-1"}
-    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).access()
-    assert dict(found.headers)["authorization"] == f"Bearer {expected}"
-
-
-@pytest.mark.parametrize(
-    ("server", "gets"),
-    [
-        ("http://127.9.9.9:1", True),
-        ("http://[::1]:1", True),
-        ("http://localhost:1", True),
-        ("https://a", True),
-        ("http://a", False),
-        ("HTTP://10.0.0.1", False),
-        ("http://localhost.a", False),
-        ("http://127.0.0.1.a", False),
-    ],
-)
-@pytest.mark.parametrize("way", ["token", "tokenFile", "username", "exec"])
-def test_credentials_are_sent_over_tls_only(
-    tmp_path: Path, server: str, gets: bool, way: str
-) -> None:
-    """Unless nobody else can read them. A plug-in is not run either."""
-    plugin = {"command": "none", "apiVersion": "client.authentication.k8s.io/v1"}
-    value: Any = plugin if way == "exec" else "token"
-    (tmp_path / "token").write_text("of-file")
-    cluster = Cluster(write_config(tmp_path / "config", server, {way: value}))
-    if way == "exec" and gets:
-        with pytest.raises(ConnectionError, match="cannot be started"):
-            cluster.access()
-    else:
-        assert ("authorization" in dict(cluster.access().headers)) is gets
-
-
 def test_the_first_document_of_a_file_counts(tmp_path: Path) -> None:
     file = write(tmp_path / "config", "x", x={"server": "https://a:1"})
     file.write_text(f"{file.read_text()}---\ncurrent-context: y\n")
@@ -154,22 +105,6 @@ def test_names_are_shown_cut_and_on_one_line(tmp_path: Path) -> None:
     with pytest.raises(CannotCall) as said:
         cluster.read("Pod", "p")
     assert f"no context \\x1b[31m\\n{'x' * 94}; there" in str(said.value)
-
-
-def test_a_file_for_keys_of_tls_that_cannot_be_written_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "none" / "keys"))
-    with pytest.raises(CannotCall, match=r"SSLKEYLOGFILE of the environment is .*/none/keys, w"):
-        Cluster(write_config(tmp_path / "config", "https://a:1")).read("Pod", "p")
-
-
-@pytest.mark.parametrize("password", [{}, {"password": "p:ä"}])
-def test_a_name_and_a_password_are_used(tmp_path: Path, password: dict[str, str]) -> None:
-    user = {"username": "ana", **password}
-    found = Cluster(write_config(tmp_path / "config", "https://a:1", user)).access()
-    words = b64encode(f"ana:{password.get('password', '')}".encode()).decode()
-    assert dict(found.headers)["authorization"] == f"Basic {words}"
 
 
 def errors_of(files: str) -> Iterator[str]:

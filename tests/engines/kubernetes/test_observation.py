@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from engines.kubernetes.observed_pods import part, pod, runs
 from muster.engines.kubernetes.ended_pods import EndedPod
 from muster.engines.kubernetes.endings import End
-from muster.engines.kubernetes.observation import Observation, Places
+from muster.engines.kubernetes.observation import Observation
 from muster.engines.kubernetes.observed_facts import (
     ObservedJobSet,
     ObservedPod,
     observed_jobset,
-    observed_pod,
 )
+from muster.engines.kubernetes.places import Places
 from muster.lifecycle.events import (
     EngineEvent,
     NodeEnded,
@@ -38,47 +39,6 @@ from muster.lifecycle.status import NodeRef, NodeStatus, Reason
 from muster.spec.formats.jobset.as_is import Part
 
 R = Reason
-JOBSET = "jobset.sigs.k8s.io"
-INDEX = "batch.kubernetes.io/job-completion-index"
-
-
-def part(name: str = "w", jobs: int = 1, pods: int = 2) -> Part:
-    return Part(name, name, jobs, pods, "main", "busybox", 30.0)
-
-
-def manifest(
-    name: str, index: int | None = 0, *, job: int = 0, restarts: int = 0, **status: Any
-) -> dict[str, Any]:
-    """A pod as the API server has it. status: of the pod; `code` is that of its main container."""
-    labels = {
-        f"{JOBSET}/replicatedjob-name": "w",
-        f"{JOBSET}/job-index": str(job),
-        f"{JOBSET}/restart-attempt": str(restarts),
-        f"{JOBSET}/jobset-uid": "js",
-    }
-    if index is not None:
-        labels[INDEX] = str(index)
-    code, deleting = status.pop("code", None), status.pop("deleting", False)
-    at = status.pop("at", "2026-01-02T03:04:05Z")
-    if code is not None:
-        state = {"terminated": {"exitCode": code, "finishedAt": at, "reason": "Error"}}
-        status["phase"] = "Failed" if code else "Succeeded"
-    else:
-        state = {"running": {"startedAt": at}} if status.get("phase") == "Running" else {}
-    status["containerStatuses"] = [{"name": "main", "state": state}]
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}
-    if deleting:
-        metadata["deletionTimestamp"] = at
-    spec = {"nodeName": "m1", "containers": [{"name": "main"}, {"name": "log"}]}
-    return {"metadata": metadata, "spec": spec, "status": {"podIP": "10.0.0.1", **status}}
-
-
-def pod(name: str, index: int | None = 0, **more: Any) -> ObservedPod:
-    return observed_pod(manifest(name, index, **more), "r1", {"w": "main"})
-
-
-def runs(name: str, index: int | None = 0, **more: Any) -> ObservedPod:
-    return pod(name, index, phase="Running", **more)
 
 
 def jobset(**status: Any) -> ObservedJobSet:
@@ -505,72 +465,3 @@ def test_an_end_that_was_not_heard_of_is_reported_by_the_next_supervisor() -> No
     one.see_pod(pod("a", code=3), 0.0)
     one.see_pod(runs("b"), 0.0)
     assert ends(one.take()) == [(0, 0, 3, R.EXIT)]
-
-
-# --- places
-
-
-def test_ranks_follow_groups_jobs_and_indexes() -> None:
-    places = Places([part("v", 2, 1), part("w", 2, 3)])
-    assert places.size == 8
-    assert places.rank_of(pod("a", 1, job=1)) == 2 + 3 + 1
-    assert places.rank_of(pod("b", 3)) is None
-    assert places.rank_of(pod("c", 0, job=2)) is None
-
-
-def test_pods_without_an_index_take_the_first_place_that_is_free() -> None:
-    places = Places([part(pods=2)])
-    assert [places.rank_of(runs(name, None)) for name in "abab"] == [0, 1, 0, 1]
-    assert places.rank_of(runs("c", None)) is None
-    places.rank_of(pod("b", None, code=1))
-    assert places.rank_of(runs("c", None)) == 1
-    assert places.rank_of(runs("d", None, restarts=1)) == 0
-
-
-# --- facts
-
-
-def test_the_pod_ends_with_its_phase_and_not_with_its_main_container() -> None:
-    found = manifest("a", phase="Running")
-    ended = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-02T03:04:05Z"}}
-    found["status"]["containerStatuses"] = [{"name": "main", "state": ended}]
-    assert observed_pod(found, "r1", {"w": "main"}).end is None
-
-
-def test_a_container_besides_the_main_one_may_have_failed_first() -> None:
-    found = manifest("a", phase="Failed")
-    found["status"]["containerStatuses"] = [
-        {
-            "name": "main",
-            "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-02T03:04:09Z"}},
-        },
-        {
-            "name": "log",
-            "state": {"terminated": {"exitCode": 7, "finishedAt": "2026-01-02T03:04:05Z"}},
-        },
-    ]
-    seen = observed_pod(found, "r1", {"w": "main"})
-    assert seen.end == End(R.EXIT, "container log of pod a on m1 has exited with code 7")
-    assert seen.exit_code == 7
-    assert (seen.container, seen.jobset_uid, seen.run) == ("main", "js", "r1")
-
-
-def test_memory_that_was_used_up_is_the_reason() -> None:
-    found = manifest("a", phase="Failed")
-    found["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
-    found["status"]["containerStatuses"] = [
-        {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
-    ]
-    seen = observed_pod(found, "r1", {})
-    assert seen.end == End(R.OUT_OF_MEMORY, "pod a on m1 ran out of memory: its limit is 1Gi")
-
-
-def test_a_container_named_node_is_one_of_others() -> None:
-    found = manifest("a", phase="Running")
-    found["spec"]["containers"] = [{"name": "main"}, {"name": "node"}]
-    running = {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
-    found["status"]["containerStatuses"] = [
-        {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}},
-        {"name": "node", "state": running},
-    ]
-    assert not observed_pod(found, "r1", {"w": "main"}).runs

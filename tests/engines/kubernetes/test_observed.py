@@ -357,8 +357,8 @@ def test_a_lost_answer_and_a_refusal_leave_no_jobset_behind(
 ) -> None:
     """The JobSet was applied, and is the run's."""
     flag = tmp_path / "flag"
-    cluster.faults.add(verb="patch", resource="jobsets", drop="after")
-    cluster.faults.add(verb="patch", resource="jobsets", status=401, times=2)
+    cluster.faults.add(verb="create", resource="jobsets", drop="after")
+    cluster.faults.add(verb="create", resource="jobsets", status=401, times=2)
     run = begin(tmp_path, jobset(WAIT.format(flag=flag), pods=1))
     until_state(run, "RUNNING")
     flag.touch()
@@ -378,7 +378,7 @@ def test_a_jobset_that_may_be_there_is_not_given_up(
             cluster.server.access.revoke(ADMIN)
 
     cluster.storage.admissions.append(expire)
-    cluster.faults.add(verb="patch", resource="jobsets", drop="after")
+    cluster.faults.add(verb="create", resource="jobsets", drop="after")
     flag = tmp_path / "flag"
     run = begin(tmp_path, jobset(WAIT.format(flag=flag), pods=1))
     until(lambda: cluster.find("jobsets", "train"), "it is applied", PATIENCE)

@@ -77,10 +77,10 @@ def test_a_log_is_read_to_its_end_without_repetitions(serve: Serve) -> None:
             [line(1, "b"), line(1, "b"), line(1, "c"), line(2, "cut off")],
         ]
     )
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def answer(request: Request) -> Answer:
-        asked.append(request)
+        requests.append(request)
         if request.query.get("follow") == "true":
             return Answer(stream=iter(next(streams)))
         return Answer(line(2, "cut off") + line(2, "without an end", ".5")[:-1])
@@ -90,13 +90,13 @@ def test_a_log_is_read_to_its_end_without_repetitions(serve: Serve) -> None:
     assert contents(reader.new(follow=True)) == [b"c", b"cut off"]
     assert contents(reader.new(follow=False)) == []  # one line has no end yet
     assert contents(reader.rest()) == [b"without an end"]
-    assert [one.query.get("sinceTime") for one in asked] == [
+    assert [one.query.get("sinceTime") for one in requests] == [
         None,
         "2026-03-01T12:00:01Z",
         "2026-03-01T12:00:02Z",
         "2026-03-01T12:00:02Z",
     ]
-    assert {one.path for one in asked} == {"/api/v1/namespaces/team/pods/p/log"}
+    assert {one.path for one in requests} == {"/api/v1/namespaces/team/pods/p/log"}
 
 
 def test_a_progress_bar_is_one_line(serve: Serve) -> None:
@@ -149,11 +149,11 @@ def test_reading_is_interrupted(serve: Serve, is_early: bool) -> None:
 
 
 def test_the_last_lines_are_read_once(serve: Serve) -> None:
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def answer(request: Request) -> Answer:
-        asked.append(request)
+        requests.append(request)
         return Answer(b"\nImportError: no module named x\n\xff\n")
 
     assert tail(serve(answer), "p", "node") == "ImportError: no module named x\n�"
-    assert asked[0].query == {"container": "node", "tailLines": "40"}
+    assert requests[0].query == {"container": "node", "tailLines": "40"}

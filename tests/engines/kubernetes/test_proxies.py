@@ -80,13 +80,15 @@ def test_without_one_that_of_the_environment_is_used(
 ) -> None:
     monkeypatch.setenv("https_proxy", "proxy:3128")
     profile = write_config(tmp_path / "config", "https://a:1", None, **{"proxy-url": url})
-    assert Cluster(profile).access().proxy == "http://proxy:3128"
+    assert Cluster(profile).connection.access().proxy == "http://proxy:3128"
 
 
 @pytest.mark.parametrize("url", ["HTTPS://proxy:3128", "https://proxy:3128"])
 def test_one_over_tls_is_used_where_no_stream_is(tmp_path: Path, url: str) -> None:
     profile = write_config(tmp_path / "config", "https://a:1", None, **{"proxy-url": url})
-    assert Cluster(replace(profile, contact="dial")).access().proxy == "https://proxy:3128"
+    assert (
+        Cluster(replace(profile, contact="dial")).connection.access().proxy == "https://proxy:3128"
+    )
 
 
 @pytest.mark.parametrize("proxy", [None, "HTTP://proxy:3128"])
@@ -96,7 +98,7 @@ def test_a_scheme_may_have_upper_case(
     monkeypatch.setenv("https_proxy", "HTTP://proxy:3128")
     monkeypatch.setenv("http_proxy", "http://other:1")
     profile = write_config(tmp_path / "config", "HTTPS://a:1", None, **{"proxy-url": proxy})
-    found = Cluster(profile).access()
+    found = Cluster(profile).connection.access()
     assert (found.url, found.proxy) == ("https://a:1", "http://proxy:3128")
     assert found.ssl is not None
 

@@ -8,8 +8,8 @@ import pytest
 
 from muster.engines.kubernetes.refusals import (
     LONGEST_TEXT,
-    Asked,
     CannotCall,
+    Operation,
     not_applied,
     refusal,
 )
@@ -30,9 +30,9 @@ MANIFEST: dict[str, Any] = {
         ]
     },
 }
-APPLY = Asked("patch", "jobset.x-k8s.io", "jobsets", "JobSet", "team", "train", MANIFEST)
-LIST = Asked("list", "", "pods", "Pod", "team")
-READ = Asked("get", "", "pods", "Pod", "team", "p-0")
+APPLY = Operation("patch", "jobset.x-k8s.io", "jobsets", "JobSet", "team", "train", MANIFEST)
+LIST = Operation("list", "", "pods", "Pod", "team")
+READ = Operation("get", "", "pods", "Pod", "team", "p-0")
 WORKERS = "spec.replicatedJobs[1].template.spec.template.spec"
 
 
@@ -46,7 +46,7 @@ def body(message: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 JOBSET_WEBHOOK = 'admission webhook "vjobset.kb.io" denied the request: '
-REFUSED: list[tuple[Asked, int, dict[str, Any], str]] = [
+REFUSED: list[tuple[Operation, int, dict[str, Any], str]] = [
     (
         APPLY,
         422,
@@ -197,10 +197,12 @@ REFUSED: list[tuple[Asked, int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "answer", "text"), REFUSED, ids=[text[:60] for *_, text in REFUSED]
+    ("operation", "status", "answer", "text"), REFUSED, ids=[text[:60] for *_, text in REFUSED]
 )
-def test_it_is_refused(asked: Asked, status: int, answer: dict[str, Any], text: str) -> None:
-    error = refusal(asked, status, answer)
+def test_it_is_refused(
+    operation: Operation, status: int, answer: dict[str, Any], text: str
+) -> None:
+    error = refusal(operation, status, answer)
     assert (str(error), error.refused, error.status) == (text, True, status)
 
 

@@ -85,7 +85,7 @@ def test_a_binding_names_those_who_get_it() -> None:
 
 def test_it_is_printed_for_what_the_cluster_has(serve: Serve) -> None:
     answers = {"/version": {"major": "1", "minor": "36"}, "/apis": {"groups": []}}
-    profile = serve(lambda asked: Answer(answers[asked.path]))
+    profile = serve(lambda request: Answer(answers[request.path]))
     granted, binding = yaml.safe_load_all(rights(profile, Grantees(groups=("researchers",))))
     assert granted == role(profile, Versions(jobset=None, kueue=None), "team")
     assert binding == role_binding(Grantees(groups=("researchers",)), "team")
@@ -97,18 +97,18 @@ def test_it_is_printed_without_the_cluster(tmp_path: Path) -> None:
     profile = KubernetesProfile(kubeconfig=profile.kubeconfig, context="nowhere", namespace="r")
     text = rights(profile, Grantees())
     first, _, rest = text.partition("\n")
-    assert first.startswith("# For a cluster with JobSet and Kueue, as this one could not be asked")
+    assert first.startswith("# For a cluster with JobSet and Kueue, as this one did not answer")
     assert "there are: here, there" in first
     assert yaml.safe_load(rest) == role(profile, Versions(), "r")
 
 
 def test_missing_verbs_are_named_with_what_they_are_for(serve: Serve, tmp_path: Path) -> None:
-    def answer(asked: Request) -> Answer:
-        if asked.path == "/version":
+    def answer(request: Request) -> Answer:
+        if request.path == "/version":
             return Answer({"major": "1", "minor": "36"})
-        if asked.path == "/apis":
+        if request.path == "/apis":
             return Answer({"groups": []})
-        wanted = asked.body["spec"]["resourceAttributes"]
+        wanted = request.body["spec"]["resourceAttributes"]
         missing = wanted.get("subresource") == "log" or wanted["verb"] == "watch"
         return Answer({"status": {"allowed": not missing}})
 
@@ -137,11 +137,11 @@ def test_a_claim_is_looked_at(
     about = {"name": "shared", "uid": "u"}
     claim = {"metadata": about, "spec": {"accessModes": modes}, "status": {"phase": phase}}
 
-    def answer(asked: Request) -> Answer:
-        if asked.path.endswith("/persistentvolumeclaims/shared"):
+    def answer(request: Request) -> Answer:
+        if request.path.endswith("/persistentvolumeclaims/shared"):
             return Answer(claim)
         known = {"/version": {"major": "1", "minor": "36"}, "/apis": {"groups": []}}
-        return Answer(known.get(asked.path, {"status": {"allowed": True}}))
+        return Answer(known.get(request.path, {"status": {"allowed": True}}))
 
     found = serve(answer)
     profile = KubernetesProfile(kubeconfig=found.kubeconfig, claim="shared")

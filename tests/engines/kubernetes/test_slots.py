@@ -47,7 +47,7 @@ def test_nodes_of_an_earlier_session_are_sought_until_they_are_forgotten(slots_o
     for slot in range(3):
         slots.expect(slot, 0)
     assert slots.sought == {0, 1}
-    assert not any(slots.is_in_use(slot) for slot in range(3)), "they were asked for"
+    assert not any(slots.is_in_use(slot) for slot in range(3)), "they were requested"
     assert slots.forget(0)
     assert not slots.forget(0)
     slots.expect(0, 1)
@@ -66,7 +66,7 @@ def test_only_a_node_that_had_not_begun_starts_in_another_pod(slots_of: SlotsOf)
 
 def test_a_node_that_has_begun_runs_in_the_pod_that_is_recorded(slots_of: SlotsOf) -> None:
     slots = slots_of(RUNNING, STARTING, NodeState.READY, pods=["a", "b", ""])
-    assert slots.former_pod(0) == "", "nobody has asked for it"
+    assert slots.former_pod(0) == "", "nobody has requested it"
     for slot in range(3):
         slots.expect(slot, 0)
     assert [slots.former_pod(slot) for slot in range(3)] == ["a", "", ""]

@@ -42,7 +42,7 @@ def test_top_shows_what_nodes_use(own_home: Path, tmp_path: Path) -> None:
         assert one["memory"] > MEMORY
         assert one["cpus"] > 0
         assert one["processes"] >= 1
-    asked = {one.resource for one in cluster.calls[before:]}
-    assert asked <= {"pods", "jobsets", "workloads"}, "watches only"
+    resources = {one.resource for one in cluster.calls[before:]}
+    assert resources <= {"pods", "jobsets", "workloads"}, "watches only"
     flag.touch()
     assert run.wait(PATIENCE).state == "SUCCEEDED"

@@ -8,26 +8,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from engines.kubernetes.api_stub import Answer, ApiStub, Request, event, write_config
-from muster.engines.kubernetes import answers, sessions, streams
+from muster.engines.kubernetes import answers, outage, sessions, streams
 from muster.engines.kubernetes import watcher as module
-from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, Gone, Listing
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
+from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, Listing, VersionExpired
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.versions import Versions
-from muster.engines.kubernetes.watcher import (
-    Away,
-    Change,
-    JobSetChanged,
-    Listed,
-    PodChanged,
-    Watcher,
-    observed_watcher_of,
-    watcher_of,
-)
+from muster.engines.kubernetes.watcher import Watcher, observed_watcher_of, watcher_of
 from muster.engines.loop import EventLoop, RunLoop
 from muster.lifecycle.status import Reason
 from support.faults import until
@@ -63,7 +56,7 @@ class Stream:
 class FakeCluster:
     """Objects by kind, and the streams that were opened."""
 
-    key = "the test's"
+    connection = SimpleNamespace(key="the test's")
 
     def __init__(self, versions: Versions) -> None:
         self.profile = KubernetesProfile(namespace="team")
@@ -76,7 +69,7 @@ class FakeCluster:
         self.streams: dict[str, queue.Queue[Stream]] = {
             kind: queue.Queue() for kind in ("Pod", "JobSet", "Job", "Workload")
         }
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self.error: CannotCall | None = None
         self.delay = 0.0  # of an error, in seconds
         self.is_closed = threading.Event()
@@ -95,13 +88,13 @@ class FakeCluster:
             raise error
 
     def serves(self, kind: str) -> bool:
-        self.asked.append(f"serves {kind}")
+        self.calls.append(f"serves {kind}")
         return kind in self.installed
 
     def pages(
         self, kind: str, selector: str, *, excerpts: bool, retry_for: float
     ) -> Iterator[Listing]:
-        self.asked.append(f"list {kind} {selector}")
+        self.calls.append(f"list {kind} {selector}")
         self._fail()
         items = self.objects.get(kind, [])
         if selector.startswith("metadata.name="):
@@ -116,7 +109,7 @@ class FakeCluster:
         yield Listing([], self.version)
 
     def watch(self, kind: str, selector: str, version: str) -> Stream:
-        self.asked.append(f"watch {kind} {version}")
+        self.calls.append(f"watch {kind} {version}")
         self._fail()
         stream = Stream()
         self.streams[kind].put(stream)
@@ -200,7 +193,7 @@ def workload(message: str) -> dict[str, Any]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(module, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(module, "_AWAY_AFTER", 0.0)
+    monkeypatch.setattr(outage, "_AWAY_AFTER", 0.0)
 
 
 @pytest.fixture
@@ -239,7 +232,7 @@ def test_all_runs_have_one_stream(cluster: FakeCluster, runs: Runs) -> None:
     assert runs.wait("r2", PodChanged).pod.name == "b"
     runs.wait_for_list("r2", "Pod")
     ours = "app.kubernetes.io/managed-by=muster"
-    assert cluster.asked.count(f"list Pod {ours}") == 1
+    assert cluster.calls.count(f"list Pod {ours}") == 1
 
 
 def test_what_changes_nothing_is_not_reported(cluster: FakeCluster, runs: Runs) -> None:
@@ -252,7 +245,7 @@ def test_what_changes_nothing_is_not_reported(cluster: FakeCluster, runs: Runs) 
     assert runs.wait("r1", PodChanged).pod.name == "c"
 
 
-@pytest.mark.parametrize("end", [None, Gone()], ids=["silent", "410"])
+@pytest.mark.parametrize("end", [None, VersionExpired()], ids=["silent", "410"])
 def test_what_was_missed_is_found(cluster: FakeCluster, runs: Runs, end: Exception | None) -> None:
     cluster.objects["Pod"] = [pod("a"), pod("b")]
     runs.subscribe("r1")
@@ -289,8 +282,8 @@ def test_a_stream_that_ends_in_time_goes_on(
     cluster.stream("Pod").send(bookmark, None)
     cluster.stream("Pod").send(Event("ADDED", pod("a")))
     assert runs.wait("r1", PodChanged).pod.name == "a"
-    assert "watch Pod 12" in cluster.asked
-    assert len([one for one in cluster.asked if one.startswith("list Pod")]) == 1
+    assert "watch Pod 12" in cluster.calls
+    assert len([one for one in cluster.calls if one.startswith("list Pod")]) == 1
 
 
 def test_a_stream_that_lacks_news_is_doubted(cluster: FakeCluster, runs: Runs) -> None:
@@ -372,33 +365,18 @@ def test_kueue_says_why_a_jobset_waits(cluster: FakeCluster, runs: Runs) -> None
     assert one.failed == "JobSet train has failed: no (FailedJobs)"
 
 
-def test_an_old_workload_takes_nothing_with_it(cluster: FakeCluster, runs: Runs) -> None:
-    cluster.objects["JobSet"] = [jobset()]
-    cluster.objects["Workload"] = [workload("no quota")]
-    runs.subscribe("r1")
-    runs.wait("r1", JobSetChanged, lambda one: one.jobset.why_waiting)
-    new = workload("8 more needed")
-    new["metadata"]["uid"] = "another"
-    stream = cluster.stream("Workload")
-    stream.send(Event("ADDED", new))
-    runs.wait("r1", JobSetChanged)
-    stream.send(Event("DELETED", workload("no quota")), Event("MODIFIED", workload("last")))
-    one = runs.wait("r1", JobSetChanged).jobset
-    assert one.why_waiting == "queue a of Kueue has not admitted it yet: last"
-
-
 def test_a_call_that_takes_long_to_fail_is_reported_at_once(
     cluster: FakeCluster, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when the next one has failed, too."""
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(module, name, 1000.0)
-    monkeypatch.setattr(module, "_AWAY_AFTER", 0.2)
+    monkeypatch.setattr(outage, "_AWAY_AFTER", 0.2)
     cluster.error, cluster.delay = CannotCall("a plug-in hangs", refused=False), 0.3
     runs.subscribe("r1")
     away = runs.wait("r1", Away)
     assert away.why == "a plug-in hangs"
-    assert len(cluster.asked) == 1
+    assert len(cluster.calls) == 1
 
 
 def test_a_slow_connect_is_no_success(
@@ -429,7 +407,7 @@ def test_jobs_are_watched_without_jobset(cluster: FakeCluster, runs: Runs) -> No
     cluster.objects["Job"] = [jobset()]
     runs.subscribe("r1")
     runs.wait_for_list("r1", "Job")
-    assert not [one for one in cluster.asked if "JobSet" in one or "Workload" in one]
+    assert not [one for one in cluster.calls if "JobSet" in one or "Workload" in one]
 
 
 def test_jobs_that_a_jobset_has_made_are_not_taken_for_those_of_the_run(
@@ -474,14 +452,14 @@ def test_what_is_installed_is_asked_now_and_then(
     cluster.objects["JobSet"] = [jobset()]
     cluster.objects["Workload"] = [workload("no quota")]
     runs.subscribe("r1")
-    until(lambda: cluster.asked.count("serves Workload") > 2, "it is asked again", TIMEOUT)
+    until(lambda: cluster.calls.count("serves Workload") > 2, "it is called again", TIMEOUT)
     cluster.installed = {"Workload"}
     assert runs.wait("r1", JobSetChanged, lambda one: one.jobset.why_waiting)
-    assert "serves JobSet" not in cluster.asked
-    count = cluster.asked.count("serves Workload")
+    assert "serves JobSet" not in cluster.calls
+    count = cluster.calls.count("serves Workload")
     runs.subscribe("r2")
     runs.wait_for_list("r2", "JobSet")
-    assert cluster.asked.count("serves Workload") == count
+    assert cluster.calls.count("serves Workload") == count
 
 
 # --- JobSets that seem to be gone
@@ -501,7 +479,11 @@ def test_a_jobset_that_has_lost_its_label_is_there(
     cluster.unlisted["JobSet"] = cluster.objects.pop("JobSet")
     stream = cluster.stream("JobSet")
     stream.send(Event("DELETED", jobset()) if how == "event" else None)
-    until(lambda: "list JobSet metadata.name=train" in cluster.asked, "it is asked about", TIMEOUT)
+    until(
+        lambda: "list JobSet metadata.name=train" in cluster.calls,
+        "it is read by its name",
+        TIMEOUT,
+    )
     if how == "event":
         stream.send(None)
     runs.wait_for_list("r1", "JobSet")
@@ -548,7 +530,7 @@ def test_what_is_being_deleted_is_not_asked_about(cluster: FakeCluster, runs: Ru
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     cluster.stream("JobSet").send(Event("DELETED", deleted))
     assert runs.wait("r1", JobSetChanged, is_gone)
-    assert "list JobSet metadata.name=train" not in cluster.asked
+    assert "list JobSet metadata.name=train" not in cluster.calls
 
 
 def test_an_answer_that_is_no_list_says_nothing(cluster: FakeCluster, runs: Runs) -> None:
@@ -599,11 +581,11 @@ def test_it_watches_a_server(tmp_path: Path) -> None:
             yield event("ADDED", pod("c"))
             stopped.wait(TIMEOUT)
 
-    def answer(asked: Request) -> Answer:
+    def answer(request: Request) -> Answer:
         nonlocal streams
-        if asked.path in ("/apis", "/version") or not asked.path.endswith("/pods"):
+        if request.path in ("/apis", "/version") or not request.path.endswith("/pods"):
             return Answer({"groups": [], "metadata": {"resourceVersion": "1"}})
-        if "watch" not in asked.query:
+        if "watch" not in request.query:
             return Answer({"metadata": {"resourceVersion": "1"}, "items": pods})
         streams += 1
         return Answer(stream=lines())
@@ -639,10 +621,10 @@ def test_a_silent_stream_of_a_server_is_given_up(
         pods[:] = [pod("b")]  # which the stream ought to say
         stopped.wait(TIMEOUT)
 
-    def answer(asked: Request) -> Answer:
-        if not asked.path.endswith("/pods"):
+    def answer(request: Request) -> Answer:
+        if not request.path.endswith("/pods"):
             return Answer({"groups": [], "metadata": {"resourceVersion": "1"}})
-        if "watch" in asked.query:
+        if "watch" in request.query:
             return Answer(stream=silent())
         return Answer({"metadata": {"resourceVersion": "1"}, "items": pods})
 
@@ -675,10 +657,10 @@ def test_an_odd_object_of_a_server_does_not_hide_the_others(
         yield event("ADDED", pod("b"))
         stopped.wait(TIMEOUT)
 
-    def answer(asked: Request) -> Answer:
-        if not asked.path.endswith("/pods"):
+    def answer(request: Request) -> Answer:
+        if not request.path.endswith("/pods"):
             return Answer({"groups": [], "metadata": {"resourceVersion": "1"}})
-        if "watch" in asked.query:
+        if "watch" in request.query:
             return Answer(stream=lines())
         return Answer({"metadata": {"resourceVersion": "1"}, "items": [odd, pod("a")]})
 
@@ -700,8 +682,8 @@ def test_pauses_are_limited(tmp_path: Path, after: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(answers, "LONGEST_WAIT", 0.05)
     refusals = iter([Answer({}, 429, {"Retry-After": after})])
 
-    def answer(asked: Request) -> Answer:
-        if asked.path.endswith("/pods") and "watch" not in asked.query:
+    def answer(request: Request) -> Answer:
+        if request.path.endswith("/pods") and "watch" not in request.query:
             listed = {"metadata": {"resourceVersion": "1"}, "items": [pod("a")]}
             return next(refusals, Answer(listed))
         return Answer({"groups": [], "metadata": {"resourceVersion": "1"}}, stream=None)
@@ -742,7 +724,7 @@ def test_runs_of_user_jobsets_share_streams(cluster: FakeCluster) -> None:
     made.wait_for_list("other", "Pod")
     assert not [one for one in made.changes["other"] if isinstance(one, PodChanged)]
     selector = "jobset.sigs.k8s.io/jobset-name,!muster.run/id"
-    assert [one for one in cluster.asked if "list Pod" in one] == [f"list Pod {selector}"]
+    assert [one for one in cluster.calls if "list Pod" in one] == [f"list Pod {selector}"]
     theirs.close()
     other.close()
     assert cluster.is_closed.wait(TIMEOUT)

@@ -8,30 +8,24 @@ proxy of the environment: it depends on where this process runs.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import re
 import ssl
-import tempfile
 import time
-from base64 import b64encode
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.engines.kubernetes import proxies
-from muster.engines.kubernetes.auth_providers import provider_token
+from muster.engines.kubernetes import proxies, tls
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.kubeconfig import (
     MOST_CERTIFICATE,
-    Context,
     Entry,
     absolute,
     bounded,
@@ -39,10 +33,11 @@ from muster.engines.kubernetes.kubeconfig import (
     paths_of,
     read_context,
 )
-from muster.engines.kubernetes.plugins import Issued, run_plugin
+from muster.engines.kubernetes.plugins import Issued
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.refusals import CannotCall
-from muster.escapes import visible_line
+from muster.engines.kubernetes.tokens import TokenFile
+from muster.engines.kubernetes.user_headers import impersonation, login
 
 __all__ = [
     "Access",
@@ -62,20 +57,9 @@ _DEFAULT_FILE = "~/.kube/config"
 #: Kubernetes: the folder of a pod with its token, the authority of its cluster, and its namespace.
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-#: Seconds after which a token is read from its file again: the kubelet replaces it in time.
-_TOKEN_AGE = 60.0
-#: Bytes that such a file may have.
-_MOST_TOKEN = 1 << 16
 #: Seconds before they expire that credentials are renewed; and for which they are used at least,
 #: whatever the clocks of both sides say.
 _RENEWAL, _LEAST_USE = 30.0, 10.0
-#: What a header can have, and a token that has something else.
-_HEADER = re.compile(r"[\x20-\x7e]*")
-#: What the name of a header can have beside letters, digits and `-._~`; but for `%`, which begins
-#: what it cannot have.
-_IN_NAME = "!#$&'*+^`|"
-_NO_HEADER = "has characters that no header can have"
-_NO_TOKEN = f"gives a token that {_NO_HEADER}"
 
 
 class Access(Struct, frozen=True):
@@ -238,13 +222,13 @@ def _of_pod(profile: KubernetesProfile) -> Credentials:
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     authority = _ACCOUNT / "ca.crt"
     try:
-        context = _ssl_context(bounded(authority, MOST_CERTIFICATE))
+        context = tls.trusting(bounded(authority, MOST_CERTIFICATE))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no certificate"
         raise CannotCall(f"{authority} cannot be used: {why}", refused=True) from None
     return Credentials(
         ClusterRef("", "", profile.namespace or _own_namespace(), server),
-        authorization=_TokenFile(_ACCOUNT / "token").authorization,
+        authorization=TokenFile(_ACCOUNT / "token").authorization,
         ssl_context=context,
         proxy=proxies.proxy_of_environment(server, profile.contact),
     )
@@ -257,36 +241,6 @@ def _own_namespace() -> str:
         return "default"
 
 
-class _TokenFile:
-    """A token in a file that is replaced before it expires. May be used by several threads."""
-
-    def __init__(self, path: Path, instead: str = "") -> None:
-        """instead: the header if there is no token in the file."""
-        self._path, self._instead = path, instead
-        self._found = "", -math.inf  # and when
-
-    def authorization(self) -> str:
-        """See `Credentials`."""
-        header, at = self._found
-        if time.monotonic() >= at + _TOKEN_AGE:
-            header = self._read() or self._instead
-            if not header:
-                raise CannotCall(f"the token in {self._path} is empty", refused=True)
-            self._found = header, time.monotonic()
-        return header
-
-    def _read(self) -> str:
-        what = f"the token in {visible_line(str(self._path))}"
-        try:
-            text = bounded(self._path, _MOST_TOKEN).decode("ascii")
-        except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError) and self._instead:
-                return ""
-            why = getattr(error, "strerror", None) or "it is not ASCII"
-            raise CannotCall(f"{what} cannot be read: {why}", refused=True) from None
-        return _bearer(text, CannotCall(f"{what} {_NO_HEADER}", refused=True))
-
-
 # --- from files
 
 
@@ -295,20 +249,20 @@ def _of_file(files: str, profile: KubernetesProfile, environ: Mapping[str, str])
     context = read_context(files, profile.context)
     cluster, user = context.cluster, context.user
     server, proxy = _way(profile, cluster)
-    headers = _impersonation(user)
+    headers = impersonation(user)
     is_repeated = len(dict(headers)) < len(headers)
     if is_repeated and proxy is not None and server.startswith("http:"):
         why = "names several groups or values, which no proxy of an http:// server gets: use https"
         raise user.wrong("as", why)
     if _may_have_credentials(server):
-        authorization, issued = _login(files, context, environ)
+        authorization, issued = login(files, context, environ)
     else:
         authorization, issued = _nobody, Issued()
     namespace = profile.namespace or context.namespace
     return Credentials(
         ClusterRef(absolute(files), context.name, namespace, server),
         authorization=authorization,
-        ssl_context=_secured(cluster, user, issued) if server.startswith("https:") else None,
+        ssl_context=tls.context_for(cluster, user, issued) if server.startswith("https:") else None,
         headers=headers,
         server_name=cluster.text("tls-server-name") or None,
         proxy=proxy,
@@ -353,128 +307,3 @@ def _may_have_credentials(server: str) -> bool:
 
 def _nobody() -> str:
     return ""
-
-
-def _login(
-    files: str, context: Context, environ: Mapping[str, str]
-) -> tuple[Callable[[], str], Issued]:
-    """The `authorization` of a context's user, as `Credentials` has it, and what a plug-in has
-    issued. The first that the user has of these ways, as in kubectl. Raises CannotCall."""
-    user, issued, header = context.user, Issued(), ""
-    token = user.text("token")
-    if token and not token.strip():
-        raise user.wrong("token", "is empty")
-    header = _bearer(token, user.wrong("token", _NO_HEADER))
-    if path := user.path("tokenFile"):
-        return _TokenFile(path, header).authorization, issued
-    if header:
-        return lambda: header, issued
-    if name := user.text("username"):
-        words = f"{name}:{user.text('password')}".encode(errors="replace")
-        header = f"Basic {b64encode(words).decode()}"
-    elif user.part("auth-provider") is not None:
-        token = provider_token(files, context)
-        header = _bearer(token, user.wrong("auth-provider", _NO_TOKEN))
-    elif (plugin := user.part("exec")) is not None:
-        issued = run_plugin(user, plugin, context.cluster, _for_plugin(environ))
-        header = _bearer(issued.token, user.wrong("exec", _NO_TOKEN))
-    return lambda: header, issued
-
-
-def _impersonation(user: Entry) -> list[tuple[str, str]]:
-    """The headers that say as whom a user acts. Raises CannotCall."""
-    every = [("as", "User", user.text("as")), ("as-uid", "Uid", user.text("as-uid"))]
-    every += [("as-groups", "Group", one) for one in user.texts("as-groups")]
-    if (extra := user.part("as-user-extra")) is not None:
-        for name in extra.fields:
-            header = f"Extra-{quote(str(name), safe=_IN_NAME)}"
-            every += [("as-user-extra", header, one) for one in extra.texts(name)]
-    given = [one for one in every if one[2]]
-    for field, _, value in given:
-        if _HEADER.fullmatch(value) is None:
-            raise user.wrong(field, _NO_HEADER)
-    if given and given[0][0] != "as":
-        raise user.wrong(given[0][0], "has no effect without `as`: say there as whom to act")
-    return [(f"Impersonate-{header}", value) for _, header, value in given]
-
-
-def _bearer(token: str, error: CannotCall) -> str:
-    """The header for a token; "" for none. Raises the error if no header can have it: exceptions of
-    connections would quote it."""
-    token = token.strip()  # files and plug-ins may end it with a line break
-    if _HEADER.fullmatch(token) is None:
-        raise error
-    return f"Bearer {token}" if token else ""
-
-
-def _for_plugin(environ: Mapping[str, str]) -> dict[str, str]:
-    """Plug-ins are also found where this process finds programs: the variables of a server's nodes
-    may have another PATH."""
-    paths = dict.fromkeys(one for one in (environ.get("PATH"), os.environ.get("PATH")) if one)
-    return {**environ, "PATH": os.pathsep.join(paths) or os.defpath}
-
-
-# --- TLS
-
-
-def _secured(cluster: Entry, user: Entry, issued: Issued) -> ssl.SSLContext:
-    """Raises CannotCall."""
-    is_insecure = cluster.flag("insecure-skip-tls-verify")
-    if is_insecure and any(cluster.text(f"certificate-authority{end}") for end in ("", "-data")):
-        why = "has no meaning beside certificate-authority: leave one of them out"
-        raise cluster.wrong("insecure-skip-tls-verify", why)
-    try:
-        context = _ssl_context(cluster.data("certificate-authority"))
-    except ValueError:
-        raise cluster.wrong("certificate-authority", "is no certificate in PEM") from None
-    if is_insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    certificate, key = issued.certificate, issued.key
-    if certificate is None:
-        certificate, key = user.data("client-certificate"), user.data("client-key")
-        if certificate is not None and key is None:
-            raise user.wrong("client-certificate", "has no client-key beside it")
-    if certificate is not None:
-        try:
-            with _nameless(certificate) as first, _nameless(key or b"") as second:
-                # without a password, OpenSSL would ask for it at the terminal
-                context.load_cert_chain(first, second, password="")
-        except (OSError, ValueError):
-            what = "what exec has issued" if issued.certificate else "client-certificate"
-            why = "is no certificate with its key, both in PEM and without a password"
-            raise user.wrong(what, why) from None
-    return context
-
-
-def _ssl_context(authority: bytes | None) -> ssl.SSLContext:
-    """authority: in PEM; None: those of the system. Raises ValueError if it is none."""
-    try:
-        # files may have comments in any language
-        text = None if authority is None else authority.decode("ascii", errors="ignore")
-        if text is not None and "BEGIN" not in text:
-            raise ValueError
-        context = ssl.create_default_context(cadata=text)
-    except ssl.SSLError:
-        raise ValueError from None
-    except OSError as error:
-        file = visible_line(os.environ.get("SSLKEYLOGFILE", ""))
-        why = f"SSLKEYLOGFILE of the environment is {file}, which cannot be written"
-        raise CannotCall(f"{why}: {error.strerror}: correct or unset it", refused=True) from None
-    # authorities of clusters often lack extensions that it requires since Python 3.13
-    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-    return context
-
-
-@contextlib.contextmanager
-def _nameless(content: bytes) -> Iterator[str]:
-    """The path of a file with some content, for OpenSSL, which reads keys from files only. It has
-    no name in any folder: nothing is left of it, also if this process is killed."""
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("pem"), "w+b")
-    else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115
-    with file:
-        file.write(content)
-        file.seek(0)
-        yield f"/dev/fd/{file.fileno()}"

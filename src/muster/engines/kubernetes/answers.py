@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,8 +16,8 @@ from muster.engines.kubernetes.refusals import (
     LONGEST_TEXT,
     LONGEST_WAIT,
     PASSING,
-    Asked,
     CannotCall,
+    Operation,
     refusal,
 )
 
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 #: What decoding raises; the second is for nesting without an end.
 _UNREADABLE = msgspec.DecodeError, RecursionError
+#: Bytes of an object that are read: API servers accept at most 3 MiB.
+LONGEST_OBJECT = 1 << 24
 #: Bytes of an answer with an error that are read.
 _MOST_OF_ERROR = 1 << 20
+#: Bytes that are read at once.
+_PART = 1 << 18
 #: Headers of each answer of an API server, also of one in plain text.
 _OF_API_SERVER = "Audit-Id", "X-Kubernetes-PF-FlowSchema-UID"
 #: How urllib3 says that there was no connection.
 _UNREACHED = re.compile(
-    r"HTTPS?Connection\(host='([^']*)', port=(\d+)\): "
+    r"\w+Connection\(host='([^']*)', port=(\d+)\): "
     r"(?:Failed to establish a new connection: (?:\[Errno -?\d+\] )?)?(.*)"
 )
 #: How `http.client` says that a proxy makes no way.
@@ -51,6 +55,8 @@ def explained(proxy: str | None = None, *, is_read: bool = False) -> Iterator[No
 
     try:
         yield
+    except CannotCall:
+        raise
     except urllib3.exceptions.LocationParseError as error:
         raise CannotCall(f"the cluster has no valid URL: {_text(error)}", refused=True) from None
     except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -85,13 +91,34 @@ def no_login(proxy: str) -> CannotCall:
     return CannotCall(f"{text}: write http://NAME:PASSWORD@HOST:PORT", refused=True)
 
 
-def content(answer: urllib3.BaseHTTPResponse) -> bytes:
-    """What an answer has. Raises CannotCall."""
+def content(answer: urllib3.BaseHTTPResponse, path: str, most: int = LONGEST_OBJECT) -> bytes:
+    """What an answer has. path: what was requested. most: bytes that it may have. Raises
+    CannotCall."""
+    parts, size = list[bytes](), 0
     with explained(is_read=True):
-        try:
-            return answer.read()
-        finally:
-            answer.release_conn()
+        for part in answer.stream(_PART):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                answer.close()
+                raise _too_large(path, most)
+        answer.release_conn()
+    return b"".join(parts)
+
+
+def _too_large(path: str, most: int) -> CannotCall:
+    text = (
+        f"the cluster's answer cannot be read: that for {path} has more than {most >> 20} MiB: "
+        "check whether it comes from the API server and, if so, make the objects or the log smaller"
+    )
+    return CannotCall(text, refused=False)
+
+
+def discard(answer: urllib3.BaseHTTPResponse) -> None:
+    """Read an answer that does not matter to its end, so that its connection is used again; close
+    a long one."""
+    with suppress(CannotCall):
+        _beginning(answer)
 
 
 def decoded(content: bytes | msgspec.Raw, form: Any = dict[str, Any]) -> Any:
@@ -127,7 +154,7 @@ def excerpt(raw: msgspec.Raw) -> dict[str, Any]:
 
 def check_object(found: Mapping[str, Any], kind: str) -> None:
     """Raises CannotCall if an answer with a success is no object of the cluster, but of something
-    on the way. kind: what was asked for, for people."""
+    on the way. kind: what was requested, for people."""
     about = found.get("metadata")
     uid = about.get("uid") if isinstance(about, dict) else None
     if not uid or not isinstance(uid, str):
@@ -143,9 +170,9 @@ def listed(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return every
 
 
-def refused(asked: Asked, answer: urllib3.BaseHTTPResponse) -> CannotCall:
+def refused(operation: Operation, answer: urllib3.BaseHTTPResponse) -> CannotCall:
     """What an answer with an error means. Raises CannotCall if it cannot be read."""
-    found = refusal(asked, answer.status, _error_body(answer))
+    found = refusal(operation, answer.status, error_body(_beginning(answer), answer.headers))
     after = answer.headers.get("Retry-After", "")
     if after.isascii() and after.isdigit():
         found.retry_after = min(float(after[:9]), LONGEST_WAIT)
@@ -154,7 +181,8 @@ def refused(asked: Asked, answer: urllib3.BaseHTTPResponse) -> CannotCall:
     return found
 
 
-def _error_body(answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
+def _beginning(answer: urllib3.BaseHTTPResponse) -> bytes:
+    """Of an answer with an error. Raises CannotCall."""
     with explained(is_read=True):
         text = answer.read(_MOST_OF_ERROR)
         is_whole = not answer.read(1)
@@ -162,11 +190,16 @@ def _error_body(answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
         answer.release_conn()
     else:
         answer.close()
+    return text
+
+
+def error_body(content: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The Status of an answer with an error; without one, what its text says."""
     try:
-        return dict(decoded(text))
-    except CannotCall:  # of a proxy, plain text, or not whole
-        found = {"message": text[:LONGEST_TEXT].decode(errors="replace")[:500]}
-        if any(name in answer.headers for name in _OF_API_SERVER):
+        return dict(decoded(content))
+    except CannotCall:  # of something on the way, plain text, or not whole
+        found = {"message": content[:LONGEST_TEXT].decode(errors="replace")[:500]}
+        if any(name in headers for name in _OF_API_SERVER):
             found["kind"] = "Status"
         return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.engines.kubernetes.access import Access, why_not_installed
+from muster.engines.kubernetes.access import why_not_installed
 from muster.engines.kubernetes.answers import (
+    LONGEST_OBJECT,
     check_object,
-    content,
     decoded,
     excerpt,
     listed,
@@ -33,9 +33,15 @@ from muster.engines.kubernetes.excerpts import Page
 from muster.engines.kubernetes.kinds import KINDS, Kind
 from muster.engines.kubernetes.names import FIELD_MANAGER
 from muster.engines.kubernetes.profile import KubernetesProfile
-from muster.engines.kubernetes.refusals import Asked, CannotCall
+from muster.engines.kubernetes.refusals import CannotCall, Operation
 from muster.engines.kubernetes.sessions import JSON, Request
-from muster.engines.kubernetes.streams import STREAM_SECONDS, ByteStream, Event, Gone, Watch
+from muster.engines.kubernetes.streams import (
+    STREAM_SECONDS,
+    ByteStream,
+    Event,
+    VersionExpired,
+    Watch,
+)
 from muster.engines.kubernetes.versions import (
     JOBSET_API_GROUP,
     KUEUE_API_GROUP,
@@ -48,8 +54,8 @@ __all__ = [
     "CannotCall",
     "Cluster",
     "Event",
-    "Gone",
     "Listing",
+    "VersionExpired",
     "Watch",
     "why_not_installed",
 ]
@@ -60,6 +66,9 @@ RETRY_BRIEFLY = 2.0
 #: Objects in a page of a list; how often a list is begun whose pages were forgotten, and seconds
 #: between two of these.
 _PAGE, _MOST_LISTS, _LIST_PAUSE = 100, 3, 0.2
+#: Bytes of a page of a list, or of a whole log, that are read: twice of what etcd stores of each
+#: object by default, as JSON is longer.
+_LONGEST_PAGE = _LONGEST_LOG = _PAGE * (3 << 20)
 _APPLY = "application/apply-patch+yaml"
 #: Seconds between two looks whether objects are gone: nobody else watches them.
 _GONE_PAUSE, _GONE_TIMEOUT = 1.0, 300.0
@@ -90,34 +99,11 @@ class Cluster:
         *,
         retry_for: float = RETRY_FOR,
     ) -> None:
-        self._connection = Connection(profile, environ, ref)
+        #: Where it is, and how it is reached.
+        self.connection = Connection(profile, environ, ref)
         self._retry_for = retry_for
         self._kueue = ""  # the version of its API
         self._versions: Versions | None = None
-
-    # --- where it is
-
-    @property
-    def key(self) -> Hashable:
-        """What two have in common that call the same namespace of the same cluster."""
-        return self._connection.key
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of all calls."""
-        return self._connection.namespace
-
-    def bind(self) -> ClusterRef:
-        """Find out which cluster it is, and call no other one from now on."""
-        return self._connection.bind()
-
-    def access(self) -> Access:
-        """How the API server is reached by others. Raises ConnectionError."""
-        return self._connection.access()
-
-    def not_accepted(self, one: Access) -> None:
-        """See `Connection.not_accepted`."""
-        self._connection.not_accepted(one)
 
     # --- objects
 
@@ -125,41 +111,45 @@ class Cluster:
         """Create an object, or change its fields that Muster owns. Returns it as it is then.
         dry_run: the cluster only says whether it would do so."""
         name = manifest["metadata"]["name"]
-        asked = self._asked("patch", str(manifest["kind"]), name, manifest)
+        operation = self._operation("patch", str(manifest["kind"]), name, manifest)
         query = {"fieldManager": FIELD_MANAGER, "force": "false", "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
-        path = self._kind(asked.kind).path(asked.namespace, name)
-        return self._object(asked, path, query, manifest, _APPLY)
+        path = self._kind(operation.kind).path(operation.namespace, name)
+        return self._object(operation, path, query, manifest, _APPLY)
 
     def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object. Returns it. One that exists already is refused (409), though it may be
         that of this call, if an answer was lost: its labels have to say whose it is."""
-        asked = self._asked("create", str(manifest["kind"]), manifest["metadata"]["name"], manifest)
+        operation = self._operation(
+            "create", str(manifest["kind"]), manifest["metadata"]["name"], manifest
+        )
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return self._object(asked, self._kind(asked.kind).path(asked.namespace), query, manifest)
+        return self._object(
+            operation, self._kind(operation.kind).path(operation.namespace), query, manifest
+        )
 
     def delete(self, kind: str, name: str, uid: str | None = None) -> None:
         """Delete an object, and in the background what it owns. One that is not there, or has
         another uid, is deleted."""
-        asked = self._asked("delete", kind, name)
+        operation = self._operation("delete", kind, name)
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         options = body if uid is None else {**body, "preconditions": {"uid": uid}}
         try:
-            self._call(asked, self._kind(kind).path(asked.namespace, name), {}, options)
+            self._call(operation, self._kind(kind).path(operation.namespace, name), {}, options)
         except CannotCall as error:
             if error.status != 404 and not (error.status == 409 and uid is not None):
                 raise
 
     def read(self, kind: str, name: str, *, retry_for: float = RETRY_FOR) -> dict[str, Any]:
         """An object as it is now."""
-        asked = self._asked("get", kind, name)
-        path = self._kind(kind).path(asked.namespace, name)
-        return self._object(asked, path, retry_for=retry_for)
+        operation = self._operation("get", kind, name)
+        path = self._kind(kind).path(operation.namespace, name)
+        return self._object(operation, path, retry_for=retry_for)
 
     def list(self, kind: str, selector: str = "") -> Listing:
         """The objects with these labels."""
         for _ in range(_MOST_LISTS):
-            with contextlib.suppress(Gone):  # it took too long
+            with contextlib.suppress(VersionExpired):  # it took too long
                 pages = [*self.pages(kind, selector)]
                 return Listing([one for page in pages for one in page.items], pages[-1].version)
             time.sleep(_LIST_PAUSE)
@@ -174,21 +164,23 @@ class Cluster:
         excerpts: bool = False,
         retry_for: float = RETRY_FOR,
     ) -> Iterator[Listing]:
-        """The objects with these labels, some at a time; all pages have one version. Raises Gone if
-        they are not known any more. selector: of labels, or `metadata.name=NAME`. excerpts: only
-        the fields that `excerpts` has."""
-        asked = self._asked("list", kind)
-        path = self._kind(kind).path(asked.namespace)
+        """The objects with these labels, some at a time; all pages have one version. Raises
+        VersionExpired if they are not known any more. selector: of labels, or `metadata.name=NAME`.
+        excerpts: only the fields that `excerpts` has."""
+        operation = self._operation("list", kind)
+        path = self._kind(kind).path(operation.namespace)
         query = {"limit": str(_PAGE), **_selection(selector)}
         more = ""
         while True:
             own = query | ({"continue": more} if more else {})
             try:
                 form = Page if excerpts else dict[str, Any]
-                found = self._call(asked, path, own, form=form, retry_for=retry_for)
+                found = self._call(
+                    operation, path, own, form=form, most=_LONGEST_PAGE, retry_for=retry_for
+                )
             except CannotCall as error:
                 if error.status == 410 and more:
-                    raise Gone from None
+                    raise VersionExpired from None
                 raise
             with understood():
                 about, every = found.get("metadata") or {}, found.get("items") or ()
@@ -205,12 +197,12 @@ class Cluster:
         self, kind: str, name: str, reason: str = "", *, retry_for: float = RETRY_FOR
     ) -> Sequence[dict[str, Any]]:
         """What the cluster has reported of an object (Kubernetes: Event). reason: only those."""
-        asked = self._asked("list", "Event")
+        operation = self._operation("list", "Event")
         fields = f"involvedObject.kind={kind},involvedObject.name={name}"
         fields += f",reason={reason}" if reason else ""
         query = {"fieldSelector": fields, "limit": str(_PAGE)}
-        path = self._kind("Event").path(asked.namespace)
-        return listed(self._call(asked, path, query, retry_for=retry_for))
+        path = self._kind("Event").path(operation.namespace)
+        return listed(self._call(operation, path, query, most=_LONGEST_PAGE, retry_for=retry_for))
 
     def wait_until_gone(self, kind: str, selector: str, timeout: float = _GONE_TIMEOUT) -> None:
         """Wait until no object has these labels."""
@@ -224,8 +216,8 @@ class Cluster:
 
     def watch(self, kind: str, selector: str, version: str) -> Watch:
         """The changes of objects with these labels since a version, with excerpts of them. Raises
-        Gone."""
-        asked = self._asked("watch", kind)
+        VersionExpired."""
+        operation = self._operation("watch", kind)
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -233,14 +225,14 @@ class Cluster:
             "timeoutSeconds": str(STREAM_SECONDS),
             **_selection(selector),
         }
-        path = self._kind(kind).path(asked.namespace)
+        path = self._kind(kind).path(operation.namespace)
         try:
-            answer = self._connection.send(Request(asked, path, query, is_stream=True))
+            answer = self.connection.send(Request(operation, path, query, is_stream=True))
         except CannotCall as error:
             if error.status == 410:
-                raise Gone from None
+                raise VersionExpired from None
             raise
-        return Watch(asked, answer)
+        return Watch(operation, answer)
 
     def log(
         self,
@@ -256,34 +248,34 @@ class Cluster:
         """What a container has written. since: a time as the API has it. lines: the last ones.
         previous: of the container that was restarted. timestamps: whether each line begins with
         its time."""
-        asked, path = self._log(pod)
+        operation, path = self._log(pod)
         query = _log_query(container, since)
         query |= {"tailLines": str(lines)} if lines is not None else {}
         query |= {"previous": "true"} if previous else {}
         query |= {"timestamps": "true"} if timestamps else {}
-        request = Request(asked, path, query)
-        return self._retried(lambda: content(self._connection.send(request)), retry_for)
+        request = Request(operation, path, query, most=_LONGEST_LOG)
+        return self._retried(lambda: self.connection.read(request), retry_for)
 
     def stream_log(
         self, pod: str, container: str, since: str | None = None, *, follow: bool = True
     ) -> ByteStream:
         """What a container has written; each line begins with its time. follow: and writes until it
         ends. since: see `log`. One request: nothing is tried again."""
-        asked, path = self._log(pod)
+        operation, path = self._log(pod)
         query = {**_log_query(container, since), "timestamps": "true"}
         query |= {"follow": "true"} if follow else {}
-        return ByteStream(self._connection.send(Request(asked, path, query, is_stream=True)))
+        return ByteStream(self.connection.send(Request(operation, path, query, is_stream=True)))
 
-    def _log(self, pod: str) -> tuple[Asked, str]:
-        asked = replace(self._asked("get", "Pod", pod), resource="pods/log")
-        return asked, KINDS["Pod"].path(asked.namespace, pod, "log")
+    def _log(self, pod: str) -> tuple[Operation, str]:
+        operation = replace(self._operation("get", "Pod", pod), resource="pods/log")
+        return operation, KINDS["Pod"].path(operation.namespace, pod, "log")
 
     # --- the cluster itself
 
     def versions(self) -> Versions:
-        """What is installed; it is asked once."""
+        """What is installed; it is requested once."""
         if self._versions is None:
-            self._versions = self._connection.versions(self._find_versions)
+            self._versions = self.connection.versions(self._find_versions)
         return self._versions
 
     def serves(self, kind: str) -> bool:
@@ -305,16 +297,16 @@ class Cluster:
                 raise CannotCall(text, refused=True)
             path = f"/openapi/v3/apis/{JOBSET_API_GROUP}/{known}"
             try:
-                schema = _jobset_schema(self._call(self._about(path), path))
+                schema = _jobset_schema(self._get(path))
             except CannotCall as error:
                 if not error.refused:
                     raise
                 # it is not shown: then it is taken for the newest
-        return read_versions(self._call(self._about("/version"), "/version"), groups, schema)
+        return read_versions(self._get("/version"), groups, schema)
 
     def _groups(self) -> Mapping[str, Sequence[str]]:
         """Groups of the API that are served, with their versions."""
-        found = self._call(self._about("/apis"), "/apis")
+        found = self._get("/apis")
         with understood():
             return {
                 str(group["name"]): [str(one["version"]) for one in group.get("versions") or ()]
@@ -322,15 +314,15 @@ class Cluster:
             }
 
     def missing_verbs(
-        self, wanted: Sequence[tuple[str, str, str]]
+        self, rights: Sequence[tuple[str, str, str]]
     ) -> Sequence[tuple[str, str, str]]:
         """Those of some rights that these credentials do not have in the namespace. Each is a verb,
         a group of the API and a resource, such as `pods/log`."""
-        return [one for one in wanted if not self._is_allowed(*one)]
+        return [one for one in rights if not self._is_allowed(*one)]
 
     def _is_allowed(self, verb: str, group: str, resource: str) -> bool:
         resource, _, below = resource.partition("/")
-        attributes = {"namespace": self.namespace, "verb": verb, "group": group}
+        attributes = {"namespace": self.connection.namespace, "verb": verb, "group": group}
         attributes |= {"resource": resource, **({"subresource": below} if below else {})}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -338,15 +330,17 @@ class Cluster:
             "spec": {"resourceAttributes": attributes},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        asked = Asked("create", "authorization.k8s.io", "selfsubjectaccessreviews", "access", "")
-        answer = self._call(asked, path, {}, body)
+        operation = Operation(
+            "create", "authorization.k8s.io", "selfsubjectaccessreviews", "access", ""
+        )
+        answer = self._call(operation, path, {}, body)
         with understood():
             return answer["status"].get("allowed") is True
 
     def close(self) -> None:
         """Close the connections, unless others use them. Calls open them again."""
         self._versions = None
-        self._connection.close()
+        self.connection.close()
 
     # --- calls
 
@@ -362,18 +356,21 @@ class Cluster:
             self._kueue = newest if newest in served else served[0]
         return replace(KINDS[name], version=self._kueue)
 
-    def _asked(
+    def _operation(
         self, verb: str, kind: str, name: str = "", manifest: Mapping[str, Any] | None = None
-    ) -> Asked:
+    ) -> Operation:
         one = KINDS[kind]
-        return Asked(verb, one.group, one.resource, kind, self.namespace, name, manifest or {})
+        return Operation(
+            verb, one.group, one.resource, kind, self.connection.namespace, name, manifest or {}
+        )
 
-    def _about(self, path: str) -> Asked:
-        return Asked("get", "", path, path, "")
+    def _get(self, path: str) -> dict[str, Any]:
+        """What the API server says of itself."""
+        return self._call(Operation("get", "", path, path, ""), path)
 
     def _call(
         self,
-        asked: Asked,
+        operation: Operation,
         path: str,
         query: Mapping[str, str] | None = None,
         body: object = None,
@@ -381,24 +378,27 @@ class Cluster:
         *,
         form: Any = dict[str, Any],
         check: Callable[[dict[str, Any]], None] = lambda _: None,
+        most: int = LONGEST_OBJECT,
         retry_for: float = RETRY_FOR,
     ) -> dict[str, Any]:
         """Call, and again for a while if that may help. Returns the object of the answer. form: the
-        type of what is read of it. check: may raise CannotCall."""
+        type of what is read of it. check: may raise CannotCall. most: see `Request`."""
         sent = None if body is None else msgspec.json.encode(body)
-        request = Request(asked, path, query or {}, sent, content_type)
+        request = Request(operation, path, query or {}, sent, content_type, most=most)
 
         def call() -> dict[str, Any]:
-            found: dict[str, Any] = decoded(content(self._connection.send(request)), form)
+            found: dict[str, Any] = decoded(self.connection.read(request), form)
             check(found)
             return found
 
         return self._retried(call, retry_for)
 
-    def _object(self, asked: Asked, *how: Any, retry_for: float = RETRY_FOR) -> dict[str, Any]:
+    def _object(
+        self, operation: Operation, *how: Any, retry_for: float = RETRY_FOR
+    ) -> dict[str, Any]:
         """The same for an object of the cluster. how: see `_call`."""
-        check = partial(check_object, kind=asked.kind)
-        return self._call(asked, *how, retry_for=retry_for, check=check)
+        check = partial(check_object, kind=operation.kind)
+        return self._call(operation, *how, retry_for=retry_for, check=check)
 
     def _retried(self, call: Callable[[], T], retry_for: float) -> T:
         return retried(call, min(retry_for, self._retry_for))

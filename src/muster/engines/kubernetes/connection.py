@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from muster.engines.kubernetes import access
 from muster.engines.kubernetes.access import Access
-from muster.engines.kubernetes.answers import content, decoded, refused, understood
+from muster.engines.kubernetes.answers import content, decoded, discard, refused, understood
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.profile import KubernetesProfile
-from muster.engines.kubernetes.refusals import Asked, CannotCall
+from muster.engines.kubernetes.refusals import CannotCall, Operation
 from muster.engines.kubernetes.sessions import Request, Session, Shared, shared
 from muster.engines.kubernetes.versions import Versions
 from muster.engines.remote.pauses import Backoff
@@ -113,8 +113,7 @@ class Connection:
         session = self._session()
         answer = self._send(session, request)
         if answer.status == 401:
-            answer.drain_conn()
-            answer.release_conn()
+            discard(answer)
             self._forget(session)
             renewed = self._session()
             answer = self._send(renewed, request)
@@ -122,7 +121,11 @@ class Connection:
                 self._forget(renewed)  # they may be renewed until the next call
         if answer.status < 400:
             return answer
-        raise refused(request.asked, answer)
+        raise refused(request.operation, answer)
+
+    def read(self, request: Request) -> bytes:
+        """The content of the answer to a request. See `send`."""
+        return content(self.send(request), request.path, request.most)
 
     def versions(self, find: Callable[[], Versions]) -> Versions:
         """See `Shared.versions`."""
@@ -205,12 +208,13 @@ def _why_another(session: Session, ref: ClusterRef) -> str:
 
 def _uid(session: Session, namespace: str) -> str | None:
     """The uid of a namespace, whose right is not in Muster's Role; None if it is not shown."""
-    asked = Asked("get", "", "namespaces", "Namespace", "", namespace)
-    answer = session.send(Request(asked, f"/api/v1/namespaces/{quote(namespace, safe='')}"))
+    operation = Operation("get", "", "namespaces", "Namespace", "", namespace)
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
+    answer = session.send(Request(operation, path))
     if answer.status < 400:
         with understood():
-            return str(decoded(content(answer))["metadata"]["uid"])
-    error = refused(asked, answer)
+            return str(decoded(content(answer, path))["metadata"]["uid"])
+    error = refused(operation, answer)
     if error.status in (403, 404):
         return None
     raise error

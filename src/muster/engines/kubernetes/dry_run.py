@@ -26,7 +26,7 @@ def dry_run(plan: RunPlan, profile: KubernetesProfile, home: Home) -> list[Findi
     cluster = Cluster(profile, retry_for=RETRY_BRIEFLY)
     try:
         if plan.workload is not None:
-            record = first_record(plan, cluster.namespace)
+            record = first_record(plan, cluster.connection.namespace)
             cluster = Cluster(profile_of(profile, record), retry_for=RETRY_BRIEFLY)
             return [_finding(cluster, to_apply(plan, record))]
         versions = cluster.versions()

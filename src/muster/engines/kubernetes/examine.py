@@ -87,7 +87,7 @@ def _kueue(cluster: Cluster, version: Version | None, profile: KubernetesProfile
 def _rights(
     cluster: Cluster, profile: KubernetesProfile, versions: Versions, engine: str
 ) -> Finding:
-    namespace = cluster.namespace
+    namespace = cluster.connection.namespace
     try:
         missing = cluster.missing_verbs(needed_rights(profile, versions))
     except CannotCall as error:

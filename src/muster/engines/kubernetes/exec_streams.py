@@ -3,7 +3,6 @@ A few threads open them."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import threading
@@ -13,10 +12,11 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from muster.engines.kubernetes.cluster import CannotCall, Cluster
+from muster.engines.kubernetes.answers import error_body
+from muster.engines.kubernetes.connection import Connection
 from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, open_stream
 from muster.engines.kubernetes.kinds import KINDS
-from muster.engines.kubernetes.refusals import Asked, redirect, refusal
+from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect, refusal
 
 #: Threads that open streams: more would not be faster, and the API server limits requests.
 _MOST_OPENING = 8
@@ -34,8 +34,8 @@ class _Wanted(Struct, frozen=True):
 class ExecStreams:
     """The streams of a run into the pods of a namespace."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._threads = 0
         self._closed = False
@@ -78,11 +78,11 @@ class ExecStreams:
         from websockets.exceptions import InvalidStatus
 
         try:
-            access = self._cluster.access()  # for each stream, as credentials may be renewed
+            access = self._connection.access()  # for each stream, as credentials may be renewed
         except ConnectionError as error:  # there are none
             raise CannotCall(str(error), refused=False) from None
-        asked = Asked("create", "", "pods/exec", "Pod", self._cluster.namespace, one.pod)
-        path = KINDS["Pod"].path(asked.namespace, one.pod, "exec")
+        operation = Operation("create", "", "pods/exec", "Pod", self._connection.namespace, one.pod)
+        path = KINDS["Pod"].path(operation.namespace, one.pod, "exec")
         try:
             return open_stream(access, f"{path}?{one.query}")
         except InvalidStatus as error:
@@ -90,9 +90,9 @@ class ExecStreams:
             if 300 <= response.status_code < 400:
                 raise redirect(response.headers.get("Location", "")) from None
             if response.status_code == 401:
-                self._cluster.not_accepted(access)
-            body = _json_object(bytes(response.body or b""))
-            raise refusal(asked, response.status_code, body) from None
+                self._connection.not_accepted(access)
+            body = error_body(bytes(response.body or b""), response.headers)
+            raise refusal(operation, response.status_code, body) from None
 
 
 def why_ended(ending: Ending) -> str:
@@ -123,11 +123,3 @@ def status_text(status: bytes, error: bytes) -> str:
 def _text(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
     return text or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__)
-
-
-def _json_object(content: bytes) -> dict[str, Any]:
-    """{} if it is none."""
-    with contextlib.suppress(ValueError):
-        found = json.loads(content)
-        return found if isinstance(found, dict) else {}
-    return {}

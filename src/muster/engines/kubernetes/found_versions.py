@@ -1,4 +1,4 @@
-"""The versions that a cluster had when it was last asked: `muster explain` asks no cluster, and
+"""The versions that a cluster had when they were last read: `muster explain` calls no cluster, and
 shows what would be applied there."""
 
 from __future__ import annotations

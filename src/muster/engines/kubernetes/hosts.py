@@ -1,6 +1,6 @@
 """The hosts of one run's nodes: has JobSets applied for them, and follows their pods.
 
-Nothing is asked again and again: the namespace's watcher tells of each change (`news`). A pod that
+Nothing is polled: the namespace's watcher reports each change (`news`). A pod that
 runs is dialed through the API server, or dials the supervisor itself (`nodes`). When one has ended
 or is gone, its node is gone (`lost_nodes`), and its Job makes another pod for the same slot. Until
 then, its owner learns what the slot waits for (`queued_slots`).
@@ -78,8 +78,8 @@ class KubernetesHosts:
             doubt=self._doubt,
         )
         self._queued = queued = QueuedSlots(run)
-        self._nodes = nodes = Nodes(run, queued, placed=self._tell_freeing)
-        self._lost = lost = LostNodes(run, queued, nodes, settled=self._tell_freeing)
+        self._nodes = nodes = Nodes(run, queued, placed=self._report_freeing)
+        self._lost = lost = LostNodes(run, queued, nodes, settled=self._report_freeing)
         self._adopted = adopted = AdoptedRestarts(run, nodes, lost)
         self._news = News(run, queued, nodes, lost, adopted)
         self._wanted = WantedSlots()
@@ -108,12 +108,12 @@ class KubernetesHosts:
         for slot in self._wanted:
             self._owner.queued([slot], why)
 
-    # --- what the session asks for
+    # --- what the session requests
 
     def allocate(self, slots: Sequence[int]) -> None:
         """See `Hosts`."""
         self._wanted.add(slots)
-        self._loop.post(self._allocate_all)  # with those that others are asked for now
+        self._loop.post(self._allocate_all)  # with those that are requested meanwhile
 
     def allocate_parts(self, parts: Sequence[Sequence[int]]) -> None:
         """See `Hosts`. Each part is a JobSet of its own."""
@@ -182,7 +182,7 @@ class KubernetesHosts:
         self._adopted.drop()
         self._wanted.take()
         if not self._contact.is_ready:
-            self._tell_freeing()
+            self._report_freeing()
             return
         for slot, known in self._slots.items():
             if not known.placed and slot not in self._slots.sought:
@@ -250,9 +250,9 @@ class KubernetesHosts:
     def _freeing(self, busy: bool) -> None:
         """Whether JobSets are being deleted."""
         self._deletes = busy
-        self._tell_freeing()
+        self._report_freeing()
 
-    def _tell_freeing(self) -> None:
+    def _report_freeing(self) -> None:
         """When a run is over, what earlier sessions have left is looked for, and deleted."""
         waits = not self._contact.is_ready and any(one.slots for one in self._jobsets)
         seeks = self._slots.over and (bool(self._slots.sought) or waits)

@@ -77,7 +77,7 @@ class JobSets(Allocations[Allocation, Record]):
     def _find_cluster(self) -> ClusterRef | CannotCall:
         """In a thread."""
         try:
-            return self._cluster.bind()
+            return self._cluster.connection.bind()
         except CannotCall as error:
             return error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from muster.engines.kubernetes.jobset_questions import JobSetQuestions
+from muster.engines.kubernetes.jobset_reads import JobSetReads
 from muster.engines.kubernetes.nodes import Nodes
 from muster.engines.kubernetes.pod_facts import JobSetFacts, PodFacts
 from muster.engines.kubernetes.queued_slots import QueuedSlots
@@ -44,7 +44,7 @@ class LostNodes:
         self._restarts, self._starts = run.restarts, run.starts
         self._owner, self._loop, self._settled = run.owner, run.loop, settled
         self._unseen = UnseenEnds(run.loop, run.cluster)
-        self._questions = JobSetQuestions(run.loop, run.cluster)
+        self._reads = JobSetReads(run.loop, run.cluster)
         self._is_losing = False  # whether `_lose_doomed` is about to be called
         self._is_settling = False  # whether `settle` is about to be called
         self._closed = False
@@ -67,14 +67,14 @@ class LostNodes:
                 return  # its node has ended before, with another one
         elif known.pod.uid != pod.uid:
             return  # it was replaced
-        name = self._jobset_to_ask(known, pod) if known.is_former else ""
+        name = self._jobset_to_read(known, pod) if known.is_former else ""
         if name:
             known.is_ending, known.pod = True, None
-            self._questions.ask(name, partial(self._jobset_asked, slot, known, pod))
+            self._reads.read(name, partial(self._jobset_read, slot, known, pod))
         else:
             self._ended(slot, known, pod, self._states.get(known.allocation), is_gone=is_gone)
 
-    def _jobset_to_ask(self, known: Slot, pod: PodFacts | None) -> str:
+    def _jobset_to_read(self, known: Slot, pod: PodFacts | None) -> str:
         """The name of the JobSet of a pod that has ended, if it may have been suspended; "" if it
         was not."""
         one = self._jobsets.get(known.allocation)
@@ -83,7 +83,7 @@ class LostNodes:
         facts = self._states.get(known.allocation)
         return self._jobsets.name(one) if may_be_suspended(pod, facts) else ""
 
-    def _jobset_asked(
+    def _jobset_read(
         self, slot: int, known: Slot, pod: PodFacts, found: JobSetFacts | None
     ) -> None:
         """A pod was deleted. found: what its JobSet says now."""
@@ -162,7 +162,7 @@ class LostNodes:
     # --- what follows from what is known now
 
     def settle_soon(self) -> None:
-        """As `settle`, once for all slots that are asked for or given up together."""
+        """As `settle`, once for all slots that are requested or given up together."""
         if not self._is_settling:
             self._is_settling = True
             self._loop.post(self.settle)
@@ -200,7 +200,7 @@ class LostNodes:
     def _is_empty(self, one: Allocation) -> bool:
         """Whether no slot of an allocation has a pod."""
         if any(self._slots.is_in_use(slot) for slot in one.slots):
-            return False  # which pod it has is not known before it is asked for
+            return False  # which pod it has is not known before it is requested
         if self._restarts.pending is not None:
             return not self._slots.has_pods(one)
         return all(its.pod is None and not its.is_ending for its in self._slots.of(one).values())
@@ -249,8 +249,8 @@ class LostNodes:
             last = max(ended, key=lambda pod: pod.started_at or 0.0, default=None)
             known.is_ending, known.pod = True, None
             missing[slot] = known, last
-        names = {self._jobset_to_ask(*one) for one in missing.values()} - {""}
-        self._questions.ask_all(names, partial(self._explain, missing))
+        names = {self._jobset_to_read(*one) for one in missing.values()} - {""}
+        self._reads.read_all(names, partial(self._explain, missing))
 
     def _explain(
         self,

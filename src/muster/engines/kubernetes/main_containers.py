@@ -45,7 +45,7 @@ class MainContainers:
         self._report_failure()
 
     def stop(self) -> None:
-        """See `Companions`. They are not told: they end with their pod."""
+        """See `Companions`. They get no signal: they end with their pod."""
         if self._waits:
             self._end()
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from muster.engines.kubernetes.cluster import CannotCall, Cluster
 from muster.engines.kubernetes.mount_failures import MountFailure, event_time, mount_failure
-from muster.engines.kubernetes.refusals import Asked, refusal
+from muster.engines.kubernetes.refusals import Operation, refusal
 from muster.engines.loop import RunLoop
 from muster.engines.remote.pauses import Backoff, Pauses
 
-#: Seconds until a pod that is missing is asked about, and until it is asked about again.
+#: Seconds until the events of a pod that is missing are read, and until they are read again.
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
-#: Pods that are asked about at the same time: what one waits for, others mostly wait for, too.
+#: Pods whose events are read at the same time: what one waits for, others mostly wait for, too.
 _MOST_PODS = 4
 #: Kubernetes: the reason of events about pods that the Job controller could not create.
 _FAILED = "FailedCreate"
@@ -46,10 +46,10 @@ class Answers(NamedTuple):
 
 
 class MissingPods:
-    """Asks about the JobSets of a run, by the numbers of their allocations.
+    """Finds out why the JobSets of a run lack pods, by the numbers of their allocations.
 
-    missing: gets a number, and returns what is missing now. found: gets a number, what was asked
-    about, and what is known of it.
+    missing: gets a number, and returns what is missing now. found: gets a number, what was missing,
+    and what is known of it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MissingPods:
         self._watched: set[int] = set()
 
     def watch(self, number: int) -> None:
-        """Pods of a JobSet are waited for: ask about those that stay missing."""
+        """Pods of a JobSet are waited for: find out why some stay missing."""
         if number not in self._watched:
             self._watched.add(number)
             backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -90,7 +90,7 @@ class MissingPods:
         try:
             if missing.job:
                 events = self._cluster.events("Job", missing.job, _FAILED)
-                why = why_not_created(events, self._cluster.namespace)
+                why = why_not_created(events, self._cluster.connection.namespace)
             for pod in missing.mounting:
                 failures[pod] = mount_failure(self._cluster.events("Pod", pod))
         except CannotCall:  # without the right to see events, nothing is said
@@ -108,6 +108,6 @@ def why_not_created(events: Sequence[Mapping[str, Any]], namespace: str) -> str:
     if last is None:
         return ""
     text = " ".join(str(last.get("message") or "").split()).removeprefix(_START)
-    asked = Asked("create", "", "pods", "Pod", namespace)
-    why = refusal(asked, 403, {"message": text})
+    operation = Operation("create", "", "pods", "Pod", namespace)
+    why = refusal(operation, 403, {"kind": "Status", "message": text})
     return f"its pod cannot be created: {why}" if text else ""

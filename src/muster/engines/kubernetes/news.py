@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.engines.kubernetes.adopted_restarts import AdoptedRestarts
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.lost_nodes import LostNodes
 from muster.engines.kubernetes.nodes import Nodes
 from muster.engines.kubernetes.pod_facts import JobSetFacts, PodFacts
 from muster.engines.kubernetes.queued_slots import QueuedSlots
 from muster.engines.kubernetes.run_parts import RunParts
 from muster.engines.kubernetes.slot_texts import why_of_no_use
-from muster.engines.kubernetes.watcher import (
-    Away,
-    Change,
-    JobSetChanged,
-    Listed,
-    PodChanged,
-    Subscription,
-    watcher_of,
-)
+from muster.engines.kubernetes.watcher import Subscription, watcher_of
 
 
 class News:

@@ -28,7 +28,7 @@ def description(
     every: Iterable[JobLayout],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What the nodes of a JobSet are told: the fields of `node.pod.Description`. settings: of all
+    """What the nodes of a JobSet get: the fields of `node.pod.Description`. settings: of all
     servers, see `node.serve.Settings`."""
     groups = {}
     for one in every:

@@ -13,107 +13,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from enum import IntEnum
-
-from msgspec import Struct
 
 from muster.engines.kubernetes.ended_pods import EndedPod
 from muster.engines.kubernetes.endings import End
+from muster.engines.kubernetes.node_reports import NodeReports
 from muster.engines.kubernetes.observed_facts import ObservedJobSet, ObservedPod
+from muster.engines.kubernetes.places import Places
 from muster.engines.node_ends import canceled_start
 from muster.lifecycle.events import (
     EngineEvent,
     NodeEnded,
-    NodeLocated,
-    NodeQueued,
-    NodeReachable,
-    NodeReady,
-    NodeScheduled,
-    NodeStarted,
-    NodeUnreachable,
     ResourcesLeft,
     RunEnded,
     RunRestarted,
 )
 from muster.lifecycle.incarnations import of_native_restart
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef, NodeStatus, Reason
-from muster.spec.formats.jobset.as_is import Part
 
 #: Seconds for which what is watched apart is waited for: the pod whose failure has led to what
 #: JobSet has done; and why Kueue has suspended the JobSet, if it has.
 _LATE = 3.0
 _NO_POD = "JobSet has not created its pod yet"
 _SUSPENDED = "the JobSet is suspended"
-_NOT_HEARD = "the new supervisor has not heard of its pod yet"
-
-
-class Places:
-    """Which rank each pod of a JobSet has. parts: of its manifest, in the order of the groups."""
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        self._first: dict[str, int] = {}
-        self._parts = {one.name: one for one in parts}
-        #: How many ranks there are.
-        self.size = 0
-        for one in self._parts.values():
-            self._first[one.name] = self.size
-            self.size += one.jobs * one.pods
-        #: (Replicated Job, Job, restarts) -> the pods without an index that have its places.
-        self._holders: defaultdict[tuple[str, int, int], dict[int, ObservedPod]] = defaultdict(dict)
-        self._index: dict[str, int] = {}  # of pods without one, by uid
-
-    def rank_of(self, pod: ObservedPod) -> int | None:
-        """The rank of a pod; None if it has no place. A pod without an index gets the first one of
-        its Job that is free, or whose pod has failed."""
-        part = self._parts.get(pod.group)
-        if part is None or not 0 <= pod.job < part.jobs:
-            return None
-        index = pod.index if pod.index >= 0 else self._assign(part, pod)
-        if index is None or index >= part.pods:
-            return None
-        return self._first[part.name] + pod.job * part.pods + index
-
-    def _assign(self, part: Part, pod: ObservedPod) -> int | None:
-        holders = self._holders[part.name, pod.job, pod.restarts]
-        if (known := self._index.get(pod.uid)) is not None:
-            if known in holders and holders[known].uid == pod.uid:
-                holders[known] = pod
-            return known
-        free = [n for n in range(part.pods) if n not in holders]
-        failed = [n for n, one in holders.items() if one.end is not None and one.exit_code != 0]
-        for index in (*free, *failed):
-            holders[index] = pod
-            self._index[pod.uid] = index
-            return index
-        return None
-
-
-class _Stage(IntEnum):
-    """What was reported of an incarnation."""
-
-    NEW = 0
-    QUEUED = 1
-    STARTED = 2
-    READY = 3
-
-
-class _Node(Struct):
-    """A place in the JobSet."""
-
-    #: The incarnation that is alive; None: none is, or its end was reported.
-    ref: NodeRef | None = None
-    #: The newest incarnation that there was; -1: none.
-    newest: int = -1
-    stage: _Stage = _Stage.NEW
-    #: Why it waits, as it was reported.
-    why: str = ""
-    #: Why it cannot be reached, as it was reported; "" if it can.
-    unreachable: str = ""
-    #: The uid of its pod; "": it has none yet.
-    pod: str = ""
-    #: Whether the run is ending, and it is to end with it.
-    stopping: bool = False
 
 
 class Observation:
@@ -131,7 +53,6 @@ class Observation:
         ended: Iterable[EndedPod] = (),
     ) -> None:
         self._places = places
-        self._nodes = [_Node() for _ in range(places.size)]
         #: Pods of the present restart, by rank and uid, in the order in which they were seen.
         self._pods: defaultdict[int, dict[str, ObservedPod]] = defaultdict(dict)
         #: The uids of pods whose ends were reported. An incarnation that is alive has not heard of
@@ -150,16 +71,12 @@ class Observation:
         self._eviction_due: float | None = None
         self._has_ended = False  # whether RunEnded was reported
         self._events: list[EngineEvent] = []
+        self._nodes = [NodeReports(self._report) for _ in range(places.size)]
         for ref, status in (alive or {}).items():
-            self._attach(ref, status)
+            self._nodes[ref.rank].attach(ref, status)
 
-    def _attach(self, ref: NodeRef, status: NodeStatus) -> None:
-        node = self._nodes[ref.rank]
-        node.ref, node.newest = ref, ref.incarnation
-        stages = {NodeState.QUEUED: _Stage.QUEUED, NodeState.STARTING: _Stage.NEW}
-        node.stage = stages.get(status.state, _Stage.STARTED)
-        node.unreachable = _NOT_HEARD
-        self._events.append(NodeUnreachable(*ref, _NOT_HEARD))
+    def _report(self, event: EngineEvent) -> None:
+        self._events.append(event)
 
     # --- what is known of it
 
@@ -210,14 +127,9 @@ class Observation:
         new."""
         new = [ref for ref in refs if ref.incarnation > self._nodes[ref.rank].newest]
         for ref in new:
-            self._begin(self._nodes[ref.rank], ref)
+            self._nodes[ref.rank].begin(ref)
         self._advance_all()
         return new
-
-    def _begin(self, node: _Node, ref: NodeRef) -> None:
-        node.ref, node.newest = ref, ref.incarnation
-        node.stage, node.why, node.pod, node.unreachable = _Stage.NEW, "", "", ""
-        node.stopping = False
 
     def stop(self, refs: Iterable[NodeRef]) -> None:
         """These are to end, as the run does. Of those that the cluster does not end by itself, the
@@ -239,14 +151,14 @@ class Observation:
                     incarnation=node.ref.incarnation,
                     final=True,
                 )
-                self._end(node, end)
+                node.end(end)
 
     def wait(self, why: str) -> None:
         """The JobSet is not in the cluster yet. why: a phrase."""
         for rank, node in enumerate(self._nodes):
             if node.ref is not None and not self._pods[rank]:
-                self._reach(node)
-                self._queue(node, why)
+                node.reach()
+                node.queue(why)
 
     # --- what the cluster says
 
@@ -311,8 +223,8 @@ class Observation:
         self._events.append(ResourcesLeft(why))
         for node in self._nodes:
             if node.ref is not None:
-                self._reach(node)
-                self._end(node, _node_ended(node.ref, None, 0, End(Reason.NODE_LOST, "")))
+                node.reach()
+                node.end(_node_ended(node.ref, None, 0, End(Reason.NODE_LOST, "")))
 
     # --- restarts and the end
 
@@ -351,7 +263,7 @@ class Observation:
         self._due = None
         for rank, node in enumerate(self._nodes):
             stopping = node.stopping
-            self._begin(node, NodeRef(rank, of_native_restart(number)))
+            node.begin(NodeRef(rank, of_native_restart(number)))
             node.stopping = stopping
 
     def _finish(self) -> None:
@@ -380,7 +292,7 @@ class Observation:
             self._report_end(node, pod)
         return failed[0][1] if failed else None
 
-    def _ended_pods(self) -> Iterator[tuple[_Node, ObservedPod]]:
+    def _ended_pods(self) -> Iterator[tuple[NodeReports, ObservedPod]]:
         """The nodes that are alive, as was reported, and whose pods have ended."""
         for rank, node in enumerate(self._nodes):
             pod = None if node.ref is None else self._pod_of(rank, node)
@@ -397,7 +309,7 @@ class Observation:
         for rank in range(len(self._nodes)):
             self._advance(rank)
 
-    def _pod_of(self, rank: int, node: _Node) -> ObservedPod | None:
+    def _pod_of(self, rank: int, node: NodeReports) -> ObservedPod | None:
         """The pod of a node: the one that it has or, as it has none, the next one of its place."""
         pods = self._pods[rank]
         if node.pod not in pods:
@@ -420,40 +332,40 @@ class Observation:
             if self._may_report_end(rank, node, pod):
                 self._report_end(node, pod)
         elif pod.runs:
-            self._run(node, pod)
+            node.run(pod)
         else:
-            self._queue(node, pod.why_waiting or f"pod {pod.name} does not run yet")
+            node.queue(pod.why_waiting or f"pod {pod.name} does not run yet")
 
-    def _advance_without_pod(self, node: _Node) -> None:
+    def _advance_without_pod(self, node: NodeReports) -> None:
         assert node.ref is not None
         if not self._pods_listed:
             self._say_what_is_missing(node)
             return
         if node.stopping and self.is_over:
-            self._reach(node)
+            node.reach()
             report = canceled_start(node.ref)
-            self._end(node, report)
-        elif node.stage >= _Stage.STARTED:
+            node.end(report)
+        elif node.has_started:
             if node.stopping or self._knows_suspension():
-                self._reach(node)
+                node.reach()
                 end = self._why_deleted("its pod was deleted while no supervisor was running")
-                self._end(node, _node_ended(node.ref, None, 0, end))
+                node.end(_node_ended(node.ref, None, 0, end))
         elif node.stopping and (why := self._why_not_heard(node)):
-            self._lose(node, why)
+            node.lose(why)
         else:
-            self._reach(node)
-            self._queue(node, self._why_away or self._why_no_pod())
+            node.reach()
+            node.queue(self._why_away or self._why_no_pod())
 
-    def _say_what_is_missing(self, node: _Node) -> None:
+    def _say_what_is_missing(self, node: NodeReports) -> None:
         """Nothing is known of a node, as its pod was not listed yet: say why, if it is known."""
         if not (why := self._why_not_heard(node)):
             return
-        if node.stopping or node.unreachable or node.stage >= _Stage.STARTED:
-            self._lose(node, why)
+        if node.stopping or node.unreachable or node.has_started:
+            node.lose(why)
         else:
-            self._queue(node, why)
+            node.queue(why)
 
-    def _why_not_heard(self, node: _Node) -> str:
+    def _why_not_heard(self, node: NodeReports) -> str:
         """Why nothing becomes of a node; "" if it can."""
         return (self._why_kept if node.stopping else "") or self._why_away
 
@@ -471,7 +383,7 @@ class Observation:
         """Whether the JobSet is suspended, and Kueue has said why, or will not."""
         return self._is_suspended() and self._eviction_due is None
 
-    def _may_report_end(self, rank: int, node: _Node, pod: ObservedPod) -> bool:
+    def _may_report_end(self, rank: int, node: NodeReports, pod: ObservedPod) -> bool:
         """Whether it is known what the cluster makes of the end of a pod."""
         if node.stopping:
             return True
@@ -482,11 +394,11 @@ class Observation:
             return True
         return len(self._pods[rank]) > 1
 
-    def _report_end(self, node: _Node, pod: ObservedPod) -> None:
+    def _report_end(self, node: NodeReports, pod: ObservedPod) -> None:
         assert node.ref is not None and pod.end is not None
-        self._reach(node)
+        node.reach()
         if pod.exit_code is not None:  # it has run, if only for a moment
-            self._run(node, pod)
+            node.run(pod)
         end = pod.end
         if pod.was_deleted and not _is_success(pod):  # what its containers did is a consequence
             end = self._why_deleted(f"pod {pod.name} was deleted")
@@ -498,7 +410,7 @@ class Observation:
         self._spent.add(pod.uid)
         self._newly_ended.append(EndedPod(node.ref, pod.uid))
         self._pods[node.ref.rank].pop(pod.uid, None)
-        self._end(node, _node_ended(node.ref, code, number, end, pod.ended_at))
+        node.end(_node_ended(node.ref, code, number, end, pod.ended_at))
 
     def _why_deleted(self, why: str) -> End:
         """How a node has ended whose pod was deleted. why: that, as a clause."""
@@ -507,49 +419,16 @@ class Observation:
             return End(Reason.PREEMPTED, jobset.evicted)
         return End(Reason.NODE_LOST, f"{_SUSPENDED}: {why}" if self._is_suspended() else why)
 
-    def _end(self, node: _Node, event: NodeEnded) -> None:
-        self._events.append(event)
-        node.ref = None
-
-    def _run(self, node: _Node, pod: ObservedPod) -> None:
-        """The main container of a node's pod runs, or has run."""
-        assert node.ref is not None
-        if node.stage < _Stage.STARTED:
-            if node.stage is _Stage.QUEUED:
-                self._events.append(NodeScheduled(*node.ref, pod.node))
-            address = pod.addresses[0] if pod.addresses else ""
-            self._events.append(NodeLocated(*node.ref, pod.node, address, pod.name))
-            self._events.append(NodeStarted(*node.ref))
-            node.stage = _Stage.STARTED
-        if pod.is_ready and node.stage < _Stage.READY:
-            self._events.append(NodeReady(*node.ref))
-            node.stage = _Stage.READY
-
-    def _queue(self, node: _Node, why: str) -> None:
-        if node.ref is not None and node.stage < _Stage.STARTED and node.why != why:
-            self._events.append(NodeQueued(*node.ref, why))
-            node.stage, node.why = _Stage.QUEUED, why
-
-    def _reach_or_lose(self, node: _Node, pod: ObservedPod) -> None:
+    def _reach_or_lose(self, node: NodeReports, pod: ObservedPod) -> None:
         assert node.ref is not None
         why = ""
         if pod.end is None:
-            says = node.stopping or node.stage >= _Stage.STARTED
+            says = node.stopping or node.has_started
             why = pod.why_unreachable or (self._why_not_heard(node) if says else "")
         if why:
-            self._lose(node, why)
+            node.lose(why)
         else:
-            self._reach(node)
-
-    def _lose(self, node: _Node, why: str) -> None:
-        if node.ref is not None and why != node.unreachable:
-            self._events.append(NodeUnreachable(*node.ref, why))
-            node.unreachable = why
-
-    def _reach(self, node: _Node) -> None:
-        if node.ref is not None and node.unreachable:
-            self._events.append(NodeReachable(*node.ref))
-            node.unreachable = ""
+            node.reach()
 
 
 def _has_finished(jobset: ObservedJobSet) -> bool:

@@ -46,7 +46,7 @@ class ObservedPod(PodFacts, frozen=True):
 
     @property
     def was_deleted(self) -> bool:
-        """Whether it was told to end, and not by the cluster for a reason that it names."""
+        """Whether it was deleted, and not by the cluster for a reason that it names."""
         is_over = self.phase in ("Failed", "Succeeded")
         return self.disruption is None and (self.is_ending or not is_over)
 

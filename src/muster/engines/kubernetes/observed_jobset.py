@@ -59,7 +59,7 @@ class JobSetOfRun:
             if record is None:
                 record = first_record(self._plan, namespace_of(self._profile, environ))
                 cluster = Cluster(profile_of(self._profile, record), environ)
-                record = replace(record, cluster=cluster.bind())
+                record = replace(record, cluster=cluster.connection.bind())
                 self._write(record)  # first: it may exist from now on
             else:
                 profile = profile_of(self._profile, record)

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from muster.engines.kubernetes.cluster import Cluster
 from muster.engines.kubernetes.endings import End
-from muster.engines.kubernetes.observation import Places
 from muster.engines.kubernetes.observed_facts import ObservedPod
 from muster.engines.kubernetes.observed_logs import LogCopies, PodLog
 from muster.engines.kubernetes.observed_record import pod_record
+from muster.engines.kubernetes.places import Places
 from muster.engines.logs import RunLogs
 from muster.engines.loop import RunLoop
 from muster.lifecycle.events import RunRestarted

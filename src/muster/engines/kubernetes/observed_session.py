@@ -14,25 +14,18 @@ from functools import partial
 
 from muster.engines.base import Report, RunContext
 from muster.engines.kubernetes.cancel_orders import read_order
+from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall
 from muster.engines.kubernetes.ended_pods import ENDED, add_ended, read_ended
-from muster.engines.kubernetes.observation import Observation, Places
+from muster.engines.kubernetes.observation import Observation
 from muster.engines.kubernetes.observed_facts import ObservedJobSet, ObservedPod, ReadObserved
 from muster.engines.kubernetes.observed_jobset import JobSetOfRun, NotApplied
 from muster.engines.kubernetes.observed_outputs import ObservedOutputs
 from muster.engines.kubernetes.observed_record import ObservedRecord, jobset_name, workload_of
+from muster.engines.kubernetes.places import Places
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.refusals import not_applied
-from muster.engines.kubernetes.watcher import (
-    NEWS_TIMEOUT,
-    Away,
-    Change,
-    JobSetChanged,
-    Listed,
-    PodChanged,
-    Subscription,
-    observed_watcher_of,
-)
+from muster.engines.kubernetes.watcher import NEWS_TIMEOUT, Subscription, observed_watcher_of
 from muster.engines.loop import RunLoop
 from muster.engines.remote.pauses import Pauses
 from muster.lifecycle.events import EngineEvent, NodeEnded, RunRestarted, SessionClosed
@@ -118,7 +111,7 @@ class ObservedSession:
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.kill`. The cluster kills pods after their grace period, once their JobSet is
-        deleted. If an earlier session was asked to stop these, that is still to be done."""
+        deleted. If an earlier session was to stop these, that is still to be done."""
         if not self._stops:
             self.stop(nodes)
 

@@ -59,7 +59,7 @@ class PodContact:
 
     def _open_streams(self) -> None:
         if not self._closed:
-            self._streams = ExecStreams(self._cluster)
+            self._streams = ExecStreams(self._cluster.connection)
             self._ready()
 
     def _make_secrets(self) -> ContactSecrets | OSError:

@@ -72,7 +72,7 @@ class PodFacts(Struct, frozen=True):
     why_waiting: str
     #: Why nobody knows how it is, as a phrase; "" if that is known. It has not ended then.
     why_unreachable: str
-    #: Whether it was told to end.
+    #: Whether it is being deleted.
     is_ending: bool
     #: Why the cluster ends it, if it does and has said why: it may not have ended.
     disruption: End | None
@@ -113,7 +113,7 @@ class JobSetFacts(Struct, frozen=True):
     has_succeeded: bool
     #: Why it has failed, as a sentence; "" if it has not.
     failed: str
-    #: Why Kueue has not admitted it, as a phrase; "" if it has, or is not asked.
+    #: Why Kueue has not admitted it, as a phrase; "" if it has, or does not queue it.
     why_waiting: str = ""
     #: What Kueue has done, as a sentence, if it was preempted or evicted; else "".
     evicted: str = ""

@@ -59,7 +59,7 @@ class KubernetesProfile(Struct, frozen=True):
     #: where code is sent once for all pods, nor with `dial`.
     code_limit: int = DEFAULT_CODE_LIMIT
     #: The LocalQueue of Kueue in which runs wait, and their WorkloadPriorityClass, unless the job
-    #: says otherwise; None: Kueue is not asked.
+    #: says otherwise; None: without Kueue.
     queue: str | None = None
     queue_priority: str | None = None
     #: See `cluster_settings`: of all pods, unless the job says otherwise.

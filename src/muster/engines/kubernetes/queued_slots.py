@@ -1,5 +1,5 @@
-"""What the slots of one run wait for, as their owner is told: their pods are not created, or wait,
-or what these mount is not there.
+"""Reports what the slots of one run wait for: their pods are not created, or wait, or what these
+mount is not there.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class QueuedSlots:
         self._closed = False
 
     def close(self) -> None:
-        """Ask about nothing any more."""
+        """Read nothing any more."""
         self._closed = True
         self._missing.close()
 
-    # --- what the owner is told
+    # --- what is reported
 
     def say(self, slots: Sequence[int], why: str) -> None:
         """Say what slots wait for, if that is new. Those that have nodes wait for nothing."""
@@ -82,7 +82,7 @@ class QueuedSlots:
             else:
                 self.say_why(slot, known)
 
-    # --- what is asked about
+    # --- pods that are missing
 
     def watch(self, number: int) -> None:
         """Pods of an allocation are waited for."""
@@ -146,7 +146,7 @@ class QueuedSlots:
     def _was_restored(self, number: int, error: CannotCall | None) -> None:
         if error is None:
             return
-        self._restored.pop(number, None)  # it is tried again when the pods are asked about again
+        self._restored.pop(number, None)  # it is tried again with the next look at the pods
         if (one := self._jobsets.get(number)) is not None:
             known = self._slots.of(one)
             waiting = [slot for slot, its in known.items() if its.pod and its.pod.is_mounting]

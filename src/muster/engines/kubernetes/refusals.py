@@ -1,4 +1,4 @@
-"""Why a cluster, or the way to it, did not do what was asked, for people. Pure.
+"""Why a cluster, or the way to it, did not do what was requested, for people. Pure.
 
 Refusals come as a Status with one text, sometimes with `details.causes`, sometimes with several
 causes in the text: those of the API server in brackets, those of webhooks in lines. Each is a
@@ -57,9 +57,8 @@ _INTERNAL = re.compile(r"(?:Internal error(?: occurred)?: )+")
 #: Two changes at the same time; the second one may be repeated.
 _MODIFIED = re.compile(r"the object has been modified|storage error|try again", re.IGNORECASE)
 _TERMINATING = re.compile(r"because it is being terminated")
-_NO_API_SERVER = (
-    "what answers 404 is not the API server: check `server` of the cluster, and what is on the way"
-)
+#: Statuses that anything on the way to the API server may answer with, such as an ingress.
+_OF_ANYTHING = frozenset({403, 404})
 #: Group of the API -> who brings it.
 _BRINGS = {"jobset.x-k8s.io": "JobSet", "kueue.x-k8s.io": "Kueue"}
 
@@ -68,7 +67,7 @@ class CannotCall(Exception):  # noqa: N818
     """The API server was not reached, or has refused. The text says why, for people.
 
     refused: whether it would do so again. status: of its answer; None: it has not answered.
-    retry_after: seconds after which it wants to be asked again, if it has said so.
+    retry_after: seconds after which it wants the next call, if it has said so.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class CannotCall(Exception):  # noqa: N818
 
     @property
     def is_unknown(self) -> bool:
-        """Whether what was asked about does not exist."""
+        """Whether the object does not exist."""
         return self.status == 404
 
     @property
@@ -102,8 +101,8 @@ def not_applied(error: CannotCall, verb: str) -> str:
     return f"the API server has {verb}: {error}"
 
 
-class Asked(Struct, frozen=True):
-    """A call, as far as a sentence about it needs that."""
+class Operation(Struct, frozen=True):
+    """What a call does with which objects, as far as a sentence about it needs that."""
 
     #: As a Role has it: `get`, `list`, `watch`, `patch`, `create` or `delete`.
     verb: str
@@ -123,9 +122,9 @@ class Asked(Struct, frozen=True):
         return f"{self.kind} {self.name}" if self.name else f"the {self.kind} objects"
 
 
-def refusal(asked: Asked, status: int, body: Mapping[str, Any]) -> CannotCall:
-    """What an answer with an error means. body: the Status; {} if it is none. Anything on the way
-    may answer 404: only a Status says that something does not exist."""
+def refusal(operation: Operation, status: int, body: Mapping[str, Any]) -> CannotCall:
+    """What an answer with an error means. body: a Status, or what else was answered; {} if that is
+    not JSON. Only a Status says that something is forbidden, or does not exist."""
     text = _text(body.get("message"))
     details = body.get("details")
     details = details if isinstance(details, Mapping) else {}
@@ -140,30 +139,37 @@ def refusal(asked: Asked, status: int, body: Mapping[str, Any]) -> CannotCall:
             "the cluster does not accept the credentials (401 Unauthorized): log in again, or "
             "choose another `context`"
         )
+    if status in _OF_ANYTHING and body.get("kind") != "Status":
+        return CannotCall(_not_the_api_server(status), refused=False)
     if status == 403 and (found := _NO_RIGHT.search(text)) is not None:
         return because(_missing_right(found))
     if status == 403 and _TERMINATING.search(text):
-        return because(f"namespace {asked.namespace} is being deleted")
-    if status == 404 and body.get("kind") != "Status":
-        return CannotCall(_NO_API_SERVER, refused=False)
+        return because(f"namespace {operation.namespace} is being deleted")
     if status == 404:
-        return because(_not_found(asked, text, details))
+        return because(_not_found(operation, text, details))
     if status == 409:
-        return because(_conflict(asked, text, details), refused=not _MODIFIED.search(text))
+        return because(_conflict(operation, text, details), refused=not _MODIFIED.search(text))
     if status == 410:
-        return because("the version that was asked for has expired (410)")
+        return because("the requested version has expired (410)")
     if status == 413 or "Request entity too large" in text or "too long: may not be more" in text:
-        return because(f"{asked.what} is larger than the cluster accepts")
+        return because(f"{operation.what} is larger than the cluster accepts")
     if status == 429:
         return because("the API server limits requests (429)", refused=False)
     if (found := _SILENT_WEBHOOK.search(text)) is not None:
         why = f"webhook {found[1]} of the cluster does not answer: {_plain(found[2])}"
         return because(why, refused=False)
-    sentences = list(_sentences(asked, text, details))
+    sentences = list(_sentences(operation, text, details))
     why = "; ".join(dict.fromkeys(sentences)) or f"the cluster answers {status}"
     if status in PASSING and not _TYPED.search(text):
         return because(f"{why} ({status})", refused=False)
     return because(why, refused=_quota(text) is None)
+
+
+def _not_the_api_server(status: int) -> str:
+    return (
+        f"what answers {status} is not the API server: check `server` of the cluster, and what is "
+        "on the way, such as a proxy or an ingress"
+    )
 
 
 def redirect(location: str) -> CannotCall:
@@ -194,50 +200,54 @@ def rule_text(verb: str, group: str, resource: str) -> str:
     return f"{{apiGroups: [{api}], resources: [{resource}], verbs: [{verb}]}}"
 
 
-def _not_found(asked: Asked, text: str, details: Mapping[str, Any]) -> str:
+def _not_found(operation: Operation, text: str, details: Mapping[str, Any]) -> str:
     if details.get("kind") == "namespaces":
-        return f"the cluster has no namespace {asked.namespace}: create it, or choose another one"
+        return (
+            f"the cluster has no namespace {operation.namespace}: create it, or choose another one"
+        )
     found = _NOT_FOUND.search(text)
     if found is None and (not text or _UNKNOWN_API.search(text)):
-        brings = _BRINGS.get(asked.group)
+        brings = _BRINGS.get(operation.group)
         if brings is not None:
-            return f"{brings} is not installed in the cluster: it does not know {asked.resource}"
-        return f"the cluster does not know {asked.resource}"
-    if found is not None and found[1] != asked.name:
-        return f"{asked.what}: {_plain(text)}"
-    return f"namespace {asked.namespace} has no {asked.what}"
+            return (
+                f"{brings} is not installed in the cluster: it does not know {operation.resource}"
+            )
+        return f"the cluster does not know {operation.resource}"
+    if found is not None and found[1] != operation.name:
+        return f"{operation.what}: {_plain(text)}"
+    return f"namespace {operation.namespace} has no {operation.what}"
 
 
-def _conflict(asked: Asked, text: str, details: Mapping[str, Any]) -> str:
+def _conflict(operation: Operation, text: str, details: Mapping[str, Any]) -> str:
     owned = [c for c in _causes(details) if c.get("reason") == "FieldManagerConflict"]
     if not owned:
-        return f"{asked.what}: {_plain(text) or 'it was changed by others meanwhile'}"
+        return f"{operation.what}: {_plain(text) or 'it was changed by others meanwhile'}"
     parts = []
     for cause in owned:
         found = _CONFLICT.search(_text(cause.get("message")))
         who = found[1] if found is not None else "somebody else"
-        parts.append(f"{_where(asked, _text(cause.get('field')))} was set by {who}")
-    return f"{asked.what} has fields that others manage: {'; '.join(parts)}"
+        parts.append(f"{_where(operation, _text(cause.get('field')))} was set by {who}")
+    return f"{operation.what} has fields that others manage: {'; '.join(parts)}"
 
 
-def _sentences(asked: Asked, text: str, details: Mapping[str, Any]) -> Iterator[str]:
+def _sentences(operation: Operation, text: str, details: Mapping[str, Any]) -> Iterator[str]:
     """One for each cause of a refusal."""
     causes = [one for one in _causes(details) if one.get("message")]
     webhook = _WEBHOOK.search(text)
     if causes and webhook is None:
         for cause in causes:
-            yield _sentence(asked, _text(cause.get("field")), _text(cause["message"]))
+            yield _sentence(operation, _text(cause.get("field")), _text(cause["message"]))
         return
     if fields := _STRICT.findall(text):
         for how, field in fields:
             known = "is not known by the cluster" if how == "unknown" else "is given twice"
-            yield f"{_where(asked, field)} {known}"
+            yield f"{_where(operation, field)} {known}"
         return
     start = "" if webhook is None else f"{webhook[1]}: "
     for one in _parts(text):
         found = _PATH.fullmatch(one)
         path, message = ("", one) if found is None else (found[1], found[2])
-        sentence = _sentence(asked, path, message)
+        sentence = _sentence(operation, path, message)
         yield sentence if found is not None and path != "<nil>" else start + sentence
 
 
@@ -260,19 +270,21 @@ def _parts(text: str) -> Iterator[str]:
                 yield part
 
 
-def _sentence(asked: Asked, path: str, message: str) -> str:
+def _sentence(operation: Operation, path: str, message: str) -> str:
     """One cause."""
     message = _INTERNAL.sub("", message)
     if (quota := _quota(message)) is not None:
         name, requested, used, limit = map(_plain, quota)
         return (
-            f"quota {name} of namespace {asked.namespace} does not allow it: {requested} "
+            f"quota {name} of namespace {operation.namespace} does not allow it: {requested} "
             f"requested, {used} used, the limit is {limit}"
         )
     if (security := _SECURITY.search(message)) is not None:
-        return f"pod security {security[1]} of namespace {asked.namespace}: {_plain(security[2])}"
+        return (
+            f"pod security {security[1]} of namespace {operation.namespace}: {_plain(security[2])}"
+        )
     text = _plain(message)
-    return f"{where}: {text}" if (where := _where(asked, path)) else text
+    return f"{where}: {text}" if (where := _where(operation, path)) else text
 
 
 def _quota(text: str) -> list[str] | None:
@@ -292,10 +304,10 @@ def _text(value: object) -> str:
     return str(value or "")[:LONGEST_TEXT]
 
 
-def _where(asked: Asked, path: str) -> str:
+def _where(operation: Operation, path: str) -> str:
     """A path in the words of the job; "" for none."""
     path = path.strip().removeprefix(".")
-    return "" if path in ("", "<nil>") else spec_path(path, asked.manifest)
+    return "" if path in ("", "<nil>") else spec_path(path, operation.manifest)
 
 
 def _plain(text: str) -> str:

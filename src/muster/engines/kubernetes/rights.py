@@ -20,11 +20,11 @@ def rights(profile: KubernetesProfile, grantees: Grantees) -> str:
     cluster, note, versions = Cluster(profile, retry_for=RETRY_BRIEFLY), "", Versions()
     namespace = profile.namespace
     try:
-        namespace = cluster.namespace  # as it is named in a file
+        namespace = cluster.connection.namespace  # as it is named in a file
         versions = cluster.versions()
     except CannotCall as error:
         why = " ".join(str(error).split())
-        note = f"# For a cluster with JobSet and Kueue, as this one could not be asked: {why}\n"
+        note = f"# For a cluster with JobSet and Kueue, as this one did not answer: {why}\n"
     finally:
         cluster.close()
     made = [role(profile, versions, namespace)]

@@ -25,7 +25,7 @@ class RunParts(Struct, frozen=True, kw_only=True):
     plan: RunPlan
     profile: KubernetesProfile
     loop: RunLoop
-    #: Whom all that happens to the hosts is told.
+    #: Gets all that happens to the hosts.
     owner: HostsOwner
     cluster: Cluster
     slots: Slots

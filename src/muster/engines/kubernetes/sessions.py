@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 
 from muster.engines.kubernetes.access import Access, Credentials
-from muster.engines.kubernetes.answers import explained, no_login
-from muster.engines.kubernetes.refusals import Asked, CannotCall, redirect
+from muster.engines.kubernetes.answers import LONGEST_OBJECT, explained, no_login
+from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect
 from muster.engines.kubernetes.versions import Versions
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JSON = "application/json"
-#: Seconds to connect, and to wait for an answer.
+#: Seconds to connect, and to wait for an answer to begin or to continue.
 _CONNECT, _READ = 10.0, 60.0
+#: Seconds for a whole answer. API servers end calls after 60 seconds (`--request-timeout`).
+_WHOLE_ANSWER = 120.0
 #: Seconds after which a stream of changes that says nothing is given up, as what is on its way may
 #: have dropped it. API servers send a bookmark every minute, and remember changes for 75 seconds,
 #: so that none is late. One that knows no version to send yet is given up as well.
@@ -49,13 +51,15 @@ _VERSIONS_AGE = 60.0
 class Request(Struct, frozen=True):
     """One request."""
 
-    asked: Asked
+    operation: Operation
     path: str
     query: Mapping[str, str] = {}
     content: bytes | None = None
     content_type: str = JSON
     #: Whether the answer lasts.
     is_stream: bool = False
+    #: Bytes that another answer may have.
+    most: int = LONGEST_OBJECT
 
 
 class Session:
@@ -70,24 +74,28 @@ class Session:
         """Returns the answer, whose content was not read; it is no redirect. Raises CannotCall."""
         import urllib3
 
+        from muster.engines.kubernetes.answer_deadlines import complete_within
+
         access = self.credentials.access()
         headers = urllib3.HTTPHeaderDict([*access.headers, ("Accept", JSON)])
         if one.content is not None:
             headers["Content-Type"] = one.content_type
         read = _READ
         if one.is_stream:
-            read = _WATCH_SILENCE if one.asked.verb == "watch" else _LOG_SILENCE
-        with explained(access.proxy):
+            read = _WATCH_SILENCE if one.operation.verb == "watch" else _LOG_SILENCE
+        method, url = _METHODS[one.operation.verb], access.url + one.path
+        deadline = complete_within(_WHOLE_ANSWER, f"{method} {url}", is_stream=one.is_stream)
+        with explained(access.proxy), deadline:
             answer = self._pool.request(
-                _METHODS[one.asked.verb],
-                access.url + one.path + (f"?{urlencode(one.query)}" if one.query else ""),
+                method,
+                url + (f"?{urlencode(one.query)}" if one.query else ""),
                 body=one.content,
                 headers=headers,
                 timeout=urllib3.Timeout(connect=_CONNECT, read=read),
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                decode_content=False,  # none was asked for, and it may be endless
+                decode_content=False,  # none was requested, and it may be endless
             )
         if answer.status == 407 and access.proxy is not None:
             answer.close()
@@ -163,7 +171,7 @@ class Shared:
         self._session.forget(session)
 
     def versions(self, find: Callable[[], Versions]) -> Versions:
-        """What is installed. find: asks the API server. Raises CannotCall, as `find` does."""
+        """What is installed. find: calls the API server. Raises CannotCall, as `find` does."""
         return self._versions.get(lambda: (find(), time.monotonic()))[0]
 
 
@@ -184,6 +192,8 @@ def _pool(one: Access) -> urllib3.PoolManager:
     import urllib3
     from urllib3.connection import HTTPConnection
 
+    from muster.engines.kubernetes.answer_deadlines import POOL_CLASSES
+
     options = [*HTTPConnection.default_socket_options]
     options.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
     for name, value in _KEEP_ALIVE:
@@ -196,6 +206,8 @@ def _pool(one: Access) -> urllib3.PoolManager:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     if one.server_name is not None:
         settings["server_hostname"] = settings["assert_hostname"] = one.server_name
+    made = urllib3.PoolManager(**settings)
     if one.proxy is not None:
-        return urllib3.ProxyManager(one.proxy, proxy_headers=one.proxy_headers, **settings)
-    return urllib3.PoolManager(**settings)
+        made = urllib3.ProxyManager(one.proxy, proxy_headers=one.proxy_headers, **settings)
+    made.pool_classes_by_scheme = POOL_CLASSES
+    return made

@@ -42,7 +42,7 @@ def why_ended(pod: PodFacts, jobset: JobSetFacts | None) -> tuple[str, Reason]:
     was_deleted = _was_deleted(pod)
     if was_deleted and (found := _suspension(jobset)) is not None:
         return found
-    if was_deleted and reason is Reason.EXIT:  # its programs were told to end
+    if was_deleted and reason is Reason.EXIT:  # its programs have got SIGTERM
         return f"{where} was deleted", Reason.NODE_LOST
     return why, reason
 

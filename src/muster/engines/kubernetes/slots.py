@@ -52,7 +52,7 @@ class Slots:
     def __init__(self, context: RunContext) -> None:
         plan = context.plan
         self._slots: dict[int, Slot] = {}
-        #: Slots whose nodes were found alive, and that nobody has asked for yet.
+        #: Slots whose nodes were found alive, and that nobody has requested yet.
         self._in_use = set(slots_in_use(context))
         #: Those of them that had not begun when the earlier session ended.
         self._starting = {
@@ -111,7 +111,7 @@ class Slots:
         return [slot for slot in waiting if slot not in self.sought]
 
     def is_in_use(self, slot: int) -> bool:
-        """Whether its node may run since an earlier session, and nobody has asked for it yet."""
+        """Whether its node may run since an earlier session, and nobody has requested it yet."""
         return slot in self._in_use
 
     def may_be_in_use(self, slot: int) -> None:
@@ -142,7 +142,7 @@ class Slots:
         return self._slots.pop(slot, None) is not None
 
     def give_up(self, slot: int) -> None:
-        """Nobody is going to ask for a slot."""
+        """Nobody is going to request a slot."""
         self._in_use.discard(slot)
 
     def restart(self) -> None:

@@ -137,7 +137,7 @@ def _pod_spec(job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _group_of(job: Mapping[str, Any]) -> str:
-    """The group of a plain Job, as its pods are told."""
+    """The group of a plain Job, from the variables of its pods."""
     containers: Sequence[Mapping[str, Any]] = _pod_spec(job).get("containers") or ()
     variables = [one for made in containers for one in made.get("env") or ()]
     return next((str(v["value"]) for v in variables if v.get("name") == GROUP), "")

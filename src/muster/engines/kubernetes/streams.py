@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from muster.engines.kubernetes.answers import decoded, excerpt
+from muster.engines.kubernetes.answers import LONGEST_OBJECT, decoded, excerpt
 from muster.engines.kubernetes.excerpts import Line
-from muster.engines.kubernetes.refusals import Asked, refusal
+from muster.engines.kubernetes.refusals import Operation, refusal
 
 if TYPE_CHECKING:
     import urllib3
 
-#: Bytes of a line that are read of a log, and of a change: an object has at most 3 MiB.
-_LONGEST_LINE, _LONGEST_CHANGE = 1 << 20, 1 << 24
-#: Seconds after which the server ends a stream of changes, as it is asked to.
+#: Bytes of a line that are read of a log.
+_LONGEST_LINE = 1 << 20
+#: Seconds after which the server ends a stream of changes, as is requested.
 STREAM_SECONDS = 300
 
 
-class Gone(Exception):  # noqa: N818
+class VersionExpired(Exception):  # noqa: N818
     """The changes since a version are not known any more: list again."""
 
 
@@ -86,10 +86,10 @@ class ByteStream:
 
 
 class Watch:
-    """A stream of changes (`ByteStream`). Raises Gone, CannotCall."""
+    """A stream of changes (`ByteStream`). Raises VersionExpired, CannotCall."""
 
-    def __init__(self, asked: Asked, answer: urllib3.BaseHTTPResponse) -> None:
-        self._asked, self._stream = asked, ByteStream(answer, _LONGEST_CHANGE)
+    def __init__(self, operation: Operation, answer: urllib3.BaseHTTPResponse) -> None:
+        self._operation, self._stream = operation, ByteStream(answer, LONGEST_OBJECT)
 
     def __iter__(self) -> Iterator[Event]:
         for line in self._stream:
@@ -105,8 +105,8 @@ class Watch:
         code = found.get("code")
         status = code if isinstance(code, int) else 500
         if status == 410:
-            raise Gone
-        raise refusal(self._asked, status, found)
+            raise VersionExpired
+        raise refusal(self._operation, status, found)
 
     def close(self) -> None:
         """End it, in whatever thread it is read."""

@@ -20,7 +20,7 @@ from muster.lifecycle.status import Reason
 
 #: Pods about which something is read; of others, what is known without is said.
 _MOST = 8
-#: Seconds for which the events of one are asked for again: all nodes wait for the answers.
+#: Seconds for which reading the events of one is tried again: all nodes wait for the answers.
 _RETRY_FOR = 2.0
 
 

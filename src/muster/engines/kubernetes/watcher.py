@@ -6,8 +6,8 @@ open. Then the objects are listed again, and what differs from what was known is
 changes that were seen. A dead one is noticed by the bookmarks that it lacks, and by runs that lack
 news (`Subscription.doubt`).
 
-A run ends with its JobSet, so that one that is missing is asked about by its name first: it may
-have lost the label by which it is found.
+A run ends with its JobSet, so that one that is missing is read by its name first: it may have lost
+the label by which it is found.
 """
 
 from __future__ import annotations
@@ -16,28 +16,19 @@ import random
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from muster.engines.kubernetes import streams
-from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, Gone, Watch
+from muster.engines.kubernetes.changes import Away, Change, Listed
+from muster.engines.kubernetes.cluster import CannotCall, Cluster, Event, VersionExpired, Watch
+from muster.engines.kubernetes.known_objects import Facts, KnownObjects
 from muster.engines.kubernetes.names import JOBSET_NAME, MANAGER, PART_OF
 from muster.engines.kubernetes.observed_facts import OBSERVED, ReadObserved
-from muster.engines.kubernetes.pod_facts import (
-    JobSetFacts,
-    PodFacts,
-    WorkloadFacts,
-    gone,
-    jobset_facts,
-    pod_facts,
-    workload_facts,
-)
+from muster.engines.kubernetes.outage import Outage
+from muster.engines.kubernetes.pod_facts import JobSetFacts, jobset_facts, pod_facts, workload_facts
 from muster.engines.kubernetes.versions import Versions
 from muster.engines.loop import RunLoop
 from muster.engines.remote.pauses import Backoff
@@ -46,55 +37,20 @@ from muster.engines.remote.pauses import Backoff
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0
 #: Seconds after which what has worked counts as stable: the pauses begin anew.
 _STABLE = 10.0
-#: Seconds without the API server after which that is reported.
-_AWAY_AFTER = 3.0
-#: Seconds until a stream that works has told what has just happened: see `Subscription.doubt`.
+#: Seconds until a stream that works has said what has just happened: see `Subscription.doubt`.
 NEWS_TIMEOUT = 3.0
 #: A stream that ends this many seconds early has still ended on schedule.
 _EARLY = 1.0
-#: Seconds after which it is asked again whether JobSet and Kueue are installed, if they are not.
+#: Seconds after which JobSet and Kueue are looked for again, if they are not installed.
 _INSTALLED_PAUSE = 300.0
 _OURS = f"{PART_OF}={MANAGER}"
 #: Kueue puts no labels of ours on its objects. The Jobs that a JobSet has made are not followed:
 #: the JobSet says how they are.
 _SELECTORS = {"Workload": "", "Job": f"{_OURS},!{JOBSET_NAME}"}
-#: Kinds without which runs are not known.
-_NEEDED = frozenset({"Pod", "JobSet", "Job"})
 
 
-class Away(Struct, frozen=True):
-    """Nothing is known of the cluster since a time (epoch seconds), or it is known again."""
-
-    since: float
-    why: str
-    is_back: bool = False
-
-
-class PodChanged(Struct, frozen=True):
-    """A pod is there, or has changed. is_gone: it is not in the cluster any more, and these are its
-    last facts."""
-
-    pod: PodFacts
-    is_gone: bool = False
-
-
-class JobSetChanged(Struct, frozen=True):
-    """A JobSet or, without JobSet in the cluster, a Job. See `PodChanged`."""
-
-    jobset: JobSetFacts
-    is_gone: bool = False
-
-
-class Listed(Struct, frozen=True):
-    """All objects of a kind were reported: those that were not do not exist."""
-
-    kind: str
-
-
-#: What a run is told.
-Change = PodChanged | JobSetChanged | Listed | Away
+#: Gets the changes of a run.
 Seen = Callable[[Sequence[Change]], object]
-Facts = PodFacts | JobSetFacts | WorkloadFacts
 
 
 class ReadFacts(Protocol):
@@ -144,7 +100,7 @@ class _Threads:
         self.stopped = threading.Event()
         self.streams: dict[str, Watch] = {}  # by kind
         self.opened: dict[str, float] = {}  # when the last of these were, by kind
-        #: By kind, when the stream has said something last, or the list before it was asked for.
+        #: By kind, when the stream has said something last, or the list before it was requested.
         self.heard: dict[str, float] = {}
         self.kinds: set[str] = set()  # those that are followed
         #: Set when a run is subscribed, and at the end.
@@ -171,14 +127,7 @@ class Watcher:
         self._clear()
 
     def _clear(self) -> None:
-        self._known: dict[str, dict[str, Facts]] = defaultdict(dict)  # by kind and uid
-        self._told: dict[str, JobSetFacts] = {}  # of JobSets, with what Kueue says
-        self._workloads: dict[str, WorkloadFacts] = {}  # by uid of the owner
-        #: By kind, the uids of those that are there, though they are not among those listed.
-        self._unlisted: dict[str, set[str]] = defaultdict(set)
-        self._listed: list[str] = []  # kinds of which everything is known now
-        self._failing: dict[str, Away] = {}  # by kind
-        self._away: Away | None = None  # as it was reported
+        self._known, self._outage = KnownObjects(), Outage()
 
     def subscribe(
         self, run: str, loop: RunLoop, seen: Seen, *, has_jobs: bool = False
@@ -198,7 +147,8 @@ class Watcher:
                 self._threads.subscribed.set()
             if has_jobs:
                 self._start_following(self._threads, "Job")
-            made.post([*self._all_of(run)])
+            away = self._outage.reported
+            made.post([*self._known.of(run), *([] if away is None else [away])])
         return made
 
     def unsubscribe(self, one: Subscription) -> None:
@@ -223,19 +173,6 @@ class Watcher:
             silent = [s for kind, s in self._threads.streams.items() if heard[kind] < since]
         for stream in silent:
             stream.close()  # the thread that reads it lists the objects
-
-    def _all_of(self, run: str) -> Iterator[Change]:
-        """What is known for a run."""
-        for pod in self._known["Pod"].values():
-            if isinstance(pod, PodFacts) and pod.run == run:
-                yield PodChanged(pod)
-        for jobset in self._told.values():
-            if jobset.run == run:
-                yield JobSetChanged(jobset)
-        for kind in self._listed:
-            yield Listed(kind)
-        if self._away is not None:
-            yield self._away
 
     # --- threads
 
@@ -313,7 +250,7 @@ class Watcher:
                     version = self._list(threads, kind)
                     self._works(threads, kind)
                 version = self._read(threads, kind, version)
-            except Gone:
+            except VersionExpired:
                 version = ""
             except CannotCall as error:
                 version = ""
@@ -323,8 +260,8 @@ class Watcher:
             if version:
                 continue  # the stream has ended as it should
             with self._lock:  # a run that is subscribed now has to wait until it is listed again
-                if not threads.stopped.is_set() and kind in self._listed:
-                    self._listed.remove(kind)
+                if not threads.stopped.is_set():
+                    self._known.forget_list(kind)
             opened = threads.opened.pop(kind, None)
             if opened is not None and time.monotonic() - opened >= _STABLE:
                 backoff.reset()
@@ -335,7 +272,7 @@ class Watcher:
         found, version = dict[str, Facts](), ""
         unread = set[str]()  # uids of objects that stay as they are known
         selector = self._selectors.get(kind, _OURS)
-        asked_at = time.monotonic()
+        began = time.monotonic()
         for page in self._cluster.pages(kind, selector, excerpts=True, retry_for=0.0):
             for item in page.items:
                 facts = self._read_facts(kind, item)
@@ -348,22 +285,13 @@ class Watcher:
             text = f"the cluster's answer cannot be read: it is no list of {kind} objects"
             raise CannotCall(text, refused=False)
         with self._lock:
-            missing = [one for one in self._known[kind].values() if one.uid not in found]
-        missing = [one for one in missing if one.uid not in unread]
+            missing = self._known.missing(kind, {*found, *unread})
         unlisted = {one.uid for one in missing if self._is_there(kind, one)}
         with self._lock:
             if threads.stopped.is_set():
                 return ""
-            threads.heard[kind] = asked_at
-            changes = _Changes()
-            self._unlisted[kind] = unlisted
-            for facts in missing:
-                if facts.uid not in unlisted:
-                    self._remove(kind, facts, changes)
-            for facts in found.values():
-                self._put(kind, facts, changes)
-            if kind not in self._listed:
-                self._listed.append(kind)
+            threads.heard[kind] = began
+            changes = self._known.replace(kind, found.values(), missing, unlisted)
             for one in self._subscriptions:
                 one.post([*changes.of(one.run), Listed(kind)])
         return version
@@ -371,7 +299,7 @@ class Watcher:
     def _read(self, threads: _Threads, kind: str, version: str) -> str:
         """Report changes until the stream ends. Returns the version from which to read on; "" if
         some may have been missed."""
-        asked = time.monotonic()
+        began = time.monotonic()
         stream = self._cluster.watch(kind, self._selectors.get(kind, _OURS), version)
         with self._lock:
             if threads.stopped.is_set():
@@ -388,9 +316,9 @@ class Watcher:
             stream.close()
             with self._lock:
                 threads.streams.pop(kind, None)
-        in_time = time.monotonic() - asked >= streams.STREAM_SECONDS - _EARLY
-        # those that are not listed are asked about again when the others are listed
-        return version if in_time and not self._unlisted[kind] else ""
+        in_time = time.monotonic() - began >= streams.STREAM_SECONDS - _EARLY
+        with self._lock:  # those that are not listed are read again when the others are listed
+            return version if in_time and not self._known.has_unlisted(kind) else ""
 
     def _take(self, threads: _Threads, kind: str, event: Event) -> None:
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
@@ -399,7 +327,7 @@ class Watcher:
         facts = self._read_facts(kind, event.item, is_deleted=is_deleted)
         with self._lock:
             if facts is None and is_deleted:
-                facts = self._known[kind].get(_uid(event.item))  # as it was last
+                facts = self._known.get(kind, _uid(event.item))
         if facts is None:
             return
         is_unlisted = is_deleted and self._is_there(kind, facts)
@@ -407,17 +335,15 @@ class Watcher:
             if threads.stopped.is_set():
                 return
             if is_unlisted:
-                self._unlisted[kind].add(facts.uid)
+                self._known.add_unlisted(kind, facts)
                 return
-            self._unlisted[kind].discard(facts.uid)
-            changes = _Changes()
-            (self._remove if is_deleted else self._put)(kind, facts, changes)
+            changes = (self._known.remove if is_deleted else self._known.put)(kind, facts)
             for one in self._subscriptions:
                 one.post(changes.of(one.run))
 
     def _is_there(self, kind: str, facts: Facts) -> bool:
         """Whether a JobSet is in the cluster that seems not to be. Raises CannotCall. One that was
-        being deleted is not asked about, nor are other objects: no run ends with one alone."""
+        being deleted is not read again, nor are other objects: no run ends with one alone."""
         if not isinstance(facts, JobSetFacts) or facts.is_ending:
             return False
         name = f"metadata.name={facts.name}"
@@ -438,90 +364,25 @@ class Watcher:
                 sys.stderr.write(f"muster: {text}: {error!r:.200}\n")
             return None
 
-    # --- what is known; with the lock
-
-    def _put(self, kind: str, facts: Facts, changes: _Changes) -> None:
-        if self._known[kind].get(facts.uid) == facts:
-            return
-        self._known[kind][facts.uid] = facts
-        if isinstance(facts, PodFacts):
-            changes.add(facts.run, PodChanged(facts))
-        elif isinstance(facts, JobSetFacts):
-            self._tell(facts, changes)
-        else:
-            self._workloads[facts.owner] = facts
-            self._tell_owner(facts, changes)
-
-    def _remove(self, kind: str, facts: Facts, changes: _Changes) -> None:
-        self._known[kind].pop(facts.uid, None)
-        if isinstance(facts, PodFacts):
-            changes.add(facts.run, PodChanged(gone(facts), is_gone=True))
-        elif isinstance(facts, JobSetFacts):
-            last = self._told.pop(facts.uid, facts)
-            changes.add(facts.run, JobSetChanged(last, is_gone=True))
-        else:
-            known = self._workloads.get(facts.owner)
-            if known is not None and known.uid == facts.uid:  # else it was replaced meanwhile
-                del self._workloads[facts.owner]
-                self._tell_owner(facts, changes)
-
-    def _tell_owner(self, workload: WorkloadFacts, changes: _Changes) -> None:
-        for kind in ("JobSet", "Job"):
-            owner = self._known[kind].get(workload.owner)
-            if isinstance(owner, JobSetFacts):
-                self._tell(owner, changes)
-
-    def _tell(self, jobset: JobSetFacts, changes: _Changes) -> None:
-        """Report a JobSet with what Kueue says of it, if that is new."""
-        if (workload := self._workloads.get(jobset.uid)) is not None:
-            jobset = replace(jobset, why_waiting=workload.why_waiting, evicted=workload.evicted)
-        if self._told.get(jobset.uid) != jobset:
-            self._told[jobset.uid] = jobset
-            changes.add(jobset.run, JobSetChanged(jobset))
-
     # --- whether the cluster answers
 
     def _has_failed(self, threads: _Threads, kind: str, error: CannotCall, since: float) -> None:
-        """since: when the call was made, which may have taken long (epoch seconds)."""
-        if kind not in _NEEDED:
-            return
+        """See `Outage.failed`."""
         now = time.time()
         with self._lock:
-            if threads.stopped.is_set():
-                return
-            first = self._failing.get(kind)
-            away = Away(first.since if first is not None else since, str(error))
-            self._failing[kind] = away
-            is_known = self._away is not None and self._away.why == away.why
-            if not is_known and (error.refused or now - away.since >= _AWAY_AFTER):
-                self._away = away
-                self._tell_all(away)
+            if not threads.stopped.is_set():
+                self._report_away(self._outage.failed(kind, error, since, now))
 
     def _works(self, threads: _Threads, kind: str) -> None:
+        """See `Outage.works`."""
         with self._lock:
-            if threads.stopped.is_set():
-                return
-            self._failing.pop(kind, None)
-            if self._away is not None and not self._failing:
-                self._tell_all(replace(self._away, is_back=True))
-                self._away = None
+            if not threads.stopped.is_set():
+                self._report_away(self._outage.works(kind))
 
-    def _tell_all(self, away: Away) -> None:
-        for one in self._subscriptions:
-            one.post([away])
-
-
-class _Changes:
-    """Changes by run."""
-
-    def __init__(self) -> None:
-        self._changes: dict[str, list[Change]] = defaultdict(list)
-
-    def add(self, run: str, change: Change) -> None:
-        self._changes[run].append(change)
-
-    def of(self, run: str) -> Sequence[Change]:
-        return self._changes.get(run, ())
+    def _report_away(self, away: Away | None) -> None:
+        if away is not None:
+            for one in self._subscriptions:
+                one.post([away])
 
 
 def _facts(kind: str, item: Mapping[str, Any], *, is_deleted: bool = False) -> Facts:
@@ -546,7 +407,7 @@ def _field(item: Mapping[str, Any], name: str) -> str:
 
 
 def _spread(pause: float) -> float:
-    """Not all ask at the same time."""
+    """Not all call at the same time."""
     return pause * random.uniform(1.0, 1.5)
 
 
@@ -582,7 +443,7 @@ def observed_watcher_of(cluster: Cluster) -> ObservedWatcher:
 
 
 def _watcher_of(cluster: Cluster, kind: type[Watcher | ObservedWatcher]) -> Watcher:
-    key = cluster.key, kind.__name__
+    key = cluster.connection.key, kind.__name__
     with _making:
         if (found := _watchers.get(key)) is None:
             found = _watchers[key] = kind(cluster)

@@ -59,10 +59,10 @@ def _check_rights(cluster: Cluster, name: str) -> None:
     try:
         missing = cluster.missing_verbs([*_NEEDED, _LOGS])
     except CannotCall as error:
-        if error.lasts:  # nobody may ask here, so the first list shows it
+        if error.lasts:  # these credentials may not read their rights, so the first list shows it
             return
         raise EngineError(f"JobSet {name} cannot be adopted: {error}") from None
-    where = f"in namespace {cluster.namespace}"
+    where = f"in namespace {cluster.connection.namespace}"
     lacking = [one for one in missing if one != _LOGS]
     if lacking:
         rules = ", ".join(rule_text(*one) for one in lacking)
@@ -78,7 +78,7 @@ def _missing(cluster: Cluster, name: str) -> Problem | None:
     this cluster."""
     try:
         names = [str(one["metadata"]["name"]) for one in cluster.list("JobSet").items]
-        where = f"namespace {cluster.namespace}"
+        where = f"namespace {cluster.connection.namespace}"
     except CannotCall as error:
         return None if error.is_unknown else Problem("NAME", f"no JobSet {name} is there: {error}")
     hint = suggestion(name, names) or (
