@@ -38,7 +38,7 @@ from muster.lifecycle.events import (
 )
 from muster.lifecycle.incarnations import of_native_restart
 from muster.lifecycle.states import NodeState
-from muster.lifecycle.status import NodeRef, NodeStatus
+from muster.lifecycle.status import NodeRef, NodeStatus, Reason
 from muster.node import link, server
 from muster.node.connection import Transport
 from muster.node.machine import own_address
@@ -834,6 +834,52 @@ class Restarting(Folders):
             end(str(folder))
         self._owner.restarted(restarts, slots, "node-0 has failed")
         self.allocate(slots)
+
+
+class Leaving(Folders):
+    """Hosts of an infrastructure that ends them by itself."""
+
+    made: list[Leaving]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.made.append(self)
+
+    def begin_to_end(self, slot: int, why: str) -> None:
+        self._owner.ending([slot], why)
+
+    def end(self, slot: int, why: str, reason: Reason) -> None:
+        end(str(self._folder / str(slot)))
+        self._owner.gone(slot, why, reason)
+
+
+class TestHostsThatEnd:
+    @pytest.fixture
+    def nodes(self) -> int:
+        return 2
+
+    def test_their_nodes_cannot_be_reached_before_their_end_is_known(
+        self, open_session: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Leaving, "made", [], raising=False)
+        monkeypatch.setattr(remote_engine, "Folders", Leaving)
+        one = open_session()
+        one.session.start(0, [NodeRef(rank, 0) for rank in range(2)])
+        one.until(lambda: len(one.events) == 4)
+        one.events.clear()
+        (hosts,) = Leaving.made
+        for _ in range(2):  # it is said again
+            hosts.begin_to_end(1, "its pod is being deleted")
+        one.expect(NodeUnreachable)
+        hosts.end(1, "its pod was evicted", Reason.PREEMPTED)
+        one.until(lambda: bool(one.events))
+        (event,) = one.events
+        assert isinstance(event, NodeEnded)
+        assert (event.rank, event.reason) == (1, Reason.PREEMPTED)
+        one.events.clear()
+        one.session.kill([NodeRef(0, 0)])
+        one.expect(NodeEnded)
+        close(one)
 
 
 class TestNativeRestarts:
