@@ -47,6 +47,7 @@ def node_cells(node: Node) -> dict[str, str]:
         **cells_of_node,
         "ADDRESS": node.address,
         "HOST": node.host or "-",
+        "HOST ID": node.host_id or "-",
         "STATE": state(cells_of_node["STATE"]),
     }
 

@@ -34,6 +34,8 @@ def print_run(run: JobRun, *, every: bool) -> None:
     header = ["RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"]
     if any(node.host for node in nodes):
         header.insert(3, "HOST")
+    if every and any(node.host_id for node in nodes):
+        header.insert(header.index("ADDRESS"), "HOST ID")
     if run.has_array:
         header[:1] = ["REPLICA", *(["NODE"] if any(node.index for node in nodes) else [])]
     print_cells(
@@ -42,7 +44,7 @@ def print_run(run: JobRun, *, every: bool) -> None:
             {**node_cells(node), "REPLICA": str(node.replica), "NODE": str(node.index)}
             for node in nodes
         ],
-        drop=("ADDRESS", "READY", "GROUP", "HOST"),
+        drop=("ADDRESS", "READY", "GROUP", "HOST", "HOST ID"),
         shorten={"NAME": 16, "GROUP": 12},
     )
     _print_usage(run, {node.rank for node in nodes} if run.has_array else None)

@@ -14,6 +14,7 @@ import muster
 from engines.kubernetes.conftest import StartJob
 from engines.kubernetes.test_dial import DIAL
 from muster.engines.kubernetes.names import POD_INDEX, RUN
+from support.command import output_of
 from support.faults import until
 from support.kube import Cluster
 from support.kube.objects import Obj
@@ -47,6 +48,9 @@ def test_a_program_that_fails_restarts_in_its_pod(cluster: Cluster, start: Start
     Path(f"{job.failing}1").touch()
     job.until_up(2, 2)
     assert names(cluster, job) == before == {one.host_id for one in job.run.refresh().nodes}
+    everything = output_of("status", job.run.name, "--all")
+    assert "HOST ID" in everything and all(name in everything for name in before)
+    assert "HOST ID" not in output_of("status", job.run.name)
     assert writes(cluster) == APPLIED
     assert job.end() == "SUCCEEDED"
 
