@@ -130,6 +130,14 @@ def test_nothing_waits_in_a_run_that_is_ending() -> None:
     assert held.take(Tick()) == [BROKEN, Tick()]
 
 
+def test_nothing_waits_beyond_a_deadline() -> None:
+    """It may be that of a node that has ended, which would be blamed for missing it."""
+    held = Held()
+    held.status = replace(held.status, alarm=1002.0)
+    assert held.take(LOST, BROKEN, at=1.0) == [LOST]
+    assert held.take(Tick(), at=2.0) == [BROKEN, Tick()]
+
+
 def test_replicas_of_an_array_do_not_wait_for_each_other() -> None:
     rules = policy((2, 2, None))
     array = replace(rules.groups[0], parallelism=2)

@@ -33,7 +33,7 @@ LONGEST_WAIT = 10.0
 class AwaitedCauses:
     """Holds ends of nodes back that look like consequences of another node's end, while a node of
     the run cannot be reached that may be the cause: until that has ended or is reached again, at
-    most for `LONGEST_WAIT`.
+    most for `LONGEST_WAIT`, and not beyond a deadline (`RunStatus.alarm`).
 
     Nothing of this is recorded: what is held back, an engine reports again to the next controller.
 
@@ -68,7 +68,9 @@ class AwaitedCauses:
         since = self._since if self._held else now
         given: list[Event] = [*self.let_go(), *events]
         may_wait = all(isinstance(event, _MAY_WAIT) for event in events)
-        if not (self._lost and may_wait) or status.stopping is not None:
+        # a deadline may be that of a node whose end is held back
+        is_due = status.alarm is not None and now >= status.alarm
+        if not (self._lost and may_wait) or is_due or status.stopping is not None:
             return given
         ends = [one for one in given if isinstance(one, NodeEnded) and _is_failure(status, one)]
         suspects = self._suspects(status, ends) if ends and now < since + LONGEST_WAIT else []
