@@ -215,18 +215,21 @@ class KubernetesEngine(RemoteEngine):
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_look
+        from muster.engines.kubernetes.observed_nodes import observed
 
-        refuse_look(folder, "what the nodes use")
-        return super().counters(folder, supervisor)
+        if (found := observed(folder)) is None:
+            return super().counters(folder, supervisor)
+        from muster.engines.kubernetes.observed_usage import read_counters
+
+        return read_counters(folder, found, self._profile)
 
     def stacks(
         self, folder: RunDir, supervisor: int, ranks: Collection[int]
     ) -> tuple[list[ThreadStack], list[str]]:
         """See `Engine.stacks`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_look
+        from muster.engines.kubernetes.observed_nodes import refuse_stacks
 
-        refuse_look(folder, "stacks")
+        refuse_stacks(folder)
         return super().stacks(folder, supervisor, ranks)
 
     def forward(
