@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -275,16 +276,20 @@ def test_what_was_reported_is_not_reported_by_the_next_supervisor(
         assert lines(found) == ["first", "up 0", "down 0"]
 
 
-def test_commands_say_what_to_type_instead(tmp_path: Path, cluster: Cluster) -> None:
+def test_commands_say_what_to_type_instead(
+    tmp_path: Path, client: Client, cluster: Cluster
+) -> None:
     run = begin(tmp_path, jobset("sleep 600", pods=1))
     until_state(run, "RUNNING")
-    argv = [sys.executable, "-m", "muster", "exec", run.name, "--", "ls"]
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False)
-    assert done.returncode != 0
     (pod,) = cluster.pods()
-    assert (
-        f"kubectl exec -n default -it {pod['metadata']['name']} -c main -- COMMAND" in done.stderr
-    )
+    forward = f"use `kubectl port-forward -n default {pod['metadata']['name']} 8080`"
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(EngineError) as said:
+        client.node_access.forward(run.id, 0, ["127.0.0.1"], 8080, listener)
+    assert forward in str(said.value)
+    done = command("stacks", run.name)
+    assert done.returncode == 4
+    assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
+    assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
     with pytest.raises(InvalidInput, match="is not suspended"):
         run.suspend()
 

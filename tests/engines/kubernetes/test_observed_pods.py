@@ -10,8 +10,11 @@ from msgspec.structs import replace
 from engines.kubernetes.test_observation import part, pod, runs
 from muster.engines.kubernetes.ended_pods import ENDED, EndedPod, add_ended
 from muster.engines.kubernetes.observed_facts import ObservedPod
+from muster.engines.kubernetes.observed_nodes import node_pod
 from muster.engines.kubernetes.observed_pods import ObservedPods, read_pods
+from muster.engines.kubernetes.observed_record import ObservedRecord
 from muster.engines.kubernetes.places import Places
+from muster.errors import EngineError
 from muster.lifecycle.status import NodeRef
 from muster.storage.home import Home, RunDir
 
@@ -72,6 +75,16 @@ def test_a_pod_whose_end_was_reported_is_no_more(folder: RunDir) -> None:
     recorder(folder).see([runs("a", 0), runs("b", 1)])
     add_ended(folder.path / ENDED, [EndedPod(NodeRef(0, 0), "uid-a")])
     assert names(folder) == {1: "b"}
+
+
+def test_a_node_whose_pod_is_not_known(folder: RunDir) -> None:
+    recorder(folder).see([runs("a", 0)])
+    record = ObservedRecord("train", "research")
+    assert node_pod(folder, 0, record).name == "a"
+    with pytest.raises(EngineError, match="the pod of node-1 is not known yet: try again") as said:
+        node_pod(folder, 1, record)
+    selector = "jobset.sigs.k8s.io/jobset-name=train"
+    assert f"`kubectl get pods -n research -l {selector}` lists all" in str(said.value)
 
 
 def test_a_line_that_was_cut_off_is_left_out(folder: RunDir) -> None:

@@ -702,7 +702,8 @@ class _Handler(BaseHTTPRequestHandler):
         if here is None or container is None or container.code is not None:
             text = f'unable to upgrade connection: container not found ("{name}")'
             raise ApiError(500, "InternalError", text)
-        head = f"{self.requestline}\r\n".encode()
+        # not the path: a real server accepts a megabyte, and what reads this 8 KiB
+        head = f"GET / {self.request_version}\r\n".encode()
         head += b"".join(f"{k}: {v}\r\n".encode() for k, v in self.headers.items()) + b"\r\n"
         self.close_connection = True
         stream = Duplex(self.request)
@@ -710,7 +711,8 @@ class _Handler(BaseHTTPRequestHandler):
             channels = Channels(stream, head, EXEC_PROTOCOLS)
             paths = here.paths[name]
             argv = [paths.translate(word) for word in self._lists.get("command", [])]
-            streams = {one for one in ("stdin", "stdout", "stderr") if _is_set(request.query, one)}
+            asked_for = ("stdin", "stdout", "stderr", "tty")
+            streams = {one for one in asked_for if _is_set(request.query, one)}
             serve_exec(channels, argv, container, str(here.folder), streams)
         else:
             channels = Channels(stream, head, FORWARD_PROTOCOLS)

@@ -243,10 +243,14 @@ class KubernetesEngine(RemoteEngine):
 
     def run_in_node(self, node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         """See `Engine.run_in_node`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_exec
+        from muster.engines.kubernetes.observed_nodes import node_pod, observed
 
-        refuse_exec(node.folder, node.rank)
-        return super().run_in_node(node, command, stdio)
+        if (found := observed(node.folder)) is None:
+            return super().run_in_node(node, command, stdio)
+        from muster.engines.kubernetes.pod_commands import run
+
+        pod = node_pod(node.folder, node.rank, found)
+        return run(pod, found, self._profile, command, stdio)
 
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> KubernetesHosts:
         """See `RemoteEngine.make_hosts`."""
