@@ -65,8 +65,10 @@ def test_cpu_and_memory_are_those_of_the_metrics_api(cluster: Cluster, run: JobR
     measure(metrics, pod(cluster, 1), "250m", "3Mi")
     before = len(cluster.calls)
     first, second = json_of("top", run.name, "--json")
-    lists = [one.group for one in cluster.calls[before:] if (one.verb, one.resource) == POD_LIST]
-    assert lists == [GROUP, GROUP], "one for each of two samples"
+    lists = [one for one in cluster.calls[before:] if (one.verb, one.resource) == POD_LIST]
+    assert [one.group for one in lists] == [GROUP, GROUP], "one for each of two samples"
+    labels = "jobset.sigs.k8s.io/jobset-name=train"
+    assert {one.query["labelSelector"] for one in lists} == {labels}
     assert first == {
         "rank": 0,
         "group": "w",

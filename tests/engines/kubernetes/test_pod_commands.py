@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import threading
@@ -24,10 +25,11 @@ from websockets.uri import parse_uri
 from engines.kubernetes.test_exec_pipes import Cluster, Handler
 from muster.engines.base import NodeCommand, Stdio
 from muster.engines.kubernetes import exec_channels
-from muster.engines.kubernetes.exec_channels import ExecChannels
+from muster.engines.kubernetes.exec_channels import ExecChannels, keep_alive
 from muster.engines.kubernetes.exec_pipes import Opened
 from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code
 from muster.errors import EngineError
+from support.faults import until
 
 SUCCESS = {"metadata": {}, "status": "Success"}
 BIG = bytes(range(256)) * 4000
@@ -160,6 +162,48 @@ def test_a_program_that_reads_nothing_more_ends(start: Start) -> None:
     assert files.stdout.read() == files.stderr.read() == b""
 
 
+def silent() -> tuple[ExecChannels, socket.socket, socket.socket]:
+    """A stream, its socket, and the other end, which does nothing by itself."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    protocol = ClientProtocol(parse_uri("ws://localhost/exec"), state=State.OPEN)
+    return ExecChannels(Opened(ours, protocol, [])), ours, theirs
+
+
+def test_input_that_is_never_read_ends_with_its_command() -> None:
+    channels, ours, theirs = silent()
+    files = Files()
+
+    def feed() -> None:
+        with pytest.raises(BrokenPipeError):
+            while True:
+                files.stdin.write(BIG)
+
+    process = files.start(channels)
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    until(lambda: not select.select([], [ours], [], 0)[1], "there is no room for more")
+    status = b"\x03" + json.dumps(SUCCESS).encode()
+    theirs.sendall(bytes((0x82, len(status))) + status)
+    assert process.wait() == 0
+    feeder.join(20)
+    assert not feeder.is_alive()
+    theirs.close()
+    files.close()
+
+
+def test_a_status_is_read_though_nothing_can_be_sent() -> None:
+    channels, _, theirs = silent()
+    status = b"\x03" + json.dumps(failure(6)).encode()
+    theirs.sendall(bytes((0x82, 126)) + len(status).to_bytes(2) + status)
+    theirs.shutdown(socket.SHUT_RD)
+    with pytest.raises(BrokenPipeError):
+        channels.send(0, b"input")
+    assert next(channels.messages()) == (3, status[1:])
+    channels.close()
+    theirs.close()
+
+
 def test_messages_of_a_runtime_are_those_of_a_shell(start: Start) -> None:
     text = 'Internal error: exec: "nosuch": executable file not found in $PATH: unknown'
     process, files = start(lambda one: end(one, {"status": "Failure", "message": text}))
@@ -200,15 +244,26 @@ def test_a_signal_ends_the_stream(start: Start) -> None:
     assert process.wait() == 143
 
 
-def test_a_silent_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exec_channels, "_PING_PAUSE", 0.05)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    protocol = ClientProtocol(parse_uri("ws://localhost/exec"), state=State.OPEN)
-    channels = ExecChannels(Opened(ours, protocol, []))
-    with theirs, pytest.raises(TimeoutError, match=r"^nothing was heard of it for 0\.3 s$"):
-        list(channels.messages())
-    channels.close()
+def test_a_connection_that_is_dead_ends() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname())
+        keep_alive(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        pause = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+        count = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+        assert idle + pause * count < 120
+        sock.close()
+
+
+def test_pings_of_the_cluster_are_answered(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec_channels, "_PING_PAUSE", 3600.0)
+
+    def handler(connection: ServerConnection) -> None:
+        end(connection, failure(7 if connection.ping().wait(20) else 8))
+
+    process, _ = start(handler)
+    assert process.wait() == 7
 
 
 def test_pings_keep_a_connection(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +278,7 @@ def test_pings_keep_a_connection(start: Start, monkeypatch: pytest.MonkeyPatch) 
             answer(data)
 
         connection.protocol.receive_data = receive  # type: ignore[method-assign]
-        for _ in range(20):  # more than may have no answer
+        for _ in range(20):
             pings.acquire()
         end(connection)
 

@@ -22,9 +22,20 @@ from muster.engines.kubernetes.exec_pipes import (
     Opened,
 )
 
-#: Seconds between two pings where nothing is received, and how many may have no answer: proxies
-#: close connections on which nothing is sent, and one that is dead would never end.
-_PING_PAUSE, _MOST_PINGS = 10.0, 6
+#: Seconds between two pings where nothing is received: proxies close connections on which nothing
+#: is sent. None has to be answered, as nobody reads it behind input that the program does not read.
+_PING_PAUSE = 10.0
+#: A connection that is dead ends within minutes: seconds until the kernel asks the other side, and
+#: between two tries, and how many there are.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel find out that the other side of a connection is gone."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if (number := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 class ExecChannels:
@@ -34,17 +45,17 @@ class ExecChannels:
         self._sock, self._protocol, self._frames = opened.sock, opened.protocol, opened.frames
         self._lock = threading.Lock()  # of a connection with TLS, one thread may use at a time
         self._unsent = bytearray()
-        self._pings = 0  # without an answer
 
     def send(self, channel: int, data: bytes) -> None:
-        """Send a message, and wait until it is on its way."""
+        """Send a message, and wait until there is room for all of it on the way."""
         from websockets.protocol import State
 
         with self._lock:
             if self._protocol.state is not State.OPEN:
                 raise ConnectionError("the stream has ended")
             self._protocol.send_binary(bytes([channel]) + data)
-        self._flush()
+        while not self._flush():
+            self._wait(select.POLLOUT)
 
     def end_input(self) -> None:
         """The program has no more input."""
@@ -74,7 +85,6 @@ class ExecChannels:
             if not data:
                 return
             data, events = self._receive()
-            self._flush()  # the answer to a ping
 
     def interrupt(self) -> None:
         """End the stream: `messages` returns soon. May be repeated."""
@@ -86,43 +96,40 @@ class ExecChannels:
         self._sock.close()
 
     def _receive(self) -> tuple[bytes, list[object]]:
+        """Wait until something arrives. Meanwhile, answers to pings are sent, as far as there is
+        room for them: a program that waits for its output to be read may not read its input."""
+        from websockets.protocol import State
+
         while True:
+            with contextlib.suppress(OSError):  # what has arrived before is read first
+                self._flush()
             with self._lock:
                 try:
                     data = self._sock.recv(CHUNK)
                 except BLOCKED:
                     pass
                 else:
-                    self._pings = 0
                     if data:
                         self._protocol.receive_data(data)
                     else:
                         self._protocol.receive_eof()
                     return data, [*self._protocol.events_received()]
             if not self._wait(select.POLLIN, _PING_PAUSE):
-                self._ping()
+                with self._lock:
+                    if self._protocol.state is State.OPEN:
+                        self._protocol.send_ping(b"")
 
-    def _ping(self) -> None:
-        if self._pings >= _MOST_PINGS:
-            raise TimeoutError(f"nothing was heard of it for {_PING_PAUSE * _MOST_PINGS:g} s")
-        self._pings += 1
+    def _flush(self) -> bool:
+        """Write what there is room for. Returns whether that is all."""
         with self._lock:
-            self._protocol.send_ping(b"")
-        self._flush()
-
-    def _flush(self) -> None:
-        while True:
-            with self._lock:
-                for part in self._protocol.data_to_send():
-                    self._unsent += part
-                if not self._unsent:
-                    return
-                try:
+            for part in self._protocol.data_to_send():
+                self._unsent += part
+            try:
+                while self._unsent:
                     del self._unsent[: self._sock.send(bytes(self._unsent[:CHUNK]))]
-                    continue
-                except BLOCKED:
-                    pass
-            self._wait(select.POLLOUT)
+            except BLOCKED:
+                return False
+            return True
 
     def _wait(self, events: int, seconds: float | None = None) -> bool:
         """Returns whether one of the events has happened."""

@@ -19,7 +19,7 @@ from threading import Event, Thread
 
 from muster.engines.base import NodeCommand, OpenFile, Stdio
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
-from muster.engines.kubernetes.exec_channels import ExecChannels
+from muster.engines.kubernetes.exec_channels import ExecChannels, keep_alive
 from muster.engines.kubernetes.exec_pipes import STATUS, STDERR, STDIN, STDOUT, Ending, Opened
 from muster.engines.kubernetes.exec_streams import ExecStreams, exec_query, status_text, why_ended
 from muster.engines.kubernetes.observed_pods import NodePod
@@ -54,6 +54,7 @@ def run(
         raise EngineError(f"cannot run a command in pod {pod.name}: {why}") from None
     finally:
         cluster.close()
+    keep_alive(opened.sock)
     return PodProcess(ExecChannels(opened), pod.name, command, stdio)
 
 
