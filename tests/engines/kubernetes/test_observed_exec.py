@@ -49,9 +49,10 @@ def ran(run: JobRun, *argv: str, rank: int = 0, given: bytes = b"") -> Any:
 
 
 def test_a_command_has_its_streams_and_its_exit_code(cluster: Cluster, run: JobRun) -> None:
-    done = ran(run, "sh", "-c", "cat; echo $N; echo bad >&2; exit 5", rank=1, given=BIG)
+    given = BIG * 40  # more than all that waits on the way, in both directions
+    done = ran(run, "sh", "-c", "cat; echo $N; echo bad >&2; exit 5", rank=1, given=given)
     assert (done.returncode, done.stderr) == (5, b"bad\n")
-    assert done.stdout == BIG + b"1\n"
+    assert done.stdout == given + b"1\n"
     assert ran(run, "true").returncode == 0
     assert ran(run, "sh", "-c", "kill -9 $$").returncode == 137
 
