@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from muster.cli.top import Row, _cells, _sort_key
+from muster.api.usage import Counters
+from muster.cli.top import Row, _cells, _row, _sort_key
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from support.command import MUSTER, json_of, muster, output_of
@@ -136,11 +137,30 @@ def test_the_usage_of_a_run_is_recorded(client: Client) -> None:
     ]
 
 
+def test_a_row_of_several_nodes_adds_up_what_is_known() -> None:
+    before = {("r", 0): Counters(3.0, 5, 100, 0, None, None, 1)}
+    nodes = [
+        (("r", 0), Counters(4.0, 10, 300, 0, None, None, 1)),
+        (("r", 1), Counters(1.0, 20, 0, 0, 8, 0, 2, gpus=0.5, gpu_memory=7)),  # has just started
+        (("r", 2), Counters(None, 30, None, None, None, None, None, cpus=0.75)),
+        (("r", 3), Counters(None, None, None, None, None, None, None)),
+    ]
+    assert _row("r-1", "4", nodes, before, 2.0) == Row(
+        "r-1", "4", 3, 1.75, 60, 100.0, 0.0, 4.0, 0.0, 0.5, 7
+    )
+    assert _row("3", "w", nodes[3:], before, 2.0) == Row("3", "w", *[None] * 7)
+    restarted = [(("r", 0), Counters(0.5, 10, 0, 0, None, None, 1))]
+    assert _row("0", "w", restarted, before, 2.0).cpu == 0.0
+
+
 def test_cells_and_sorting() -> None:
     row = Row("0", "workers", 3, 1.256, 3 << 20, 1024.0, 0.0, None, None)
     assert _cells(row, gpus=False) == ("0", "workers", "3", "1.26", "3MiB", "1KiB", "0B", "-", "-")
     with_gpus = row._replace(gpus=1.5, gpu_memory=2 << 30)
     assert _cells(with_gpus, gpus=True)[4:8] == ("3MiB", "1.50", "2GiB", "1KiB")
     assert _cells(row, gpus=True)[5:7] == ("-", "-")
+    unknown = Row("1", "workers", None, None, None, None, None, None, None)
+    assert _cells(unknown, gpus=True) == ("1", "workers", *"---------")
+    assert _sort_key(unknown, "cpu") < _sort_key(row._replace(cpu=0.0), "cpu")
     keys = [_sort_key(row, name) for name in ("cpu", "memory", "read", "write", "in", "out")]
     assert keys == [1.256, 3 << 20, 1024.0, 0.0, -1.0, -1.0]

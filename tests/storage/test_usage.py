@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.storage.home import RunDir
-from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
+from muster.storage.usage import (
+    NOTHING,
+    Counters,
+    NodeUsage,
+    add,
+    grown,
+    read_usage,
+    write_usage,
+)
 
 
 def counters(cpu: float, memory: int | None = None, network: int | None = None) -> Counters:
@@ -32,6 +40,22 @@ def test_gpus_are_averaged_over_the_time_in_which_they_were_measured() -> None:
     usage = add(usage, NOTHING, NOTHING._replace(gpus=1.0, gpu_memory=30), 3.0)
     assert (usage.gpu_average, usage.gpu_peak, usage.gpu_memory_peak) == (1.25, 2.0, 30)
     assert "gpu_seconds" not in usage.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "more"),
+    [(2, 5, 3), (5, 2, 0), (None, 4, 4), (3, None, None), (None, None, None), (1.5, 2.0, 0.5)],
+)
+def test_a_counter_grows_by_nothing_at_least(
+    before: float | None, now: float | None, more: float | None
+) -> None:
+    assert grown(before, now) == more
+
+
+def test_what_is_not_known_adds_nothing() -> None:
+    usage = add(NodeUsage(), NOTHING, counters(2.0, 100, 7), 1.0)
+    unknown = Counters(None, None, None, None, None, None, None)
+    assert add(usage, counters(2.0, 100, 7), unknown, 0.0) == usage
 
 
 def test_an_interval_without_memory_leaves_it_as_it_was() -> None:

@@ -10,7 +10,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -40,19 +40,20 @@ _SORTS = {
 
 
 class Row(NamedTuple):
-    """What a node or all nodes of a run use; the rates are per second."""
+    """What a node or all nodes of a run use; the rates are per second. None: that is not known, or
+    is not measured yet."""
 
     #: A run's name, or a node's rank.
     name: str
     #: A number of nodes, or a node's group.
     what: str
-    processes: int
+    processes: int | None
     #: CPUs that are busy.
-    cpu: float
+    cpu: float | None
     #: Bytes.
-    memory: int
-    disk_read: float
-    disk_written: float
+    memory: int | None
+    disk_read: float | None
+    disk_written: float | None
     #: None for nodes on the machine's network.
     received: float | None
     sent: float | None
@@ -82,7 +83,8 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
     Without RUN, shows all runs in progress. CPUS and GPUS count busy CPUs and GPUs (the latter as
     nvidia-smi reports them); 1.00 is one that is fully busy. Memory shared between processes is
     counted once (PSS). Disk and network are rates per second; nodes that use the machine's own
-    network have no network rates. Press q or Ctrl-C to quit.
+    network have no network rates. Pods of a JobSet that runs as it is have CPU and memory only, as
+    the cluster's metrics API has them. Press q or Ctrl-C to quit.
 
     \b
     muster top
@@ -155,20 +157,20 @@ class _View:
                 for rank, counters in client.api.counters(run.id).items():
                     found[run.id, rank] = counters
             except (InvalidInput, EngineError) as error:
-                if self._run is None:
-                    self._note_unread(run.id, error)
-                elif not ended_is_empty:
+                if self._run is not None and not ended_is_empty:
                     raise
+                self._note_unread(run.id, error)
         if self._run is not None:
-            self._note_unreachable(self._run.id)
+            self._note_unreachable(self._run.id, {rank for _, rank in found})
         return found
 
-    def _note_unreachable(self, run_id: str) -> None:
+    def _note_unreachable(self, run_id: str, shown: set[int]) -> None:
         """Note which nodes are not shown because they cannot be reached."""
         from muster.client.following import unreachable_nodes
         from muster.lifecycle.ranks import format_ranks
 
-        if lost := [node.rank for node in unreachable_nodes(self._client.api, run_id)]:
+        lost = {node.rank for node in unreachable_nodes(self._client.api, run_id)} - shown
+        if lost:
             several = len(lost) > 1
             text = "nodes {} are not shown: they" if several else "node {} is not shown: it"
             self.unread.append(f"{text.format(format_ranks(lost))} cannot be reached")
@@ -230,12 +232,12 @@ class _View:
         first = (row.name, int(row.what)) if self._run is None else (int(row.name), row.what)
         return dict(zip(names, first, strict=True)) | {
             "processes": row.processes,
-            "cpus": round(row.cpu, 3),
+            "cpus": None if row.cpu is None else round(row.cpu, 3),
             "memory": row.memory,
-            "disk_read": round(row.disk_read),
-            "disk_written": round(row.disk_written),
-            "received": None if row.received is None else round(row.received),
-            "sent": None if row.sent is None else round(row.sent),
+            "disk_read": _rounded(row.disk_read),
+            "disk_written": _rounded(row.disk_written),
+            "received": _rounded(row.received),
+            "sent": _rounded(row.sent),
             "gpus": row.gpus,
             "gpu_memory": row.gpu_memory,
         }
@@ -268,24 +270,29 @@ def _row(
     seconds: float,
 ) -> Row:
     """The row of one or more nodes."""
-    from muster.api.usage import NOTHING, NodeUsage, add
+    from muster.api.usage import NOTHING, grown
 
-    used = NodeUsage()
-    for key, counters in nodes:
-        used = add(used, before.get(key, NOTHING), counters, 0.0)
+    def rate(counter: Callable[[Counters], float | None]) -> float | None:
+        more = _sum(grown(counter(before.get(key, NOTHING)), counter(now)) for key, now in nodes)
+        return None if more is None else more / seconds
+
     return Row(
         name,
         what,
-        sum(counters.processes for _, counters in nodes),
-        used.cpu_seconds / seconds,
-        sum(counters.memory or 0 for _, counters in nodes),
-        used.disk_read / seconds,
-        used.disk_written / seconds,
-        None if used.received is None else used.received / seconds,
-        None if used.sent is None else used.sent / seconds,
+        _sum(counters.processes for _, counters in nodes),
+        _sum((_sum(counters.cpus for _, counters in nodes), rate(lambda one: one.cpu))),
+        _sum(counters.memory for _, counters in nodes),
+        rate(lambda one: one.disk_read),
+        rate(lambda one: one.disk_written),
+        rate(lambda one: one.received),
+        rate(lambda one: one.sent),
         _sum(counters.gpus for _, counters in nodes),
         _sum(counters.gpu_memory for _, counters in nodes),
     )
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _sum(values: Iterable[N | None]) -> N | None:
@@ -302,15 +309,16 @@ def _sort_key(row: Row, name: str) -> float:
 def _cells(row: Row, *, gpus: bool) -> tuple[str, ...]:
     from muster.spec.quantities import format_size
 
-    rates = (row.disk_read, row.disk_written, row.received, row.sent)
-    texts = ["-" if rate is None else format_size(round(rate)) for rate in rates]
-    processes, cpu = str(row.processes), f"{row.cpu:.2f}"
-    of_gpus = (
-        "-" if row.gpus is None else f"{row.gpus:.2f}",
-        "-" if row.gpu_memory is None else format_size(row.gpu_memory),
-    )
-    shown = of_gpus if gpus else ()
-    return (row.name, row.what, processes, cpu, format_size(row.memory), *shown, *texts)
+    def size(value: float | None) -> str:
+        return "-" if value is None else format_size(round(value))
+
+    def count(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
+    processes = "-" if row.processes is None else str(row.processes)
+    shown = (count(row.gpus), size(row.gpu_memory)) if gpus else ()
+    rates = map(size, (row.disk_read, row.disk_written, row.received, row.sent))
+    return (row.name, row.what, processes, count(row.cpu), size(row.memory), *shown, *rates)
 
 
 @contextmanager

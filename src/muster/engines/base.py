@@ -670,7 +670,7 @@ class Engine(Protocol):
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """What the nodes of a run in progress use now, by rank; without nodes that do not run, or
-        that cannot be reached soon.
+        that cannot be reached soon. One that runs and was not measured has no values.
 
         folder: the run's. supervisor: the pid of the process that drives it. Raises EngineError if
         that cannot be read here.

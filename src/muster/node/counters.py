@@ -11,24 +11,30 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Counters(NamedTuple):
-    """What the processes of one node use now, and have used since it started."""
+    """What the processes of one node use now, and have used since it started.
+
+    An engine that has its nodes measured by others may know `cpus` and `memory` only: what it does
+    not know is None.
+    """
 
     #: Seconds of CPU time, that of ended processes included.
-    cpu: float
+    cpu: float | None
     #: Bytes, with each page that processes share counted once; None if not measured.
     memory: int | None
     #: Bytes read from and written to disks, by ended processes too; 0 if the system does not tell.
-    disk_read: int
-    disk_written: int
+    disk_read: int | None
+    disk_written: int | None
     #: Bytes received and sent; None for a node that shares the machine's network.
     received: int | None
     sent: int | None
     #: How many processes run.
-    processes: int
+    processes: int | None
     #: How many GPUs are busy (1.5: one always, one half the time), and their memory in bytes; None
     #: for a node without GPUs.
     gpus: float | None = None
     gpu_memory: int | None = None
+    #: How many CPUs were busy lately, where that is measured and not `cpu`.
+    cpus: float | None = None
 
 
 class Process(NamedTuple):

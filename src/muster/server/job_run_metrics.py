@@ -25,6 +25,7 @@ from muster.service.embedded import EmbeddedAPI
 from muster.spec.ocids import ocid
 from muster.storage import metric_points
 from muster.storage.metric_points import Point
+from muster.storage.usage import grown
 from muster.store.records import CorruptRecord
 
 NAMESPACE = "oci_datascience_jobrun"
@@ -156,7 +157,9 @@ def values(node: Node, now: Counters, at: float) -> Iterator[tuple[str, float]]:
     if now.gpus is not None:
         yield "GpuUtilization", _percent(now.gpus, node.gpus)
         yield "GpuMemoryBytes", float(now.gpu_memory or 0)
-    if before is None or now.cpu < before.cpu or seconds <= 0:  # a new incarnation
+    if before is None or before.cpu is None or now.cpu is None or seconds <= 0:
+        return
+    if now.cpu < before.cpu:  # a new incarnation
         return
     yield "CpuUtilization", _percent((now.cpu - before.cpu) / seconds, node.cpus)
     for name, value in _transferred(before, now).items():
@@ -166,13 +169,12 @@ def values(node: Node, now: Counters, at: float) -> Iterator[tuple[str, float]]:
 def _transferred(before: Counters, now: Counters) -> Mapping[str, int]:
     """Bytes since the last sample."""
     found = {
-        "DiskBytesRead": now.disk_read - before.disk_read,
-        "DiskBytesWritten": now.disk_written - before.disk_written,
+        "DiskBytesRead": grown(before.disk_read, now.disk_read),
+        "DiskBytesWritten": grown(before.disk_written, now.disk_written),
+        "NetworkBytesIn": grown(before.received, now.received),
+        "NetworkBytesOut": grown(before.sent, now.sent),
     }
-    if now.received is not None and now.sent is not None:
-        found["NetworkBytesIn"] = now.received - (before.received or 0)
-        found["NetworkBytesOut"] = now.sent - (before.sent or 0)
-    return {name: max(0, value) for name, value in found.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _percent(used: float, available: float) -> float:

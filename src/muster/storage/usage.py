@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,8 @@ from msgspec.structs import asdict, replace
 from muster.node.counters import Counters
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import RunDir
+
+N = TypeVar("N", int, float)
 
 #: Seconds. A rate over a shorter time is not taken for a peak: CPU time is counted in hundredths.
 _SHORTEST = 0.5
@@ -68,15 +70,15 @@ class NodeUsage(Struct, frozen=True):
 
 def add(usage: NodeUsage, before: Counters, now: Counters, seconds: float) -> NodeUsage:
     """The usage after another interval, with the counters at its begin and end."""
-    cpu = max(now.cpu - before.cpu, 0.0)
+    cpu = grown(before.cpu, now.cpu) or 0.0
     rate = cpu / seconds if seconds >= _SHORTEST else 0.0
     added = replace(
         usage,
         seconds=usage.seconds + seconds,
         cpu_seconds=usage.cpu_seconds + cpu,
         cpu_peak=max(usage.cpu_peak, rate),
-        disk_read=usage.disk_read + max(now.disk_read - before.disk_read, 0),
-        disk_written=usage.disk_written + max(now.disk_written - before.disk_written, 0),
+        disk_read=usage.disk_read + (grown(before.disk_read, now.disk_read) or 0),
+        disk_written=usage.disk_written + (grown(before.disk_written, now.disk_written) or 0),
         received=_sum(usage.received, before.received, now.received),
         sent=_sum(usage.sent, before.sent, now.sent),
     )
@@ -85,6 +87,11 @@ def add(usage: NodeUsage, before: Counters, now: Counters, seconds: float) -> No
     if now.gpus is not None:
         added = _with_gpus(added, now.gpus, now.gpu_memory or 0, seconds)
     return added
+
+
+def grown(before: N | None, now: N | None) -> N | None:
+    """How much a counter has grown, at least by nothing; None if it is not known."""
+    return None if now is None else now - min(before or 0, now)
 
 
 def _with_memory(usage: NodeUsage, memory: int, seconds: float) -> NodeUsage:
@@ -114,7 +121,8 @@ def _average(before: float | None, weight: float, now: float, seconds: float) ->
 
 
 def _sum(total: int | None, before: int | None, now: int | None) -> int | None:
-    return total if now is None else (total or 0) + max(now - (before or 0), 0)
+    more = grown(before, now)
+    return total if more is None else (total or 0) + more
 
 
 class EndedNodes:

@@ -23,7 +23,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 from muster.engines.kubernetes import exec_pipes
 from muster.engines.kubernetes.access import Access
-from muster.engines.kubernetes.exec_pipes import ExecPipes
+from muster.engines.kubernetes.exec_pipes import ExecPipes, Opened, open_stream
 from muster.engines.kubernetes.exec_streams import ExecStreams
 from support.certificates import write_certificate
 from support.connect_proxy import ConnectProxy
@@ -74,10 +74,17 @@ class Cluster:
         self._servers.append(server)
         return int(server.socket.getsockname()[1])
 
-    def open_at(self, port: int, proxy: str | None = None) -> ExecPipes:
+    def access_to(self, port: int, proxy: str | None = None) -> Access:
         own = ssl.create_default_context(cafile=str(self._files.authority)) if self._tls else None
         url = f"{'https' if self._tls else 'http'}://localhost:{port}"
-        access = Access(url, HEADERS, own, proxy=proxy)
+        return Access(url, HEADERS, own, proxy=proxy)
+
+    def connect(self, port: int) -> Opened:
+        """A stream that is up, to a server at a port."""
+        return open_stream(self.access_to(port), "/exec")
+
+    def open_at(self, port: int, proxy: str | None = None) -> ExecPipes:
+        access = self.access_to(port, proxy)
         reached = SimpleNamespace(
             namespace="team", access=lambda: access, not_accepted=lambda _: None
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,17 +23,23 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import run_lock
 from muster.engines.kubernetes.names import FIELD_MANAGER, PART_OF, RUN
-from muster.engines.kubernetes.profile import read_settings
-from muster.engines.kubernetes.role import needed_rights
-from muster.engines.kubernetes.versions import Versions
 from muster.errors import EngineError, InvalidInput, NoLogs
 from muster.storage.home import Home
 from support.faults import until
 from support.kube import Cluster
-from support.kube.access import Rule
 from support.kube.cluster import ADMIN
 from support.kube.objects import Obj, Resource
 from support.kube_engine import add_engine, write_contexts
+from support.observed_runs import (
+    PATIENCE,
+    WAIT,
+    begin,
+    forbid,
+    jobset,
+    states_of,
+    until_state,
+    write,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,8 +47,6 @@ pytestmark = [
         find_spec("kubernetes") is None, reason="the extra `kubernetes` is not installed"
     ),
 ]
-#: Seconds for what takes a moment on a machine that is not busy.
-PATIENCE = 60.0
 #: JobSet's examples of which each shows another policy.
 JOBSETS = (
     "simple/success-policy",
@@ -62,60 +67,6 @@ def cluster(tmp_path: Path, own_home: Path, client: Client) -> Iterator[Cluster]
                 run.cancel("the test is over").wait(PATIENCE)
 
 
-def jobset(script: str, pods: int = 2, name: str = "train", **spec: Any) -> Obj:
-    """A JobSet whose pods run a script; `$N` is their index in it."""
-    index = {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "command": ["sh", "-c", script],
-        "env": [{"name": "N", "valueFrom": {"fieldRef": index}}],
-    }
-    pod = {"restartPolicy": "Never", "containers": [container]}
-    retries = spec.pop("retries", 0)
-    job = {"backoffLimit": retries, "completions": pods, "parallelism": pods}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicatedJobs": [
-                {
-                    "name": "w",
-                    "replicas": 1,
-                    "template": {"spec": {**job, "template": {"spec": pod}}},
-                }
-            ],
-            **spec,
-        },
-    }
-
-
-def write(folder: Path, manifest: Obj) -> Path:
-    path = folder / "jobset.yaml"
-    path.write_text(yaml.safe_dump(manifest))
-    return path
-
-
-def begin(folder: Path, manifest: Obj) -> JobRun:
-    return muster.run(write(folder, manifest), engine="kubernetes")
-
-
-def states_of(run: JobRun) -> list[str]:
-    """The states of a run's nodes; one that is ready runs."""
-    return ["RUNNING" if one.state == "READY" else str(one.state) for one in run.nodes]
-
-
-def until_state(run: JobRun, *states: str) -> None:
-    """Wait until the nodes of a run have these states."""
-    until(
-        lambda: states_of(run) == [*states],
-        f"nodes are {states}",
-        PATIENCE,
-        pause=0.2,
-    )
-
-
 def lines(run: JobRun, attempt: int | str | None = "all") -> list[str]:
     return [line.message for line in run.logs(attempt=attempt, streams=["stdout"])]
 
@@ -130,16 +81,6 @@ def kill_supervisor(home: Path, run: JobRun) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: not run_lock.is_held(lock), "the supervisor has ended", PATIENCE)
-
-
-def forbid(cluster: Cluster, verb: str, resource: str) -> None:
-    """Take one right from the user of the cluster."""
-    rules = [
-        Rule((one,), (what,), (group,), "default")
-        for one, group, what in needed_rights(read_settings({}), Versions(jobset=(0, 12)))
-        if (one, what) != (verb, resource)
-    ]
-    cluster.grant("token-of-admin", "admin", tuple(rules))
 
 
 def command(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -158,9 +99,6 @@ def is_subset(part: Any, whole: Any) -> bool:
     if isinstance(part, list):
         return len(part) == len(whole) and all(map(is_subset, part, whole))
     return bool(part == whole)
-
-
-WAIT = "echo up $N; until [ -e {flag} ]; do sleep 0.1; done; echo down $N"
 
 
 # --- applied as they are
@@ -338,16 +276,20 @@ def test_what_was_reported_is_not_reported_by_the_next_supervisor(
         assert lines(found) == ["first", "up 0", "down 0"]
 
 
-def test_commands_say_what_to_type_instead(tmp_path: Path, cluster: Cluster) -> None:
+def test_commands_say_what_to_type_instead(
+    tmp_path: Path, client: Client, cluster: Cluster
+) -> None:
     run = begin(tmp_path, jobset("sleep 600", pods=1))
     until_state(run, "RUNNING")
-    argv = [sys.executable, "-m", "muster", "exec", run.name, "--", "ls"]
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False)
-    assert done.returncode != 0
     (pod,) = cluster.pods()
-    assert (
-        f"kubectl exec -n default -it {pod['metadata']['name']} -c main -- COMMAND" in done.stderr
-    )
+    forward = f"use `kubectl port-forward -n default {pod['metadata']['name']} 8080`"
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(EngineError) as said:
+        client.node_access.forward(run.id, 0, ["127.0.0.1"], 8080, listener)
+    assert forward in str(said.value)
+    done = command("stacks", run.name)
+    assert done.returncode == 4
+    assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
+    assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
     with pytest.raises(InvalidInput, match="is not suspended"):
         run.suspend()
 

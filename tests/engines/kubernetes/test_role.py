@@ -56,6 +56,16 @@ def test_a_role_has_what_the_settings_and_the_cluster_need(
     assert len(found) == len(set(found))
 
 
+def test_a_right_that_runs_can_do_without_is_in_the_role() -> None:
+    profile, one = read_settings({}), ("list", "metrics.k8s.io", "pods")
+    assert needed_rights(profile, Versions(), optional=True) == [one]
+    assert one not in needed_rights(profile, Versions())
+    granted = role(profile, Versions())["rules"]
+    assert {"apiGroups": [one[1]], "resources": [one[2]], "verbs": [one[0]]} in granted
+    without_jobset = Versions(jobset=None)
+    assert needed_rights(profile, without_jobset, optional=True) == []
+
+
 def test_secrets_are_neither_read_nor_listed_nor_deleted() -> None:
     def verbs(settings: dict[str, str]) -> set[str]:
         found = needed_rights(read_settings(settings), Versions())
@@ -121,6 +131,25 @@ def test_missing_verbs_are_named_with_what_they_are_for(serve: Serve, tmp_path: 
         "nodes, and replace pods); get pods/log (to say why a pod has failed)"
     )
     assert "`muster engines role lab --user NAME`" in finding.advice
+
+
+def test_a_cluster_works_without_an_optional_right(serve: Serve, tmp_path: Path) -> None:
+    def answer(asked: Request) -> Answer:
+        jobset = {"name": "jobset.x-k8s.io", "versions": [{"version": "v1alpha2"}]}
+        known = {"/version": {"major": "1", "minor": "36"}, "/apis": {"groups": [jobset]}}
+        if asked.path.endswith("/selfsubjectaccessreviews"):
+            group = asked.body["spec"]["resourceAttributes"]["group"]
+            return Answer({"status": {"allowed": group != "metrics.k8s.io"}})
+        return Answer(known.get(asked.path, {"metadata": {"name": "muster-check", "uid": "u"}}))
+
+    (finding,) = (
+        one for one in examine(serve(answer), "lab", Home(tmp_path)) if one.name == "rights"
+    )
+    assert finding.works
+    assert finding.says == (
+        "all that runs need in namespace team; optional, and missing: list "
+        "pods.metrics.k8s.io (to show what pods of JobSets use that run as they are)"
+    )
 
 
 @pytest.mark.parametrize(

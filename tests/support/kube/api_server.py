@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from support.kube import discovery, patches
+from support.kube import discovery, metrics, patches
 from support.kube.access import Access, Attributes, User, may
 from support.kube.channels import (
     EXEC_PROTOCOLS,
@@ -88,6 +88,8 @@ class ApiServer:
         self.kubernetes, self.jobset = kubernetes, jobset
         self.access, self.faults = Access(), Faults()
         self.kubelet: Kubelet | None = None
+        #: None: no metrics API is installed.
+        self.metrics: metrics.MetricsServer | None = None
         #: The requests that have arrived, in order.
         self.calls: list[Call] = []
         #: Seconds between bookmarks.
@@ -241,9 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = request.attributes
         body = self._body if asked.verb in ("create", "patch") else b""
-        self.api.calls.append(
-            Call(asked.verb, asked.resource, asked.subresource, *asked[4:], user.name, query, body)
-        )
+        place = (asked.resource, asked.subresource, asked.namespace, asked.name)
+        self.api.calls.append(Call(asked.verb, *place, user.name, query, body, asked.group))
         fault = self.api.faults.take(asked)
         self._meet(fault)
         self.api.access.authorize(user, asked)
@@ -342,6 +343,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 101, None
         if request.subresource == "eviction":
             return 201, self._evict(request)
+        if request.resource == metrics.RESOURCE:
+            return 200, self._metrics(request)
         if request.verb == "watch":
             self._watch(request)
             return 200, None
@@ -393,6 +396,16 @@ class _Handler(BaseHTTPRequestHandler):
             if resource.group not in ("", "batch")
             else [_bare(one) for one in items],
         }
+
+    def _metrics(self, request: _Request) -> Obj:
+        server = self.api.metrics
+        assert server is not None, "it is served"
+        if request.verb not in metrics.VERBS:
+            text = "the server does not allow this method on the requested resource"
+            raise ApiError(405, "MethodNotAllowed", text)
+        if request.verb == "get":
+            return server.get(request.namespace, request.name)
+        return server.listed(request.namespace, _matcher(request))
 
     def _create(self, request: _Request) -> Obj:
         obj = self._given(request)
@@ -689,7 +702,8 @@ class _Handler(BaseHTTPRequestHandler):
         if here is None or container is None or container.code is not None:
             text = f'unable to upgrade connection: container not found ("{name}")'
             raise ApiError(500, "InternalError", text)
-        head = f"{self.requestline}\r\n".encode()
+        # not the path: a real server accepts a megabyte, and what reads this 8 KiB
+        head = f"GET / {self.request_version}\r\n".encode()
         head += b"".join(f"{k}: {v}\r\n".encode() for k, v in self.headers.items()) + b"\r\n"
         self.close_connection = True
         stream = Duplex(self.request)
@@ -697,7 +711,8 @@ class _Handler(BaseHTTPRequestHandler):
             channels = Channels(stream, head, EXEC_PROTOCOLS)
             paths = here.paths[name]
             argv = [paths.translate(word) for word in self._lists.get("command", [])]
-            streams = {one for one in ("stdin", "stdout", "stderr") if _is_set(request.query, one)}
+            asked_for = ("stdin", "stdout", "stderr", "tty")
+            streams = {one for one in asked_for if _is_set(request.query, one)}
             serve_exec(channels, argv, container, str(here.folder), streams)
         else:
             channels = Channels(stream, head, FORWARD_PROTOCOLS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import struct
 import subprocess
+import termios
 import threading
 from collections.abc import Iterator, Sequence
-from typing import IO, Protocol
+from typing import Protocol
 
 from websockets.exceptions import NegotiationError
 from websockets.frames import Frame, Opcode
@@ -20,7 +23,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from support.kube.containers import Container
-from support.kube.objects import Obj
+from support.kube.objects import ApiError, Obj
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 #: The last one is as version 4, and can close one channel.
@@ -119,30 +122,34 @@ def serve_exec(
     channels: Channels, argv: Sequence[str], container: Container, folder: str, streams: set[str]
 ) -> None:
     """Run a command in a container and pass its streams until it has ended, or its client is gone.
-    streams: those of `stdin`, `stdout` and `stderr` that the client has."""
+    streams: those of `stdin`, `stdout` and `stderr` that the client has, and `tty`."""
+    terminal, theirs = pty.openpty() if "tty" in streams else (-1, -1)
+    pipes = {one: _pipe(one, streams, theirs) for one in ("stdin", "stdout", "stderr")}
     try:
         process = subprocess.Popen(
-            argv,
+            argv if terminal < 0 else ["setsid", "--ctty", *argv],
             env=container.env,
             cwd=folder,
-            stdin=subprocess.PIPE if "stdin" in streams else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if "stdout" in streams else subprocess.DEVNULL,
-            stderr=subprocess.PIPE if "stderr" in streams else subprocess.DEVNULL,
-            start_new_session=True,
+            start_new_session=terminal < 0,
+            **pipes,
             **container.user.process_options(),
         )
     except OSError as error:
-        text = f'exec: "{argv[0]}": {os.strerror(error.errno or 0)}'
-        message = f"command terminated with exit code 126: {text}"
-        channels.send(ERROR, json.dumps(_failure(126, message)).encode())
+        channels.send(ERROR, json.dumps(_not_started(argv[0], error)).encode())
         channels.close()
         return
+    if terminal >= 0:
+        os.close(theirs)
+        sources, sink = [(STDOUT, terminal)], terminal
+    else:
+        found = ((STDOUT, process.stdout), (STDERR, process.stderr))
+        sources = [(number, pipe.fileno()) for number, pipe in found if pipe is not None]
+        sink = -1 if process.stdin is None else process.stdin.fileno()
     outputs = [
-        threading.Thread(target=_copy, args=(channels, number, pipe), daemon=True)
-        for number, pipe in ((STDOUT, process.stdout), (STDERR, process.stderr))
-        if pipe is not None
+        threading.Thread(target=_copy, args=(channels, number, fd), daemon=True)
+        for number, fd in sources
     ]
-    reader = threading.Thread(target=_feed, args=(channels, process), daemon=True)
+    reader = threading.Thread(target=_feed, args=(channels, process, sink), daemon=True)
     for one in (*outputs, reader):
         one.start()
     code = process.wait()
@@ -160,9 +167,18 @@ def serve_exec(
     except OSError:
         pass  # the client is gone
     reader.join(5)
+    if terminal >= 0:
+        os.close(terminal)
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
+
+
+def _pipe(name: str, streams: set[str], terminal: int) -> int:
+    """What a command gets as one of its streams. terminal: -1: none."""
+    if terminal >= 0:
+        return terminal
+    return subprocess.PIPE if name in streams else subprocess.DEVNULL
 
 
 def _failure(code: int, message: str) -> Obj:
@@ -175,32 +191,60 @@ def _failure(code: int, message: str) -> Obj:
     }
 
 
-def _copy(channels: Channels, number: int, pipe: IO[bytes]) -> None:
-    fd = pipe.fileno()
-    while data := os.read(fd, _CHUNK):
+def _not_started(program: str, error: OSError) -> Obj:
+    """As with containerd and runc."""
+    why = os.strerror(error.errno or 0).lower()
+    if isinstance(error, FileNotFoundError) and "/" not in program:
+        why = "executable file not found in $PATH"
+    text = (
+        "error executing command in container: failed to exec in container: failed to start exec: "
+        "OCI runtime exec failed: exec failed: unable to start container process: exec: "
+        f'"{program}": {why}: unknown'
+    )
+    return ApiError(500, "InternalError", f"Internal error occurred: {text}").status()
+
+
+def _copy(channels: Channels, number: int, fd: int) -> None:
+    while data := _read(fd):
         try:
             channels.send(number, data)
         except OSError:
             return
 
 
-def _feed(channels: Channels, process: subprocess.Popen[bytes]) -> None:
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, _CHUNK)
+    except OSError:  # how a terminal ends
+        return b""
+
+
+def _feed(channels: Channels, process: subprocess.Popen[bytes], sink: int) -> None:
     """Pass input on. A client that is gone ends the command, as a runtime ends one by SIGHUP."""
     for channel, data in channels.messages():
-        if channel == STDIN and process.stdin is not None:
+        if channel == STDIN and sink >= 0:
             try:
-                process.stdin.write(data)
-                process.stdin.flush()
+                _write(sink, data)
             except OSError:
                 continue  # it reads no more
+        elif channel == RESIZE and sink >= 0:
+            size = json.loads(data)
+            with contextlib.suppress(OSError):  # it has no terminal
+                termios.tcsetwinsize(sink, (size["Height"], size["Width"]))
         elif channel == CLOSE and data[:1] == bytes((STDIN,)) and process.stdin is not None:
             _close(process)
+            sink = -1
     _close(process)
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGHUP)
         except ProcessLookupError:
             pass
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

@@ -20,6 +20,7 @@ from support.kube.jobset_controller import JobSetController
 from support.kube.kubelet import Kubelet
 from support.kube.kueue import Kueue
 from support.kube.manager import Clock, Manager, ManualClock
+from support.kube.metrics import RESOURCE, MetricsServer
 from support.kube.objects import BY_PLURAL, Obj, set_condition
 from support.kube.pod_security import PodSecurity
 from support.kube.scheduler import NodeLife, Scheduler
@@ -106,7 +107,19 @@ class Cluster:
         """Install JobSet in a cluster that was made without it."""
         self.manager.controllers.append(self.jobsets)
         self.server.jobset = version
-        self.server.resources = discovery.served(jobset=True, kueue=self._has_kueue)
+        self._serve()
+
+    def install_metrics(self) -> MetricsServer:
+        """Install the metrics API, which has measured no pod yet."""
+        made = self.server.metrics = MetricsServer(self.storage)
+        self._serve()
+        return made
+
+    def _serve(self) -> None:
+        """Serve the kinds of what is installed."""
+        server = self.server
+        found = discovery.served(jobset=server.jobset is not None, kueue=self._has_kueue)
+        server.resources = found if server.metrics is None else [*found, RESOURCE]
 
     def add_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         self.storage.create(

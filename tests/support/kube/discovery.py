@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from muster.spec.formats.jobset.schema import SCHEMA
+from support.kube import metrics
 from support.kube.objects import ALL, BY_PLURAL, JOBSET_GROUP, Obj, Resource
 
 Version = tuple[int, int]
@@ -73,7 +74,7 @@ def kinds(name: str, resources: Sequence[Resource]) -> Obj | None:
                 "singularName": one.kind.lower(),
                 "namespaced": one.namespaced,
                 "kind": one.kind,
-                "verbs": list(_VERBS),
+                "verbs": list(metrics.VERBS if one == metrics.RESOURCE else _VERBS),
                 "shortNames": list(one.short),
             }
             listed.append(base)

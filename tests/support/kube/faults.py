@@ -21,6 +21,8 @@ class Call(NamedTuple):
     query: Mapping[str, str]
     #: Of what creates or patches something.
     body: bytes = b""
+    #: Of the API.
+    group: str = ""
 
 
 class Fault(NamedTuple):

@@ -215,18 +215,21 @@ class KubernetesEngine(RemoteEngine):
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_look
+        from muster.engines.kubernetes.observed_nodes import observed
 
-        refuse_look(folder, "what the nodes use")
-        return super().counters(folder, supervisor)
+        if (found := observed(folder)) is None:
+            return super().counters(folder, supervisor)
+        from muster.engines.kubernetes.observed_usage import read_counters
+
+        return read_counters(folder, found, self._profile)
 
     def stacks(
         self, folder: RunDir, supervisor: int, ranks: Collection[int]
     ) -> tuple[list[ThreadStack], list[str]]:
         """See `Engine.stacks`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_look
+        from muster.engines.kubernetes.observed_nodes import refuse_stacks
 
-        refuse_look(folder, "stacks")
+        refuse_stacks(folder)
         return super().stacks(folder, supervisor, ranks)
 
     def forward(
@@ -240,10 +243,14 @@ class KubernetesEngine(RemoteEngine):
 
     def run_in_node(self, node: RunningNode, command: NodeCommand, stdio: Stdio) -> NodeProcess:
         """See `Engine.run_in_node`."""
-        from muster.engines.kubernetes.observed_nodes import refuse_exec
+        from muster.engines.kubernetes.observed_nodes import node_pod, observed
 
-        refuse_exec(node.folder, node.rank)
-        return super().run_in_node(node, command, stdio)
+        if (found := observed(node.folder)) is None:
+            return super().run_in_node(node, command, stdio)
+        from muster.engines.kubernetes.pod_commands import run
+
+        pod = node_pod(node.folder, node.rank, found)
+        return run(pod, found, self._profile, command, stdio)
 
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> KubernetesHosts:
         """See `RemoteEngine.make_hosts`."""

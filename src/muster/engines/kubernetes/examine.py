@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from muster.engines.findings import Finding
 from muster.engines.kubernetes.answers import understood
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
 from muster.engines.kubernetes.found_versions import record_versions
+from muster.engines.kubernetes.kinds import METRICS_API_GROUP
 from muster.engines.kubernetes.pods import SHARED
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.queues import why_no_queue
-from muster.engines.kubernetes.role import needed_rights, rules
+from muster.engines.kubernetes.role import Rule, needed_rights, rules
 from muster.engines.kubernetes.versions import OLDEST_JOBSET, OLDEST_KUBERNETES, Version, Versions
 from muster.storage.home import Home
 
@@ -88,21 +89,37 @@ def _rights(
     cluster: Cluster, profile: KubernetesProfile, versions: Versions, engine: str
 ) -> Finding:
     namespace = cluster.connection.namespace
+    every = rules(profile, versions)
     try:
         missing = cluster.missing_verbs(needed_rights(profile, versions))
+        lacking = cluster.missing_verbs(needed_rights(profile, versions, optional=True))
     except CannotCall as error:
         return Finding("rights", False, str(error))
     if not missing:
         if problem := _why_no_namespace(cluster):
             return Finding("namespace", False, problem)
-        return Finding("rights", True, f"all that runs need in namespace {namespace}")
-    of: dict[str, list[str]] = {}
-    for verb, _, resource in missing:
-        of.setdefault(resource, []).append(verb)
-    why = {resource: one.why for one in rules(profile, versions) for resource in one.resources}
-    text = "; ".join(f"{', '.join(v)} {r} (to {why[r]})" for r, v in of.items())
+        text = f"all that runs need in namespace {namespace}"
+        text += f"; optional, and missing: {_missing(every, lacking)}" if lacking else ""
+        return Finding("rights", True, text)
+    text = _missing(every, missing)
     advice = f"`muster engines role {engine} --user NAME` prints the Role for an administrator"
     return Finding("rights", False, f"missing in namespace {namespace}: {text}", advice)
+
+
+def _missing(every: Iterable[Rule], rights: Iterable[tuple[str, str, str]]) -> str:
+    """Rights that are missing, and what they are for. every: all rules."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for verb, group, resource in rights:
+        verbs.setdefault((group, resource), []).append(verb)
+    why = {(one.group, resource): one.why for one in every for resource in one.resources}
+    return "; ".join(
+        f"{', '.join(found)} {_named(*what)} (to {why[what]})" for what, found in verbs.items()
+    )
+
+
+def _named(group: str, resource: str) -> str:
+    """A resource as people know it: pods are of two groups."""
+    return f"{resource}.{group}" if group == METRICS_API_GROUP else resource
 
 
 def _why_no_namespace(cluster: Cluster) -> str:

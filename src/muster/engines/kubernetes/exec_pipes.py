@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
 
 _PROTOCOL = "v5.channel.k8s.io"
-_STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
+#: The channels.
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 #: Seconds until a stream has to be open.
 _OPEN_TIMEOUT = 30.0
 #: Bytes of a read, of what waits to be written before no more is taken, of what is kept of standard
 #: error, and of a message of the API server.
-_CHUNK, _MOST_WAITING, _MOST_ERROR, _MOST_MESSAGE = 1 << 16, 1 << 18, 4096, 1 << 22
-_BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+CHUNK, _MOST_WAITING, _MOST_ERROR, _MOST_MESSAGE = 1 << 16, 1 << 18, 4096, 1 << 22
+#: What says that a call would block.
+BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Ending(Struct, frozen=True):
@@ -121,7 +123,7 @@ class ExecPipes(Pipes):
         self._flush(stream)
         if len(self._unsent) >= _MOST_WAITING:
             raise BlockingIOError
-        stream.protocol.send_binary(bytes([_STDIN]) + data)
+        stream.protocol.send_binary(bytes([STDIN]) + data)
         self._flush(stream)
         return len(data)
 
@@ -136,7 +138,7 @@ class ExecPipes(Pipes):
         if stream is not None:
             with contextlib.suppress(OSError):  # the other end need not hear it
                 if not self._has_ended:
-                    stream.protocol.send_binary(bytes([_CLOSE, _STDIN]))
+                    stream.protocol.send_binary(bytes([CLOSE, STDIN]))
                     stream.protocol.send_close(1000)
                     self._flush(stream)
             stream.sock.close()
@@ -170,8 +172,8 @@ class ExecPipes(Pipes):
             self._unsent += part
         while self._unsent:
             try:
-                sent = stream.sock.send(bytes(self._unsent[:_CHUNK]))
-            except _BLOCKED:
+                sent = stream.sock.send(bytes(self._unsent[:CHUNK]))
+            except BLOCKED:
                 return
             except OSError as error:
                 self._has_ended = True
@@ -181,8 +183,8 @@ class ExecPipes(Pipes):
     def _fill(self, stream: Opened) -> bool:
         """Read what has arrived. Returns whether there may be more. Raises OSError."""
         try:
-            data = stream.sock.recv(_CHUNK)
-        except _BLOCKED:
+            data = stream.sock.recv(CHUNK)
+        except BLOCKED:
             return False
         except OSError as error:
             raise OSError(self._why(Ending(self._status, self._error, error))) from None
@@ -211,11 +213,11 @@ class ExecPipes(Pipes):
 
     def _take_message(self, message: bytes) -> None:
         channel, rest = message[:1], message[1:]
-        if channel == bytes([_STDOUT]):
+        if channel == bytes([STDOUT]):
             self._incoming += rest
-        elif channel == bytes([_STDERR]):
+        elif channel == bytes([STDERR]):
             self._error = (self._error + rest)[-_MOST_ERROR:]
-        elif channel == bytes([_STATUS]):
+        elif channel == bytes([STATUS]):
             self._status, self._has_ended = rest, True
 
 
@@ -255,7 +257,7 @@ def _upgrade(sock: socket.socket, protocol: ClientProtocol, access: Access) -> l
     protocol.send_request(request)
     sock.sendall(b"".join(protocol.data_to_send()))
     while True:
-        data = sock.recv(_CHUNK)
+        data = sock.recv(CHUNK)
         if data:
             protocol.receive_data(data)
         else:

@@ -7,14 +7,13 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from muster.engines.kubernetes.answers import error_body
 from muster.engines.kubernetes.connection import Connection
-from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, open_stream
+from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, Opened, open_stream
 from muster.engines.kubernetes.kinds import KINDS
 from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect, refusal
 
@@ -50,10 +49,8 @@ class ExecStreams:
         """Run a program in a container. Returns its standard input and output, which end when the
         stream does. Does not wait until the stream is up. explain: called with why the stream has
         ended, for the text of that; it may know better."""
-        query = [("container", container), ("stdin", "true"), ("stdout", "true")]
-        query += [("stderr", "true"), *(("command", word) for word in argv)]
         pipes = ExecPipes(lambda ending: explain(why_ended(ending)))
-        self._wanted.put(_Wanted(pipes, pod, urlencode(query)))
+        self._wanted.put(_Wanted(pipes, pod, exec_query(container, argv)))
         if self._threads < _MOST_OPENING:
             self._threads += 1
             threading.Thread(target=self._open_all, daemon=True, name="exec").start()
@@ -69,22 +66,23 @@ class ExecStreams:
         """In a thread."""
         while (one := self._wanted.get()) is not None and not self._closed:
             try:
-                one.pipes.set_result(self._open(one))
+                one.pipes.set_result(self.connect(one.pod, one.query))
             except Exception as error:  # noqa: BLE001  only this stream ends, whatever is wrong
                 one.pipes.set_result(error)
 
-    def _open(self, one: _Wanted) -> Any:
-        """In a thread. Raises OSError, CannotCall, websockets' InvalidHandshake."""
+    def connect(self, pod: str, query: str) -> Opened:
+        """Open a stream, and wait until it is up. query: see `exec_query`. In any thread. Raises
+        OSError, CannotCall, websockets' InvalidHandshake."""
         from websockets.exceptions import InvalidStatus
 
         try:
             access = self._connection.access()  # for each stream, as credentials may be renewed
         except ConnectionError as error:  # there are none
             raise CannotCall(str(error), refused=False) from None
-        operation = Operation("create", "", "pods/exec", "Pod", self._connection.namespace, one.pod)
-        path = KINDS["Pod"].path(operation.namespace, one.pod, "exec")
+        operation = Operation("create", "", "pods/exec", "Pod", self._connection.namespace, pod)
+        path = KINDS["Pod"].path(operation.namespace, pod, "exec")
         try:
-            return open_stream(access, f"{path}?{one.query}")
+            return open_stream(access, f"{path}?{query}")
         except InvalidStatus as error:
             response = error.response
             if 300 <= response.status_code < 400:
@@ -93,6 +91,14 @@ class ExecStreams:
                 self._connection.not_accepted(access)
             body = error_body(bytes(response.body or b""), response.headers)
             raise refusal(operation, response.status_code, body) from None
+
+
+def exec_query(container: str, argv: Sequence[str], *, terminal: bool = False) -> str:
+    """What a request says of the program that it runs. terminal: whether that has a terminal, which
+    standard error is then, too."""
+    query = [("container", container), ("stdin", "true"), ("stdout", "true")]
+    query.append(("tty", "true") if terminal else ("stderr", "true"))
+    return urlencode([*query, *(("command", word) for word in argv)])
 
 
 def why_ended(ending: Ending) -> str:

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from muster.engines.kubernetes.versions import JOBSET_API_GROUP, KUEUE_API_GROUP
 
+#: Of what a metrics server brings.
+METRICS_API_GROUP = "metrics.k8s.io"
+
 
 class Kind(Struct, frozen=True):
     """A kind of objects."""
@@ -36,6 +39,7 @@ _EVERY = (
     Kind("LocalQueue", KUEUE_API_GROUP, "v1beta2", "localqueues"),
     Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
     Kind("Pod", "", "v1", "pods"),
+    Kind("PodMetrics", METRICS_API_GROUP, "v1beta1", "pods"),
     Kind("Secret", "", "v1", "secrets"),
     Kind("Service", "", "v1", "services"),
     Kind("Workload", KUEUE_API_GROUP, "v1beta2", "workloads"),

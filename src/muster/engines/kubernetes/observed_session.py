@@ -21,6 +21,7 @@ from muster.engines.kubernetes.observation import Observation
 from muster.engines.kubernetes.observed_facts import ObservedJobSet, ObservedPod, ReadObserved
 from muster.engines.kubernetes.observed_jobset import JobSetOfRun, NotApplied
 from muster.engines.kubernetes.observed_outputs import ObservedOutputs
+from muster.engines.kubernetes.observed_pods import ObservedPods
 from muster.engines.kubernetes.observed_record import ObservedRecord, jobset_name, workload_of
 from muster.engines.kubernetes.places import Places
 from muster.engines.kubernetes.profile import KubernetesProfile
@@ -64,6 +65,7 @@ class ObservedSession:
             *(self._plan, self._folder, loop, self._places),
             *(context.attempt, context.native_restarts, self._drain),
         )
+        self._pods = ObservedPods(self._folder, self._places)
         self._queue: deque[tuple[Change, float]] = deque()
         self._watching: Subscription | None = None
         self._reading: ReadObserved | None = None  # reads what is watched
@@ -222,14 +224,17 @@ class ObservedSession:
     # --- what the cluster says
 
     def _seen(self, changes: Sequence[Change]) -> None:
+        running: list[ObservedPod] = []
         for change in changes:
             match change:
                 case PodChanged(pod=ObservedPod() as pod) if self._is_of_jobset(pod):
+                    running += [] if change.is_gone else [pod]
                     self._follow(pod)
                     (self._there.discard if change.is_gone else self._there.add)(pod.uid)
                 case Listed(kind="Pod"):
                     self._pods_known = True
             self._queue.append((change, self._loop.now() + _LOG_TIMEOUT))
+        self._pods.see(running)
         self._drain()
         if self._is_leaving:
             self._participant.notify()

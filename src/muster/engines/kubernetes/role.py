@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.engines.grantees import Grantees
+from muster.engines.kubernetes.kinds import METRICS_API_GROUP
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.versions import JOBSET_API_GROUP, KUEUE_API_GROUP, Versions
 
@@ -29,6 +30,8 @@ class Rule(Struct, frozen=True):
     verbs: tuple[str, ...]
     #: What Muster needs it for, for people.
     why: str
+    #: Whether runs do without it.
+    is_optional: bool = False
 
 
 _WATCH = ("list", "watch")
@@ -37,7 +40,7 @@ _APPLY = ("create", "patch")
 
 
 def rules(profile: KubernetesProfile, versions: Versions) -> list[Rule]:
-    """All that an engine needs in its namespace."""
+    """All that an engine uses in its namespace."""
     return list(_rules(profile, versions))
 
 
@@ -45,6 +48,8 @@ def _rules(profile: KubernetesProfile, versions: Versions) -> Iterator[Rule]:
     if versions.jobset is not None:
         verbs = ("get", *_WATCH, *_APPLY, "delete")
         yield Rule(JOBSET_API_GROUP, ("jobsets",), verbs, "run jobs")
+        why = "show what pods of JobSets use that run as they are"
+        yield Rule(METRICS_API_GROUP, ("pods",), ("list",), why, is_optional=True)
     else:
         yield Rule("batch", ("jobs",), (*_WATCH, *_APPLY), "run jobs")
         yield Rule("", ("services",), ("list", *_APPLY, "delete"), "give pods names")
@@ -107,11 +112,15 @@ def _metadata(namespace: str | None) -> dict[str, str]:
     return {"name": NAME} if namespace is None else {"name": NAME, "namespace": namespace}
 
 
-def needed_rights(profile: KubernetesProfile, versions: Versions) -> Sequence[tuple[str, str, str]]:
-    """Verb, group and resource of each right in the Role."""
+def needed_rights(
+    profile: KubernetesProfile, versions: Versions, *, optional: bool = False
+) -> Sequence[tuple[str, str, str]]:
+    """Verb, group and resource of each right in the Role that runs cannot do without. optional: of
+    the others instead."""
     return [
         (verb, one.group, resource)
         for one in rules(profile, versions)
+        if one.is_optional == optional
         for resource in one.resources
         for verb in one.verbs
     ]

@@ -80,7 +80,7 @@ class UsageRecorder:
         before = watched.reading.counters
         # nothing else is known of the time since the last sample
         last = Counters(
-            max(cpu - watched.reading.agent_cpu, before.cpu),
+            max(cpu - watched.reading.agent_cpu, before.cpu or 0.0),
             None,
             before.disk_read,
             before.disk_written,

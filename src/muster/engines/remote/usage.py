@@ -137,8 +137,8 @@ class RemoteUsage:
         """Add what a node has used since it was last heard."""
         heard, now = self._heard[rank], time.time()
         before = heard.counters
-        if counters.cpu < before.cpu:  # it has another agent, whose counters begin at nothing
-            before = NOTHING
+        if (counters.cpu or 0.0) < (before.cpu or 0.0):
+            before = NOTHING  # it has another agent, whose counters begin at nothing
         seconds = max(now - heard.at, 0.0)
         self._usage[rank] = add(self._usage.get(rank, NodeUsage()), before, counters, seconds)
         heard.counters, heard.at = counters, now
