@@ -13,13 +13,19 @@ _HEADLINE = (
 )
 #: What has become of a JobSet of the user's.
 _JOBSET = r"(?:its )?JobSet(?: \S+)? (?:has failed|was deleted|is left|may be left)\b[^\n]*"
+#: What a run leaves where it was (`engines.remote.left`).
+_LEFT = (
+    r"(?:JobSet|job|container|network|any container) [^\n]*?"
+    r" (?:is|are|may be) left (?:in|on) [^\n]*"
+    r"|the node server of [^\n]+ left on [^\n]+, which cannot be reached"
+)
 #: The last lines of the details of some runs, which Muster writes: `Stopping.note`.
 _NOTE = re.compile(
     r"\n(?:[\d,]+ of [\d,]+ replicas of group \S+ failed: [^\n]*"
     r"|(?:all [\d,]+ re(?:tries|starts)|the only re(?:try|start))\b[^\n]* (?:are|is) used up[^\n]*"
     r"|(?:failure\.)?max_restarts(?: of (?:group|rule) [^\n]+)? allows no restart"
     r"|group \S+ allows no retry \(total_retries\)|rule [^\n]+"
-    rf"|another start would fail in the same way|{_JOBSET})(?:\n{_JOBSET})*\Z"
+    rf"|another start would fail in the same way|{_JOBSET}|{_LEFT})(?:\n(?:{_JOBSET}|{_LEFT}))*\Z"
 )
 
 

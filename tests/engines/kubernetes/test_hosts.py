@@ -135,7 +135,7 @@ class Owner:
     def ending(self, slots: Sequence[int], why: str) -> None:
         self.calls += [Call("ending", slot, why) for slot in slots]
 
-    def freeing(self, *, busy: bool) -> None:
+    def freeing(self, *, busy: bool, left: str = "") -> None:
         self.busy = busy
 
 

@@ -88,6 +88,7 @@ class KubernetesHosts:
         self._has_applied = ref is not None or any(one.uid for one in jobsets)
         self._is_searching = False  # whether it is being found out which cluster it is
         self._deletes = False  # whether JobSets are being deleted
+        self._left = ""  # which were not, see `HostsOwner.freeing`
         self._closed = False
         if not jobsets.may_be_anywhere:
             self._news.begin()
@@ -247,13 +248,13 @@ class KubernetesHosts:
 
     # --- the end
 
-    def _freeing(self, busy: bool) -> None:
-        """Whether JobSets are being deleted."""
-        self._deletes = busy
+    def _freeing(self, busy: bool, left: str) -> None:
+        """Whether JobSets are being deleted, and which were not."""
+        self._deletes, self._left = busy, left
         self._report_freeing()
 
     def _report_freeing(self) -> None:
         """When a run is over, what earlier sessions have left is looked for, and deleted."""
         waits = not self._contact.is_ready and any(one.slots for one in self._jobsets)
         seeks = self._slots.over and (bool(self._slots.sought) or waits)
-        self._owner.freeing(busy=self._deletes or seeks)
+        self._owner.freeing(busy=self._deletes or seeks, left=self._left)

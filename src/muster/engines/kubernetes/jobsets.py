@@ -43,13 +43,15 @@ Applied = Callable[[int, CannotCall | None], object]
 class JobSets(Allocations[Allocation, Record]):
     """See `Allocations`."""
 
+    place = "in the cluster"
+
     def __init__(
         self,
         context: RunContext,
         profile: KubernetesProfile,
         loop: RunLoop,
         cluster: Cluster,
-        freeing: Callable[[bool], object],
+        freeing: Callable[[bool, str], object],
     ) -> None:
         self._profile = profile
         self._cluster, self._home = cluster, context.home
@@ -242,6 +244,15 @@ class JobSets(Allocations[Allocation, Record]):
 
     def _label(self, one: Allocation) -> str:
         return f"JobSet {self.name(one)}"
+
+    def _remedy(self, those: Sequence[Allocation]) -> str:
+        kind = "service" if those[0].owner == "Service" else "jobset"
+        ref = self._record.cluster
+        namespace = f" -n {ref.namespace}" if ref is not None else ""
+        if len(those) == 1:
+            return f"`kubectl delete {kind} {self.name(those[0])}{namespace}` deletes it"
+        selector = f"{RUN}={self._plan.run_id}"
+        return f"`kubectl delete {kind} -l {selector}{namespace}` deletes them"
 
     def _remove(self, one: Allocation) -> NotRemoved | None:
         if one.number not in self._sent:
