@@ -21,7 +21,7 @@ from muster.engines.kubernetes.applied import (
     objects,
     owned,
 )
-from muster.engines.kubernetes.cluster import CannotCall, Cluster
+from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.found_versions import record_versions
 from muster.engines.kubernetes.layout import JobLayout, layout
@@ -79,7 +79,7 @@ class JobSets(Allocations[Allocation, Record]):
     def _find_cluster(self) -> ClusterRef | CannotCall:
         """In a thread."""
         try:
-            return self._cluster.connection.bind()
+            return self._cluster.connection.bind(retry_for=RETRY_BRIEFLY)  # the caller tries it again
         except CannotCall as error:
             return error
 
