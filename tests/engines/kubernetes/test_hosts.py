@@ -67,6 +67,9 @@ class FakeCluster:
     def versions(self) -> Versions:
         return Versions() if self.is_installed else Versions(jobset=None)
 
+    def missing_verbs(self, _wanted: object) -> list[tuple[str, str, str]]:
+        return []
+
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         if self.errors:
             raise self.errors.pop(0)
