@@ -46,7 +46,7 @@ class FakeCluster:
     """Accepts everything."""
 
     def __init__(self, *_: object) -> None:
-        self.connection = SimpleNamespace(namespace="team", bind=lambda **_: REF)
+        self.connection = SimpleNamespace(namespace="team", server=REF.server, bind=lambda **_: REF)
         self.deleted: list[str] = []
         self.deleted_kinds: set[str] = set()
         self.is_installed = True  # JobSet

@@ -73,6 +73,11 @@ class Connection:
             return self._ref.namespace
         return self._profile.namespace or self._session().credentials.found.namespace
 
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._session().credentials.found.server
+
     def bind(self, retry_for: float | None = None) -> ClusterRef:
         """Find out which cluster it is, and call no other one from now on. retry_for: seconds, as
         for calls if None."""

@@ -112,7 +112,7 @@ class KubernetesEngine(RemoteEngine):
 
         if plan.workload is not None:
             return []
-        return notes(plan, self._profile, found_versions(self._home, self._profile))
+        return notes(plan, self._profile, lambda: found_versions(self._home, self._profile))
 
     def explain(self, plan: RunPlan) -> list[str]:
         """See `Engine.explain`."""

@@ -190,7 +190,7 @@ class JobSets(Allocations[Allocation, Record]):
             return None
         try:
             versions = self._cluster.versions()
-            record_versions(self._home, self._profile, versions)
+            record_versions(self._home, self._cluster.connection.server, versions)
             contents = Contents(node_program(), dialing)
             first, *others = objects(self._plan, self._profile, versions, one, contents)
             self._check_rights(versions)
@@ -215,7 +215,7 @@ class JobSets(Allocations[Allocation, Record]):
                 raise
             missing = []  # nobody may ask here
         if set(missing).intersection(needed):
-            where = f"your Role in namespace {self._cluster.namespace}"
+            where = f"your Role in namespace {self._cluster.connection.namespace}"
             text = f"nothing was applied, as {where} lacks {rules_text(missing)}"
             hint = "`muster engines check` lists all that is missing"
             raise CannotCall(f"{text}: {hint}", refused=True)
