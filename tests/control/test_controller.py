@@ -25,6 +25,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeStarted,
     NodeUnreachable,
+    ResourcesLeft,
     RunQueued,
     ScaleRequested,
     SessionClosed,
@@ -280,3 +281,74 @@ def test_a_cancel_of_a_run_that_was_suspended_before_it_is_handed_over_is_applie
     run.step(CancelRequested("by user"))
     assert run.controller.status.state is RunState.CANCELED
     assert "handed_over" not in run.kinds
+
+
+# --- what a session that closes cannot remove
+
+
+LEFT = "JobSet demo is left in the cluster: ana may not delete jobsets"
+LATER = "JobSet demo cannot be deleted: 401; this is tried again"
+
+
+def closing(*request: Event) -> Driven:
+    """A run with detached nodes that is ending, whose nodes have ended."""
+    run = running(policy((1, 2, None)), detached=True)
+    run.step(*request)
+    run.step(NodeEnded(0, 0), NodeEnded(1, 0))
+    assert run.step(Tick()) == (CloseSession(),)
+    return run
+
+
+ENDS = [
+    ((CancelRequested("canceled by user"),), "CANCELED", f"canceled by user\n{LEFT}"),
+    ((SuspendRequested("suspended by user"),), "SUSPENDED", f"suspended by user\n{LEFT}"),
+    ((), "SUCCEEDED", LEFT),
+]
+
+
+@pytest.mark.parametrize(("request_", "state", "details"), ENDS)
+def test_what_is_left_is_part_of_the_runs_details(
+    request_: Sequence[Event], state: str, details: str
+) -> None:
+    run = closing(*request_)
+    run.step(ResourcesLeft(LEFT), SessionClosed())
+    assert run.controller.finished
+    assert (run.controller.status.state, run.controller.status.details) == (state, details)
+    assert run.kinds[-2:] == ["left", "run"]
+
+
+@pytest.mark.parametrize(("request_", "state", "details"), ENDS)
+def test_what_is_not_removed_yet_is_recorded_while_that_is_tried_again(
+    request_: Sequence[Event], state: str, details: str
+) -> None:
+    run = closing(*request_)
+    before = run.controller.status
+    assert run.step(ResourcesLeft(LATER)) == ()
+    assert LATER in run.controller.status.details
+    assert run.controller.status.state is before.state and not run.controller.finished
+    kinds = [*run.kinds]
+    run.step(Tick())
+    assert run.kinds == kinds, "it is said once"
+    run.step(ResourcesLeft(""))
+    assert LATER not in run.controller.status.details
+    run.step(SessionClosed())
+    assert run.controller.status.state == state
+    assert run.controller.status.details == details.removesuffix(LEFT).rstrip()
+
+
+def test_what_could_not_be_recorded_while_the_session_closes_is_recorded_later() -> None:
+    run = closing(CancelRequested("canceled by user"))
+    assert run.controller.step((ResourcesLeft(LATER),), 1001.0).record is not None
+    run.step(Tick())
+    assert run.controller.status.details == f"canceled by user\n{LATER}"
+
+
+def test_the_next_controller_does_not_repeat_what_was_not_removed() -> None:
+    run = closing(CancelRequested("canceled by user"))
+    run.step(ResourcesLeft(LATER))
+    run.controller = Controller(run.policy, run.controller.status, detached=True)
+    run.step(ControllerStarted(attaches=True))
+    run.step(ResourcesLeft(f"{LATER}!"))
+    assert run.controller.status.details == f"canceled by user\n{LATER}!"
+    run.step(ResourcesLeft(LEFT), SessionClosed())
+    assert run.controller.status.details == f"canceled by user\n{LEFT}"

@@ -249,7 +249,7 @@ def test_what_would_fail_again_is_neither_retried_nor_tolerated() -> None:
     run = running(policy((1, 2, 1, {"retries": 5}), rules=rules, max_restarts=5))
     run.step(replace(run.ended(0, 1), reason=Reason.NOT_STARTED, final=True)).end_stopping()
     assert run.status.state is RunState.FAILED
-    assert run.status.details.endswith("\nanother start would fail in the same way")
+    assert run.status.details.endswith("\nanother start would fail until this is corrected")
     assert run.status.spent.run == 0
 
 

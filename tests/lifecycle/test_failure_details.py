@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.describe.failure import cause_first, one_line
+from muster.describe.failure import cause_first, cause_lines, one_line
 from muster.lifecycle.failure_details import cause_of_restart, describe, reason_of
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.status import Failure, Reason
@@ -118,6 +118,17 @@ def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
     assert cause_first(headline) == headline
 
 
+def test_a_refusal_of_all_nodes_names_none() -> None:
+    why = "the cluster does not accept the credentials (401 Unauthorized): log in again"
+    note = "another start would fail until this is corrected"
+    details = f"{WHO} could not be started:\n{why}\n{note}"
+    assert one_line(details) == cause_first(details) == why
+    assert cause_lines(details, 5) == [why, note]
+    left = f"{details}\nJobSet a is left in the cluster: no right; `kubectl` deletes it"
+    assert one_line(left) == why
+    assert one_line(details.removesuffix(f"\n{note}")) == f"{WHO} could not be started: {why}"
+
+
 @pytest.mark.parametrize(
     "note",
     [
@@ -130,7 +141,10 @@ def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
         "group workers allows no retry (total_retries)",
         "JobSet train has failed: no restarts left (first failed job: w-0) (ReachedMaxRestarts)",
         "JobSet train was deleted\nJobSet train may be left in the cluster: no right; `kubectl`",
-        "another start would fail in the same way",
+        "JobSet a, JobSet b are left in the cluster: no right; `kubectl` deletes them",
+        "rule oom\njob muster-a is left in OCI: no right; `muster rm a` tries it again",
+        "the node server of node 0 was left on gpu1, which cannot be reached",
+        "another start would fail until this is corrected",
         "failure.max_restarts allows no restart",
         "max_restarts of group workers allows no restart",
         "rule oom",

@@ -247,11 +247,15 @@ def cancel(
     ctx.exit(outcome.exit_code)
 
 
-def _left(run: RunSummary) -> list[str]:
-    """What a run has left where it was, as sentences; they follow the reason of its end."""
+def _left(run: RunSummary | JobRun) -> list[str]:
+    """What a run has left where it was, or what keeps it from its end, as sentences. They follow
+    the reason of the end, if a user has requested that."""
     from muster.lifecycle.states import RunState
 
-    return run.details.splitlines()[1:] if run.state == RunState.CANCELED else []
+    requested = (RunState.CANCELING, RunState.CANCELED, RunState.SUSPENDED)
+    if run.state in requested:
+        return run.details.splitlines()[1:]
+    return run.details.splitlines() if run.state == RunState.IN_PROGRESS else []
 
 
 def _confirm_adopted(runs: Sequence[RunSummary]) -> None:
@@ -267,22 +271,25 @@ def _confirm_adopted(runs: Sequence[RunSummary]) -> None:
 
 def _wait_for_rest(client: Client, run: RunSummary) -> RunSummary:
     """The run, once it has ended or is suspended. Says after a while, once, if it waits for nodes
-    that cannot be reached."""
+    that cannot be reached, or for what cannot be removed."""
     from muster.client.following import unreachable_nodes, wait
     from muster.lifecycle.ranks import format_ranks
 
-    said = False
+    said = set[str]()
+
+    def say(what: str, text: str) -> None:
+        if what not in said:
+            rest = "the request is recorded, so Ctrl-C only ends this wait, as --no-wait does"
+            echo(f"{text}; {rest}" if not said else text, err=True)
+            said.add(what)
 
     def show() -> None:
-        nonlocal said
-        if said:
-            return
         if lost := unreachable_nodes(client.api, run.id):
-            said = True
             ranks = f"rank{'s' * (len(lost) > 1)} {format_ranks(node.rank for node in lost)}"
             why = f" ({lost[0].unreachable_why})" if lost[0].unreachable_why else ""
-            rest = "the request is recorded, so Ctrl-C only ends this wait, as --no-wait does"
-            echo(f"{run.name} waits for {ranks}, which cannot be reached{why}; {rest}", err=True)
+            say("nodes", f"{run.name} waits for {ranks}, which cannot be reached{why}")
+        for line in _left(client.api.find_run(run.id)):
+            say(line, f"{run.name} has not ended yet: {line}")
 
     return wait(client.api, run.id, every=2.0, show=show)
 
@@ -402,6 +409,8 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     else:
         for run in found:
             echo(f"{run.name} is {state(run.refresh().state)}")
+            for line in _left(run):
+                echo(line, err=True)
     _refuse_if_not_suspendable(found)  # a run may have ended before the request reached it
 
 

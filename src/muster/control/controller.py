@@ -16,6 +16,7 @@ from muster.lifecycle.events import (
     Event,
     HandOverRequested,
     NodeEvent,
+    ResourcesLeft,
     SessionClosed,
     SuspendRequested,
 )
@@ -46,6 +47,17 @@ class Step(Struct, frozen=True):
     effects: tuple[Effect | CloseSession | LeaveSession, ...] = ()
 
 
+class _Ending(Struct):
+    """The end of a run, which is recorded when the session has closed."""
+
+    #: What puts the run at rest.
+    step: Step
+    #: From which events it was decided.
+    events: tuple[Event, ...]
+    #: What the session has not removed yet: sentences. None: it has said nothing about that.
+    left: str | None = None
+
+
 class Controller:
     """Decides the steps of one run until it has ended, is suspended, or is handed over.
 
@@ -63,8 +75,7 @@ class Controller:
         self._status = status
         self._unrecorded: list[Event] = []
         self._awaited = AwaitedCauses(policy, status)
-        #: The step that puts the run at rest. It is recorded when the session has closed.
-        self._final: Step | None = None
+        self._ending: _Ending | None = None
         self._closed = False
         self._hand_over: HandOverRequested | None = None
         #: While the run is handed over: what would become of it if it were suspended. Never
@@ -97,7 +108,7 @@ class Controller:
 
     def wake_at(self) -> float | None:
         """When to decide the next step even if nothing happens (epoch seconds); None = never."""
-        if self._final is not None or self._left:
+        if self._ending is not None or self._left:
             return None
         if self._shadow is not None:
             return wake_at(self._shadow)
@@ -113,7 +124,9 @@ class Controller:
         The end of a run, or its suspension, is recorded after every process has ended. Such a step
         first closes the session; the record follows with the event SessionClosed. That step stays
         as it was decided: nothing that happens meanwhile can start nodes of a session that closes.
-        A request is still in the ledger then, for whoever continues a suspended run.
+        Only what the session cannot remove is recorded meanwhile, and added to the details of the
+        run if it is left in the end. A request is still in the ledger then, for whoever continues a
+        suspended run.
 
         A run that is to be handed over is stopped like one that is suspended: nodes can save, and
         have their grace period. What they report from that step on is not recorded, since the next
@@ -130,8 +143,8 @@ class Controller:
                 self._closed = True
             elif isinstance(event, HandOverRequested):
                 self._hand_over = self._hand_over or event
-        if self._final is not None:
-            return self._final if self._closed else Step()
+        if self._ending is not None:
+            return self._ending_step(self._ending, events, now)
         if self._hand_over is None:
             return self._decide(events, now)
         if self._detached and not self._status.state.at_rest:
@@ -184,14 +197,44 @@ class Controller:
         step = Step(record, decision.effects)
         if not after.state.at_rest or self._closed:
             return step
-        self._final = step
+        self._ending = _Ending(step, tuple(self._unrecorded))
         return Step(effects=(CloseSession(),))
+
+    def _ending_step(self, ending: _Ending, events: Sequence[Event], now: float) -> Step:
+        """The next step while the session closes, and when it has closed."""
+        for event in events:
+            if isinstance(event, ResourcesLeft):
+                ending.left = event.why
+        record = ending.step.record
+        assert record is not None
+        if not self._closed:
+            return Step() if ending.left is None else self._left_step(ending.left, now)
+        if not ending.left:
+            return replace(ending.step, record=replace(record, before=self._status))
+        given = (*ending.events, ResourcesLeft(ending.left))
+        decision = decide(self._policy, record.before, given, record.now)
+        after, entries = decision.status, decision.entries
+        whole = Record(self._status, after, entries, record.now, decision.metrics)
+        return Step(whole, decision.effects)
+
+    def _left_step(self, left: str, now: float) -> Step:
+        """Record what keeps the session from closing, unless that was done."""
+        ending = self._status.stopping
+        is_canceling = ending is not None and self._status.state is RunState.CANCELING
+        why = ending.details if ending is not None and is_canceling else ""
+        details = "\n".join(text for text in (why, left) if text)
+        if details == self._status.details:
+            return Step()
+        entries = (Entry("left", {"why": left}),) if left else ()
+        return Step(Record(self._status, replace(self._status, details=details), entries, now))
 
     def recorded(self, record: Record) -> None:
         """The record of a step was made."""
         self._status = record.after
+        if self._ending is not None and not self._closed:
+            return  # what the session has not removed was recorded, not the end of the run
         self._unrecorded = []
-        self._final = None
+        self._ending = None
         self._handed_over = self._closed and (self._left or self._shadow is not None)
 
 

@@ -51,7 +51,7 @@ def _state(plan: RunPlan, status: RunStatus, array: ArrayNow, now: float) -> lis
             lines = [progress(array.states, array.total, rate), array.failed_text()]
             return [*state.stopping_sentences(status), *lines]
         case RunState.SUCCEEDED:
-            return [f"{_success(plan, array)}; {done}", array.failed_text()]
+            return [f"{_success(plan, array)}; {done}", array.failed_text(), status.details]
         case RunState.FAILED:
             named = status.stopping is not None and status.stopping.names_failed
             failed = "" if named else array.failed_text()
@@ -60,7 +60,7 @@ def _state(plan: RunPlan, status: RunStatus, array: ArrayNow, now: float) -> lis
             grace = f"SIGKILL follows after the grace period ({plan.policy.grace_period:g} s)"
             left = sum(array.states.get(name, 0) for name in _ALIVE)
             waits = f"waiting for {left:,} replicas" if left != 1 else "waiting for 1 replica"
-            return [status.details, f"{waits if left else 'waiting for its mounts'}; {grace}"]
+            return [status.details, f"{waits}; {grace}" if left else state.ALL_ENDED]
         case RunState.CANCELED:
             return [status.details, array.failed_text(), done]
         case RunState.SUSPENDED:

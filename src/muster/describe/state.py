@@ -17,6 +17,8 @@ from muster.plan.model import GroupPlan, RunPlan
 
 #: States of a node whose processes run.
 _RUNNING = (NodeState.RUNNING, NodeState.READY)
+#: What a run that is canceled waits for when its nodes have ended.
+ALL_ENDED = "all nodes have ended; what the run has used is being freed"
 
 
 def why(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
@@ -33,7 +35,7 @@ def _state(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[
         case RunState.IN_PROGRESS:
             return [*stopping_sentences(status), *_in_progress(plan, status, restarts, now)]
         case RunState.SUCCEEDED:
-            return [f"{success_sentence(plan)}; {_counts(status)}"]
+            return [f"{success_sentence(plan)}; {_counts(status)}", status.details]
         case RunState.FAILED:
             return [status.details, failure_time(status), _consequences(status), _counts(status)]
         case RunState.CANCELING:
@@ -56,7 +58,7 @@ def _awaited(plan: RunPlan, status: RunStatus) -> str:
     parts = [f"waiting for {', '.join(left)}; {grace}"] if left else []
     if lost:
         parts.append(f"waiting for {_ranks(lost)}, which cannot be reached")
-    return "; ".join(parts) or f"waiting for its mounts; {grace}"
+    return "; ".join(parts) or ALL_ENDED
 
 
 def _why(status: RunStatus, lost: list[int]) -> str:
@@ -78,8 +80,11 @@ def sentences_without_nodes(plan: RunPlan, status: RunStatus) -> list[str]:
     match status.state:
         case RunState.ACCEPTED:
             starting = ["its supervisor is starting the first nodes", *_mounts(plan)]
+            # what nodes wait for, or why they cannot be reached, is said instead
             queued = any(node.state is NodeState.QUEUED for node in status.nodes)
-            return [*_surroundings(status), *([] if queued else starting), *_first(plan, status)]
+            known = queued or status.stopping is not None or bool(_unreachable(status))
+            reasons = [*stopping_sentences(status), *_surroundings(status)]
+            return [*reasons, *([] if known else starting), *_first(plan, status)]
         case RunState.SUSPENDED:
             return [status.details, to_resume(plan)]
         case _:
@@ -152,11 +157,14 @@ def _mounts(plan: RunPlan) -> list[str]:
 
 
 def stopping_sentences(status: RunStatus) -> Iterator[str]:
-    """How the run will end, if that is decided."""
+    """How the run will end, if that is decided, and what keeps it from that when its nodes have
+    ended."""
     if status.stopping is not None:
         outcome = status.stopping.outcome
         text = f"the run will be {outcome} when all nodes have ended"
-        yield f"{text}: {status.stopping.details}"
+        yield f"{text}: {status.stopping.details}" if status.stopping.details else text
+        if status.details:
+            yield status.details
 
 
 def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:

@@ -326,6 +326,11 @@ class Session(Protocol):
     ends the run by force, or keeps the workload (`Engine.prepare_cancel`), ResourcesLeft says what
     is left, and the ends of all nodes follow in the same report.
 
+    A detached session that closes and cannot remove what the run has in its infrastructure reports
+    ResourcesLeft with all of that while it tries again, and whenever that changes ("": nothing is
+    left); what it has reported last is left when it has closed. It does not try for long if a user
+    ends the run by force.
+
     An infrastructure ends all nodes of a run before it starts new ones. It restarts neither single
     nodes nor runs with arrays. It counts restarts over the run: an allocation is told, when it is
     made, how often earlier ones have restarted the run. Before the session makes another one, or
@@ -596,8 +601,8 @@ class Engine(Protocol):
 
     def prepare_cancel(self, run_id: str, *, force: bool, keep: bool) -> None:
         """A user is about to cancel a run in progress, by force, or so that the workload that it
-        has adopted is kept (`Capabilities.workloads`). What the engine cannot end soon by force, or
-        keeps, its session reports (ResourcesLeft). Raises OSError."""
+        has adopted is kept (`Capabilities.workloads`). What the engine cannot end or remove soon by
+        force, or keeps, its session reports (ResourcesLeft). Raises OSError."""
         ...
 
     def left_behind(self, run_id: str) -> bool:

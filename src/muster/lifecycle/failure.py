@@ -40,7 +40,7 @@ def apply(transition: Transition) -> None:
             _tolerate(transition, transition.new_failures[0])
             continue
         if final := next((one for one in transition.new_failures if one.final), None):
-            _give_up(transition, final, "another start would fail in the same way")
+            _give_up(transition, final, "another start would fail until this is corrected")
             continue
         rule, failure = choose(transition.policy, transition.new_failures, texts)
         if rule is not None and rule.action is Action.FAIL_REPLICA:

@@ -97,7 +97,7 @@ def test_an_image_without_a_program_is_named_before_the_start(tmp_path: Path) ->
     assert f"no  program: {why}" in muster("run", path, "--dry-run", code=2).stdout
     done = muster("run", path, code=1)
     assert why in done.stderr
-    assert "another start would fail in the same way" in done.stderr
+    assert "another start would fail until this is corrected" in done.stderr
     path.write_text(f"image: {IMAGE}\nengine: container\n")
     shown = muster("run", path, "--dry-run", code=0).stdout
     assert "yes program: group workers runs sh -c " in shown

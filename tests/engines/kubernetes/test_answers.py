@@ -35,7 +35,6 @@ Fault = Callable[[socket.socket, TlsFiles], object]
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection, "RETRY_FOR", 0.0)  # of `bind`
 
 
 def trusting(path: Path, url: str, tls: TlsFiles, **own: Any) -> KubernetesProfile:
@@ -200,7 +199,7 @@ def test_an_answer_of_another_shape_is_no_answer(tmp_path: Path, body: dict[str,
     try:
         cluster = Cluster(write_config(tmp_path / "config", server.url), retry_for=0.0)
         with pytest.raises(CannotCall, match="the cluster's answer cannot be read") as said:
-            cluster.versions() if "groups" in body else cluster.connection.bind()
+            cluster.versions() if "groups" in body else cluster.connection.bind(0.0)
         assert not said.value.refused
     finally:
         server.close()

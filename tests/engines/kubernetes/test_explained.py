@@ -29,24 +29,51 @@ from support.kube_engine import add_engine, require_client
 from support.kube_runs import PATIENCE, Job
 
 PROFILE = KubernetesProfile()
-OTHER = replace(PROFILE, context="other")
+SERVERS = {"lab": "https://lab.test:6443", "gpu": "https://gpu.test"}
 
 
-def test_versions_are_those_that_the_cluster_has_said(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file as kubectl reads it, with two clusters; lab is the current one."""
+    path = tmp_path / "config"
+    path.write_text(config_text("lab"))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+def config_text(current: str) -> str:
+    clusters = [{"name": n, "cluster": {"server": url}} for n, url in SERVERS.items()]
+    contexts = [{"name": n, "context": {"cluster": n, "user": "ana"}} for n in SERVERS]
+    users = [{"name": "ana", "user": {}}]
+    parts = {"clusters": clusters, "contexts": contexts, "users": users}
+    return json.dumps({**parts, "current-context": current})
+
+
+def test_versions_are_those_that_the_cluster_has_said(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = Home(tmp_path)
     assert found_versions(home, PROFILE) is None
-    record_versions(home, PROFILE, Versions((1, 34), None, None))
+    record_versions(home, SERVERS["lab"], Versions((1, 34), None, None))
     assert found_versions(home, PROFILE) == Versions((1, 34), None, None)
-    assert found_versions(home, OTHER) is None, "it is another cluster"
+    assert found_versions(home, replace(PROFILE, context="gpu")) is None, "it is another cluster"
+    config.write_text(config_text("gpu"))
+    assert found_versions(home, PROFILE) is None, "kubectl's current context is another one"
+    other = tmp_path / "other"
+    other.write_text(config_text("lab"))
+    monkeypatch.setenv("KUBECONFIG", str(other))
+    assert found_versions(home, PROFILE) == Versions((1, 34), None, None), "in another file"
+    other.unlink()
+    assert found_versions(home, PROFILE) is None
 
 
 def test_a_damaged_record_of_versions_is_no_fault(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    record_versions(home, PROFILE, Versions())
+    record_versions(home, SERVERS["lab"], Versions())
     (file,) = (tmp_path / "kubernetes").iterdir()
     file.write_text("{")
     assert found_versions(home, PROFILE) is None
-    record_versions(home, PROFILE, Versions())
+    record_versions(home, SERVERS["lab"], Versions())
     assert found_versions(home, PROFILE) == Versions()
 
 
@@ -68,7 +95,7 @@ def test_explain_says_for_which_versions_it_writes(own_home: Path, plan_of: Plan
     text = "the manifest is written for Kubernetes 1.36 with JobSet 0.12"
     assert f"{text}: `muster engines check` asks the cluster for its versions" in first
     assert any("no Muster process drives the run for 10m, JobSet replaces" in one for one in first)
-    record_versions(home, PROFILE, Versions((1, 34), None, None))
+    record_versions(home, SERVERS["lab"], Versions((1, 34), None, None))
     then = engine_named("kubernetes", home).explain(plan)
     assert "programs restart in their pods; a pod that is lost is replaced alone" in then
     assert "the manifest is written for Kubernetes 1.34 without JobSet" in then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ class FakeCluster:
     """Accepts everything."""
 
     def __init__(self, *_: object) -> None:
-        self.connection = SimpleNamespace(namespace="team", bind=lambda: REF)
+        self.connection = SimpleNamespace(namespace="team", server=REF.server, bind=lambda **_: REF)
         self.deleted: list[str] = []
         self.deleted_kinds: set[str] = set()
         self.is_installed = True  # JobSet
@@ -65,6 +66,9 @@ class FakeCluster:
 
     def versions(self) -> Versions:
         return Versions() if self.is_installed else Versions(jobset=None)
+
+    def missing_verbs(self, _wanted: object) -> list[tuple[str, str, str]]:
+        return []
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         if self.errors:
@@ -135,7 +139,7 @@ class Owner:
     def ending(self, slots: Sequence[int], why: str) -> None:
         self.calls += [Call("ending", slot, why) for slot in slots]
 
-    def freeing(self, *, busy: bool) -> None:
+    def freeing(self, *, busy: bool, left: str = "") -> None:
         self.busy = busy
 
 
@@ -867,7 +871,7 @@ def test_a_cluster_that_cannot_be_identified_yet_is_waited_for(
     one = drive()
     answers: list[CannotCall] = [CannotCall("the cluster does not answer", refused=False)]
 
-    def bind() -> ClusterRef:
+    def bind(**_: object) -> ClusterRef:
         if answers:
             raise answers.pop()
         return REF
@@ -878,10 +882,29 @@ def test_a_cluster_that_cannot_be_identified_yet_is_waited_for(
     assert one.owner.calls == [Call("queued", slot, why) for slot in (0, 1)]
 
 
+def test_a_cluster_that_is_silent_is_said_to_be(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE", 0.01)
+    one, may_answer = drive(), threading.Event()
+
+    def bind(**_: object) -> ClusterRef:
+        assert may_answer.wait(TIMEOUT)
+        return REF
+
+    one.cluster.connection.bind = bind
+    one.hosts.allocate([0, 1])
+    one.until(lambda: one.owner.calls)
+    why = "the API server has not answered yet"
+    assert one.owner.calls == [Call("queued", slot, why) for slot in (0, 1)]
+    may_answer.set()
+    one.until(lambda: one.cluster.applied)
+
+
 def test_no_cluster_at_all_fails_the_run(drive: Drive) -> None:
     one = drive()
 
-    def bind() -> ClusterRef:
+    def bind(**_: object) -> ClusterRef:
         raise CannotCall("there is no cluster", refused=True)
 
     one.cluster.connection.bind = bind

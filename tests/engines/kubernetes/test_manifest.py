@@ -234,7 +234,7 @@ def test_a_limit_of_code_needs_a_unit() -> None:
 def test_a_container_that_a_patch_adds_is_noted(plan_of: PlanOf) -> None:
     def noted(*containers: dict[str, Any]) -> list[str]:
         plan = plan_of(image="a", kubernetes={"pod": {"spec": {"containers": [*containers]}}})
-        return [one for one in notes(plan, PROFILE, None) if "adds container" in one]
+        return [one for one in notes(plan, PROFILE, lambda: None) if "adds container" in one]
 
     (note,) = noted({"name": "main", "image": "x"}, {"name": "node", "tty": True})
     text = "kubernetes.pod adds container main to its pods; that of the node is named node"
@@ -260,7 +260,9 @@ def test_what_is_not_used_of_kueue_is_noted(
     text: str | None,
 ) -> None:
     plan = plan_of(**({"kueue": kueue} if kueue else {}))
-    found = [one for one in notes(plan, read_settings(settings), versions) if "not used" in one]
+    found = [
+        one for one in notes(plan, read_settings(settings), lambda: versions) if "not used" in one
+    ]
     assert [one.startswith(str(text)) for one in found] == ([] if text is None else [True])
 
 
@@ -272,7 +274,7 @@ def test_what_is_not_used_of_kueue_is_noted(
     ],
 )
 def test_the_image_of_pods_is_noted(plan_of: PlanOf, settings: dict[str, str], text: str) -> None:
-    (note,) = notes(plan_of(), read_settings(settings), None)
+    (note,) = notes(plan_of(), read_settings(settings), lambda: None)
     assert text in note
 
 

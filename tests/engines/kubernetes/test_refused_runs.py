@@ -12,9 +12,11 @@ from engines.kubernetes.conftest import StartJob
 from muster.engines.kubernetes.profile import read_settings
 from muster.engines.kubernetes.role import role
 from muster.engines.kubernetes.versions import Versions
+from support.command import output_of
 from support.faults import until
 from support.kube import Cluster
 from support.kube.access import Rule
+from support.kube.objects import Obj, Resource
 from support.kube_engine import add_engine
 from support.kube_runs import PATIENCE, Job, names, pod_of, until_nothing_is_left, writes
 
@@ -63,7 +65,9 @@ def grant(cluster: Cluster, home: Path, without: tuple[str, str]) -> None:
     verb, resource = without
     rules = [
         Rule(
-            [one for one in rule["verbs"] if one != verb or resource not in rule["resources"]],
+            []
+            if verb == "*" and resource in rule["resources"]
+            else [one for one in rule["verbs"] if one != verb or resource not in rule["resources"]],
             rule["resources"],
             rule["apiGroups"],
             "default",
@@ -87,35 +91,48 @@ def test_a_right_that_is_missing(
     until_nothing_is_left(cluster)
 
 
-def test_the_right_to_see_pods_is_missing(
-    cluster: Cluster, start: StartJob, own_home: Path
+@pytest.mark.parametrize(
+    ("verb", "resource", "verbs"),
+    [
+        ("*", "pods/exec", "get, create"),
+        ("create", "pods/exec", "create"),
+        ("list", "pods", "list"),
+    ],
+)
+def test_the_right_to_see_or_reach_pods_is_missing(
+    cluster: Cluster, start: StartJob, own_home: Path, verb: str, resource: str, verbs: str
 ) -> None:
-    grant(cluster, own_home, ("list", "pods"))
-    job = start()
-    job.until_it_waits_for("ana may not list pods in namespace default")
-    assert job.cancel() == "CANCELED"
+    """Pods would run that nobody sees, or reaches: none is made."""
+    grant(cluster, own_home, (verb, resource))
+    why = failed(start(failure={"max_restarts": 3}))
+    rule = f'{{apiGroups: [""], resources: [{resource}], verbs: [{verbs}]}}'
+    assert f"nothing was applied, as your Role in namespace default lacks {rule}" in why
+    assert not [one for one in cluster.calls if one.verb == "patch"]
+    assert cluster.left() == []
 
 
-def test_the_right_to_enter_pods_is_missing(
+def test_the_right_to_reach_pods_is_lost_while_a_run_waits(
     cluster: Cluster, start: StartJob, own_home: Path
 ) -> None:
-    """It may be granted while the run waits."""
-    grant(cluster, own_home, ("create", "pods/exec"))
-    job = start()
-    job.until_said("ana may not create pods/exec in namespace default: its Role there lacks")
+    """It may be granted again."""
+    grant(cluster, own_home, ("", ""))
+    job = start(suspend=True)
+    allowed: list[Resource] = []
+
+    def revoke(resource: Resource, _new: Obj, old: Obj | None, _part: str) -> None:
+        if resource.plural == "jobsets" and old is None and not allowed:
+            allowed.append(resource)
+            grant(cluster, own_home, ("*", "pods/exec"))
+
+    cluster.storage.admissions.append(revoke)
+    job.run.resume()
+    rule = '{apiGroups: [""], resources: [pods/exec], verbs: [get, create]}'
+    lacks = "ana may not get pods/exec in namespace default: its Role there lacks"
+    job.until_said(f"{lacks} {rule}")
+    assert "is starting the first nodes" not in output_of("status", "last")
     grant(cluster, own_home, ("", ""))
     job.until_up(1, 1)
     assert job.end() == "SUCCEEDED"
-
-
-def test_a_run_without_the_right_to_enter_pods_leaves_none(
-    cluster: Cluster, start: StartJob, own_home: Path
-) -> None:
-    grant(cluster, own_home, ("create", "pods/exec"))
-    job = start()
-    job.until_said("ana may not create pods/exec in namespace default: its Role there lacks")
-    assert job.cancel() == "CANCELED"
-    until_nothing_is_left(cluster)
 
 
 # --- what is installed
@@ -207,7 +224,7 @@ def test_a_webhook_that_does_not_answer_for_a_while(cluster: Cluster, start: Sta
 
 
 def test_a_webhook_that_refuses_pods(cluster: Cluster, start: StartJob) -> None:
-    from support.kube.objects import ApiError, Obj, Resource
+    from support.kube.objects import ApiError
 
     allowed = False
 

@@ -13,7 +13,7 @@ from muster.engines.grantees import Grantees
 from muster.engines.kubernetes.examine import examine
 from muster.engines.kubernetes.profile import KubernetesProfile, read_settings
 from muster.engines.kubernetes.rights import rights
-from muster.engines.kubernetes.role import needed_rights, role, role_binding
+from muster.engines.kubernetes.role import needed_rights, rights_to_follow, role, role_binding
 from muster.engines.kubernetes.versions import Versions
 from muster.storage.home import Home
 
@@ -176,3 +176,15 @@ def test_a_claim_is_looked_at(
     profile = KubernetesProfile(kubeconfig=found.kubeconfig, claim="shared")
     (finding,) = (one for one in examine(profile, "lab", Home(tmp_path)) if one.name == "claim")
     assert (finding.works, text in finding.says) == (works, True)
+
+
+def test_older_clusters_let_pods_be_entered_without_the_right_to_create() -> None:
+    see = [("list", "", "pods"), ("watch", "", "pods")]
+    get, create = (("get", "", "pods/exec"), ("create", "", "pods/exec"))
+    for version, found in (
+        ((1, 34), ([*see, get], [create])),
+        ((1, 35), ([*see, get, create], [])),
+    ):
+        assert rights_to_follow(read_settings({}), Versions(version)) == found
+    dial = read_settings(DIAL)
+    assert rights_to_follow(dial, Versions()) == (see, [])

@@ -14,9 +14,11 @@ from engines.kubernetes.conftest import StartJob
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import recover, run_lock
+from muster.engines.kubernetes.connection import RETRY_FOR
 from muster.engines.kubernetes.names import RUN
 from muster.errors import NotRecovered
 from muster.storage.home import Home
+from support.command import output_of
 from support.faults import until
 from support.kube import Cluster
 from support.kube.objects import Obj, timestamp
@@ -315,3 +317,31 @@ def test_a_supervisor_that_is_terminated_leaves_its_pods(
     assert job.end() == "SUCCEEDED"
     assert (job.ups(0), job.ups(1)) == (1, 1)
     assert names(cluster, job) <= before
+
+
+def test_a_run_that_starts_without_a_cluster_says_so_soon(
+    cluster: Cluster, start: StartJob
+) -> None:
+    """Long before a call of the API server is given up."""
+    with cluster.away():
+        job = start()
+        until(lambda: "does not answer" in job.waits_for(), "it is said", RETRY_FOR / 2, pause=0.2)
+        assert "is starting the first nodes" not in output_of("status", "last")
+    job.until_up(1, 1)
+    assert job.end() == "SUCCEEDED"
+
+
+def test_a_run_that_is_resumed_without_a_cluster_says_so_soon(
+    cluster: Cluster, start: StartJob
+) -> None:
+    job = start(suspend=True)
+    job.run.resume()
+    job.until_up(1, 1)
+    job.run.suspend()
+    job.run.wait(PATIENCE)
+    with cluster.away():
+        job.run.resume()
+        text = "cannot be reached: the cluster does not answer"
+        until(lambda: text in job.story(), text, RETRY_FOR / 2, pause=0.2)
+    job.until_up(2, 2)
+    assert job.end() == "SUCCEEDED"

@@ -17,6 +17,7 @@ from muster.engines.base import RunContext
 from muster.engines.loop import EventLoop, RunLoop
 from muster.engines.remote import allocations
 from muster.engines.remote.allocations import Allocation, Allocations, NotRemoved, Record
+from muster.engines.remote.cancel_orders import add_order
 from muster.engines.remote.record import read_record
 from muster.storage.home import Home
 
@@ -27,11 +28,13 @@ FILE = "allocations.json"
 class Rooms(Allocations[Allocation, Record[Allocation]]):
     """Allocations that are removed when the test says so."""
 
+    place = "in the house"
     problem: NotRemoved | None = None
 
     def begin(self) -> None:
         self.removed: list[int] = []
         self.writes = 0
+        self.keeps_problem = False
         self.may_remove = threading.Event()
 
     def add(self, *slots: int) -> Allocation:
@@ -45,7 +48,8 @@ class Rooms(Allocations[Allocation, Record[Allocation]]):
     def _remove(self, one: Allocation) -> NotRemoved | None:
         assert self.may_remove.wait(TIMEOUT)
         self.removed.append(one.number)
-        problem, self.problem = self.problem, None
+        problem = self.problem
+        self.problem = problem if self.keeps_problem else None
         return problem
 
     def _write(self) -> None:
@@ -66,12 +70,17 @@ class World:
         self.context, self.loop = context, EventLoop()
         self.failures: list[Exception] = []
         self.freeing: list[bool] = []
+        self.left = ""
 
     def session(self) -> Rooms:
         run = RunLoop(self.loop, self.failures.append)
-        made = Rooms(self.context, FILE, Record[Allocation], run, self.freeing.append)
+        made = Rooms(self.context, FILE, Record[Allocation], run, self._free)
         made.begin()
         return made
+
+    def _free(self, busy: bool, left: str) -> None:
+        self.freeing.append(busy)
+        self.left = left
 
     def until(self, holds: Callable[[], object]) -> None:
         late = self.loop.add(lambda _: pytest.fail("nothing has happened"))
@@ -148,6 +157,9 @@ def test_one_that_cannot_be_removed_stays_recorded(
     one.abandon(one.add(0, 1))
     world.until(lambda: not world.freeing[-1])
     assert capsys.readouterr().err == "muster: room 0 could not be removed: it may not be\n"
+    assert world.left == (
+        "room 0 is left in the house: it may not be; `muster rm demo-1` tries it again"
+    )
     assert one.recorded == {0: ()}
     one.remove_unneeded()  # the run does not wait for it again
     assert one.removed == [0] and not world.freeing[-1]
@@ -162,10 +174,13 @@ def test_one_that_cannot_be_removed_now_is_removed_later(
     one.may_remove.set()
     one.abandon(one.add(0, 1))
     world.until(lambda: one.removed)
+    world.until(lambda: world.left)
+    assert world.left == "room 0 cannot be deleted: no answer; this is tried again"
     assert world.freeing[-1]
     one.remove_unneeded()  # which is called often: there is one attempt at a time
     world.until(lambda: not world.freeing[-1])
     assert one.removed == [0, 0] and one.recorded == {}
+    assert world.left == ""
 
 
 def test_one_that_is_never_removed_is_given_up(
@@ -178,6 +193,30 @@ def test_one_that_is_never_removed_is_given_up(
     one.abandon(one.add(0, 1))
     world.until(lambda: not world.freeing[-1])
     assert one.removed == [0] and one.recorded == {0: ()}
+
+
+def test_one_that_cannot_be_removed_now_is_given_up_by_force(world: World) -> None:
+    one = world.session()
+    one.problem = NotRemoved("no answer", is_final=False)
+    one.may_remove.set()
+    add_order(world.context.home.run_dir(world.context.plan.run_id).path, force=True, keep=False)
+    one.abandon(one.add(0, 1))
+    world.until(lambda: not world.freeing[-1])
+    assert one.removed == [0] and one.recorded == {0: ()}
+    assert "room 0 is left in the house: no answer" in world.left
+
+
+def test_those_that_are_left_for_the_same_reason_are_one_sentence(world: World) -> None:
+    one = world.session()
+    many = [one.add(slot) for slot in range(4)]
+    one.problem = NotRemoved("it may not be", is_final=True)
+    one.keeps_problem = True
+    one.may_remove.set()
+    for each in many:
+        one.abandon(each)
+    world.until(lambda: not world.freeing[-1])
+    assert world.left.startswith("room 0, room 1, room 2 and 1 more are left in the house: it may")
+    assert "\n" not in world.left
 
 
 STEPS = st.lists(

@@ -33,6 +33,7 @@ from muster.lifecycle.events import (
     NodeReady,
     NodeStarted,
     NodeUnreachable,
+    ResourcesLeft,
     RunRestarted,
     SessionClosed,
 )
@@ -520,7 +521,6 @@ def test_a_host_is_given_up_without_contact_if_that_ends_what_runs_there(
     network: Network,
     impatient: None,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     ends_with_slot: bool,
 ) -> None:
     given_up: list[int] = []
@@ -534,7 +534,9 @@ def test_a_host_is_given_up_without_contact_if_that_ends_what_runs_there(
     one.expect(NodeEnded)
     close(one)
     assert given_up == [0] * ends_with_slot
-    assert ("was left there" in capsys.readouterr().err) is not ends_with_slot
+    left = [event.why for event in one.events if isinstance(event, ResourcesLeft)]
+    assert bool(left) is not ends_with_slot
+    assert all("the node server of node 0 was left on" in why for why in left)
 
 
 class TestReplicas:
@@ -629,14 +631,16 @@ def test_a_success_that_is_to_end_is_not_waited_for(
 
 @succeeds
 def test_a_session_closes_though_the_host_of_a_node_that_has_ended_cannot_be_reached(
-    open_session: Open, network: Network, impatient: None, capsys: pytest.CaptureFixture[str]
+    open_session: Open, network: Network, impatient: None
 ) -> None:
     one = open_session()
     one.session.start(0, [NodeRef(0, 0)])
     network.cut_at_end(one)
     close(one)
-    assert [type(event) for event in one.events[-2:]] == [NodeEnded, SessionClosed]
-    assert "node 0 has ended, but its server on" in capsys.readouterr().err
+    ended_, left, closed = one.events[-3:]
+    assert isinstance(ended_, NodeEnded) and isinstance(closed, SessionClosed)
+    assert isinstance(left, ResourcesLeft)
+    assert "the node server of node 0 was left on" in left.why
     assert (one.folder.path / "hosts/0/run/outputs/rank-0/own").read_text() == "x\n"
 
 
@@ -759,7 +763,7 @@ def test_a_node_that_breaks_the_rules_cannot_be_reached(
 
 
 def _is_about_contact(event: object) -> bool:
-    return isinstance(event, NodeReachable | NodeUnreachable)
+    return isinstance(event, NodeReachable | NodeUnreachable | ResourcesLeft)
 
 
 def ended(driven: Driven) -> list[NodeEnded]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from muster.engines.container.watcher import Watcher
 from muster.engines.loop import RunLoop
 from muster.engines.remote.code import LOGS, RUN
 from muster.engines.remote.hosts import Host, HostImage, HostsOwner, slots_in_use
+from muster.engines.remote.left import deleted_with_run, left
 from muster.engines.remote.record import read_record, write_record
 from muster.engines.reservations.demands import uses_gpus
 from muster.errors import StoreError
@@ -59,6 +59,10 @@ class _NotPrepared(Struct, frozen=True):
     why: str
     #: Whether it could not be made later either.
     final: bool = False
+
+
+#: Where containers are.
+_PLACE = "on the machine"
 
 
 class _End(Struct, frozen=True):
@@ -116,7 +120,8 @@ class RunContainers:
         ] = {}  # of earlier sessions, until they are looked at
         self._removing: set[int] = set()  # slots whose containers threads remove
         self._others = 0  # other threads for which the end of the session waits
-        self._leaves_some = False  # whether something could not be removed
+        #: Why something could not be removed -> what. Threads add to it.
+        self._left: dict[str, list[str]] = {}
         self._over = self._closed = self._network_removed = False
         self._watcher: Watcher | None = None
         self._has_extra = any(group.extra_containers for group in context.plan.groups)
@@ -522,8 +527,7 @@ class RunContainers:
         try:
             return containers.repeated(self._list, containers.REMOVAL_SECONDS)
         except (CannotReach, Refused) as error:
-            self._leaves_some = True
-            sys.stderr.write(f"muster: containers of nodes that had ended may be left: {error}\n")
+            self._leave("any container of a node that had ended", error)
             return {}
 
     def _take_ended(self, known: set[int], found: Mapping[int, containers.Found]) -> None:
@@ -578,8 +582,7 @@ class RunContainers:
             )
             volumes.remove_files(self._plan.run_id, slot)
         except (CannotReach, Refused, OSError) as error:
-            self._leaves_some = True
-            sys.stderr.write(f"muster: container {made} was left: {error}\n")
+            self._leave(f"container {made}", error)
 
     def _freeing(self) -> None:
         """Tell the owner whether something is being removed. After the last container of a run that
@@ -590,7 +593,9 @@ class RunContainers:
             works = self._network_removed = True
             self._others += 1
             self._loop.in_thread(self._remove_network, self._take_removed_network)
-        self._owner.freeing(busy=works)
+        remedy = deleted_with_run(self._plan.run_name)
+        sentences = [left(what, _PLACE, why, remedy) for why, what in [*self._left.items()]]
+        self._owner.freeing(busy=works, left="\n".join(sentences))
 
     def _remove_network(self) -> None:
         """In a thread."""
@@ -599,12 +604,15 @@ class RunContainers:
                 containers.remove_extra(self._daemon, self._plan.run_id)
             if bodies.has_network(self._plan):
                 containers.remove_network(self._daemon, self._plan.run_id)
-            if not self._leaves_some:  # with the record, they can be removed later
+            if not self._left:  # with the record, they can be removed later
                 containers.remove_folder(self._run_dir.containers)
                 volumes.remove_files(self._plan.run_id)
         except (CannotReach, Refused, OSError) as error:
-            name = bodies.network_name(self._plan.run_id)
-            sys.stderr.write(f"muster: network {name} was left: {error}\n")
+            self._leave(f"network {bodies.network_name(self._plan.run_id)}", error)
+
+    def _leave(self, what: str, error: Exception) -> None:
+        """Something could not be removed. In a thread."""
+        self._left.setdefault(" ".join(str(error).split()), []).append(what)
 
     def _take_removed_network(self, _: None) -> None:
         self._others -= 1

@@ -164,6 +164,15 @@ def namespace_of(profile: KubernetesProfile, environ: Mapping[str, str]) -> str:
     return _own_namespace() if files is None else read_context(files, profile.context).namespace
 
 
+def server_of(profile: KubernetesProfile, environ: Mapping[str, str]) -> str:
+    """The URL of the API server of a profile, as `load` finds it: without credentials. Raises
+    CannotCall."""
+    files = _files_of(profile, environ)
+    return (
+        _server_of_pod() if files is None else _server(read_context(files, profile.context).cluster)
+    )
+
+
 def configuration_of(profile: KubernetesProfile, environ: Mapping[str, str]) -> Hashable:
     """What is equal as long as `load` reads the same."""
     files = _named_files(profile, environ)
@@ -216,10 +225,7 @@ def _check_installed() -> None:
 
 def _of_pod(profile: KubernetesProfile) -> Credentials:
     """The service account of the pod in which Muster runs. Raises CannotCall."""
-    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
-        raise CannotCall("Muster does not run in a pod", refused=True)
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    server = _server_of_pod()
     authority = _ACCOUNT / "ca.crt"
     try:
         context = tls.trusting(bounded(authority, MOST_CERTIFICATE))
@@ -232,6 +238,14 @@ def _of_pod(profile: KubernetesProfile) -> Credentials:
         ssl_context=context,
         proxy=proxies.proxy_of_environment(server, profile.contact),
     )
+
+
+def _server_of_pod() -> str:
+    """Raises CannotCall."""
+    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise CannotCall("Muster does not run in a pod", refused=True)
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _own_namespace() -> str:

@@ -73,14 +73,22 @@ class Connection:
             return self._ref.namespace
         return self._profile.namespace or self._session().credentials.found.namespace
 
-    def bind(self) -> ClusterRef:
-        """Find out which cluster it is, and call no other one from now on."""
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._session().credentials.found.server
+
+    def bind(self, retry_for: float | None = None) -> ClusterRef:
+        """Find out which cluster it is, and call no other one from now on. retry_for: seconds, as
+        for calls if None."""
         if self._ref is None:
             session = self._session()
             found = session.credentials.found
             try:
                 for name in (_SYSTEM, found.namespace):
-                    uid = retried(partial(_uid, session, name), RETRY_FOR)
+                    uid = retried(
+                        partial(_uid, session, name), RETRY_FOR if retry_for is None else retry_for
+                    )
                     if uid is not None:
                         found = replace(found, uid=uid, uid_of=name)
                         break

@@ -30,7 +30,7 @@ def dry_run(plan: RunPlan, profile: KubernetesProfile, home: Home) -> list[Findi
             cluster = Cluster(profile_of(profile, record), retry_for=RETRY_BRIEFLY)
             return [_finding(cluster, to_apply(plan, record))]
         versions = cluster.versions()
-        record_versions(home, profile, versions)
+        record_versions(home, cluster.connection.server, versions)
         return [*_findings(cluster, plan, profile, versions)]
     except CannotCall as error:
         return [Finding("cluster", False, str(error))]

@@ -112,7 +112,7 @@ class KubernetesEngine(RemoteEngine):
 
         if plan.workload is not None:
             return []
-        return notes(plan, self._profile, found_versions(self._home, self._profile))
+        return notes(plan, self._profile, lambda: found_versions(self._home, self._profile))
 
     def explain(self, plan: RunPlan) -> list[str]:
         """See `Engine.explain`."""
@@ -170,15 +170,6 @@ class KubernetesEngine(RemoteEngine):
 
         delete_observed(self._home.run_dir(run_id), run_id, self._profile)
         delete_all(self._home.run_dir(run_id), run_id, self._profile)
-
-    def prepare_cancel(self, run_id: str, *, force: bool, keep: bool) -> None:
-        """See `Engine.prepare_cancel`."""
-        from muster.engines.kubernetes.cancel_orders import add_order
-        from muster.engines.kubernetes.observed_record import RECORD
-
-        folder = self._home.run_dir(run_id).path
-        if keep or (folder / RECORD).exists():  # of others, nodes are killed one by one
-            add_order(folder, force=force, keep=keep)
 
     def left_behind(self, run_id: str) -> bool:
         """See `Engine.left_behind`."""

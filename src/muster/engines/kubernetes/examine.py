@@ -35,7 +35,7 @@ def _of_cluster(
 ) -> Iterator[Finding]:
     try:
         versions = cluster.versions()
-        record_versions(home, profile, versions)
+        record_versions(home, cluster.connection.server, versions)
     except CannotCall as error:
         given = {"--kubeconfig": profile.kubeconfig, "--context": profile.context}
         options = "".join(f" {o} {value}" for o, value in given.items() if value is not None)

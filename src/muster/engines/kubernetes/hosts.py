@@ -39,6 +39,8 @@ from muster.engines.remote.wanted_slots import WantedSlots
 
 #: Seconds until something is tried again that was not possible.
 _RETRY_PAUSE = 5.0
+#: Seconds after which the owner learns that a new run waits for the first answer of the cluster.
+_SILENCE = 2.0
 
 
 class KubernetesHosts:
@@ -87,7 +89,9 @@ class KubernetesHosts:
         #: Whether the cluster has accepted credentials of the run.
         self._has_applied = ref is not None or any(one.uid for one in jobsets)
         self._is_searching = False  # whether it is being found out which cluster it is
+        self._has_searched = False  # whether an attempt at that has ended
         self._deletes = False  # whether JobSets are being deleted
+        self._left = ""  # which were not, see `HostsOwner.freeing`
         self._closed = False
         if not jobsets.may_be_anywhere:
             self._news.begin()
@@ -141,9 +145,17 @@ class KubernetesHosts:
         if not (self._is_searching or self._closed) and [*self._wanted]:
             self._is_searching = True
             self._jobsets.find_cluster(self._cluster_found)
+            if not self._has_searched:
+                self._pauses.after(_SILENCE, self._say_silent)
+
+    def _say_silent(self) -> None:
+        """A while has passed since it was first asked which cluster it is. (Of one that is known,
+        the watcher says whether it answers.)"""
+        if not self._has_searched and (waiting := [*self._wanted]):
+            self._owner.queued(waiting, "the API server has not answered yet")
 
     def _cluster_found(self, error: CannotCall | None) -> None:
-        self._is_searching = False
+        self._is_searching, self._has_searched = False, True
         if error is None:
             self._news.begin()
             self._allocate_all()
@@ -152,8 +164,8 @@ class KubernetesHosts:
                 self._wanted.drop(slot)
                 self._owner.refused(slot, not_applied(error, "rejected the JobSet"), final=True)
         else:
-            for slot in self._wanted:
-                self._owner.queued([slot], not_applied(error, "not accepted the JobSet yet"))
+            why = not_applied(error, "not accepted the JobSet yet")
+            self._owner.queued([*self._wanted], why)
             self._pauses.after(_RETRY_PAUSE, self._find_cluster)
 
     def _find(self, slot: int) -> bool:
@@ -247,13 +259,13 @@ class KubernetesHosts:
 
     # --- the end
 
-    def _freeing(self, busy: bool) -> None:
-        """Whether JobSets are being deleted."""
-        self._deletes = busy
+    def _freeing(self, busy: bool, left: str) -> None:
+        """Whether JobSets are being deleted, and which were not."""
+        self._deletes, self._left = busy, left
         self._report_freeing()
 
     def _report_freeing(self) -> None:
         """When a run is over, what earlier sessions have left is looked for, and deleted."""
         waits = not self._contact.is_ready and any(one.slots for one in self._jobsets)
         seeks = self._slots.over and (bool(self._slots.sought) or waits)
-        self._owner.freeing(busy=self._deletes or seeks)
+        self._owner.freeing(busy=self._deletes or seeks, left=self._left)

@@ -21,7 +21,7 @@ from muster.engines.kubernetes.applied import (
     objects,
     owned,
 )
-from muster.engines.kubernetes.cluster import CannotCall, Cluster
+from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
 from muster.engines.kubernetes.cluster_ref import ClusterRef
 from muster.engines.kubernetes.found_versions import record_versions
 from muster.engines.kubernetes.layout import JobLayout, layout
@@ -30,6 +30,9 @@ from muster.engines.kubernetes.native_restarts import restarts_left
 from muster.engines.kubernetes.pod_facts import PodFacts
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.record import RECORD, Allocation, Record
+from muster.engines.kubernetes.refusals import rules_text
+from muster.engines.kubernetes.role import rights_to_follow
+from muster.engines.kubernetes.versions import Versions
 from muster.engines.loop import RunLoop
 from muster.engines.node_program import node_program
 from muster.engines.remote.allocations import Allocations, NotRemoved
@@ -43,13 +46,15 @@ Applied = Callable[[int, CannotCall | None], object]
 class JobSets(Allocations[Allocation, Record]):
     """See `Allocations`."""
 
+    place = "in the cluster"
+
     def __init__(
         self,
         context: RunContext,
         profile: KubernetesProfile,
         loop: RunLoop,
         cluster: Cluster,
-        freeing: Callable[[bool], object],
+        freeing: Callable[[bool, str], object],
     ) -> None:
         self._profile = profile
         self._cluster, self._home = cluster, context.home
@@ -57,6 +62,7 @@ class JobSets(Allocations[Allocation, Record]):
         #: By the names of JobSets and, without JobSet in the cluster, of their Jobs: the number of
         #: the allocation, and its replicated Jobs by their names.
         self._named: dict[str, tuple[int, dict[str, JobLayout]]] = {}
+        self._may_follow = False  # whether the rights for that were found
         #: The numbers of those that may be in the cluster.
         self._sent = {one.number for one in self}
         for one in self:
@@ -77,7 +83,9 @@ class JobSets(Allocations[Allocation, Record]):
     def _find_cluster(self) -> ClusterRef | CannotCall:
         """In a thread."""
         try:
-            return self._cluster.connection.bind()
+            return self._cluster.connection.bind(
+                retry_for=RETRY_BRIEFLY
+            )  # the caller tries it again
         except CannotCall as error:
             return error
 
@@ -182,9 +190,10 @@ class JobSets(Allocations[Allocation, Record]):
             return None
         try:
             versions = self._cluster.versions()
-            record_versions(self._home, self._profile, versions)
+            record_versions(self._home, self._cluster.connection.server, versions)
             contents = Contents(node_program(), dialing)
             first, *others = objects(self._plan, self._profile, versions, one, contents)
+            self._check_rights(versions)
             self._sent.add(one.number)
             uid = str(self._apply_first(first)["metadata"]["uid"])
             for part in others:
@@ -192,6 +201,25 @@ class JobSets(Allocations[Allocation, Record]):
         except CannotCall as error:
             return error
         return replace(one, uid=uid, owner=str(first["kind"]))
+
+    def _check_rights(self, versions: Versions) -> None:
+        """Before anything is applied: otherwise pods would run that nobody sees, or reaches. In a
+        thread. Raises CannotCall."""
+        if self._may_follow:
+            return
+        needed, newer = rights_to_follow(self._profile, versions)
+        try:
+            missing = self._cluster.missing_verbs([*needed, *newer])
+        except CannotCall as error:
+            if not error.lasts:
+                raise
+            missing = []  # nobody may ask here
+        if set(missing).intersection(needed):
+            where = f"your Role in namespace {self._cluster.connection.namespace}"
+            text = f"nothing was applied, as {where} lacks {rules_text(missing)}"
+            hint = "`muster engines check` lists all that is missing"
+            raise CannotCall(f"{text}: {hint}", refused=True)
+        self._may_follow = True
 
     def _apply_first(self, first: Mapping[str, Any]) -> Mapping[str, Any]:
         """Apply a JobSet. Raises CannotCall. If an earlier answer was lost, others, such as Kueue,
@@ -242,6 +270,15 @@ class JobSets(Allocations[Allocation, Record]):
 
     def _label(self, one: Allocation) -> str:
         return f"JobSet {self.name(one)}"
+
+    def _remedy(self, those: Sequence[Allocation]) -> str:
+        kind = "service" if those[0].owner == "Service" else "jobset"
+        ref = self._record.cluster
+        namespace = f" -n {ref.namespace}" if ref is not None else ""
+        if len(those) == 1:
+            return f"`kubectl delete {kind} {self.name(those[0])}{namespace}` deletes it"
+        selector = f"{RUN}={self._plan.run_id}"
+        return f"`kubectl delete {kind} -l {selector}{namespace}` deletes them"
 
     def _remove(self, one: Allocation) -> NotRemoved | None:
         if one.number not in self._sent:

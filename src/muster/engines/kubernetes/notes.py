@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from muster.engines.kubernetes.manifest import queue_labels
 from muster.engines.kubernetes.plan_problems import containers_of
@@ -30,8 +30,10 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def notes(plan: RunPlan, profile: KubernetesProfile, versions: Versions | None) -> list[str]:
-    """What to know of a plan. versions: those of the cluster, if it was ever asked."""
+def notes(
+    plan: RunPlan, profile: KubernetesProfile, versions: Callable[[], Versions | None]
+) -> list[str]:
+    """What to know of a plan. versions: returns those of the cluster, if it was ever asked."""
     found = [*_of_queue(plan, profile, versions)]
     found += [note for group in plan.groups for note in _of_group(group, profile)]
     mounted = {mount.source for group in plan.groups for mount in pod_mounts(group, profile)}
@@ -43,12 +45,13 @@ def _origin(profile: KubernetesProfile) -> str:
 
 
 def _of_queue(
-    plan: RunPlan, profile: KubernetesProfile, versions: Versions | None
+    plan: RunPlan, profile: KubernetesProfile, versions: Callable[[], Versions | None]
 ) -> Iterator[str]:
     queue = queue_labels(plan, profile).get(QUEUE)
     if queue is None and plan.kueue is not None and plan.kueue.priority is not None:
         yield "kueue.priority is not used: neither the job nor the engine names a queue"
-    if queue is not None and versions is not None and versions.kueue is None:
+    known = None if queue is None else versions()
+    if known is not None and known.kueue is None:
         yield f"queue {queue} is not used: Kueue is not installed, and pods start at once"
 
 

@@ -7,13 +7,11 @@ little while at most, as the lines of a program say why it has failed.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from muster.engines.base import Report, RunContext
-from muster.engines.kubernetes.cancel_orders import read_order
 from muster.engines.kubernetes.changes import Away, Change, JobSetChanged, Listed, PodChanged
 from muster.engines.kubernetes.cluster import CannotCall
 from muster.engines.kubernetes.ended_pods import ENDED, add_ended, read_ended
@@ -28,8 +26,15 @@ from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.refusals import not_applied
 from muster.engines.kubernetes.watcher import NEWS_TIMEOUT, Subscription, observed_watcher_of
 from muster.engines.loop import RunLoop
+from muster.engines.remote.cancel_orders import read_order
 from muster.engines.remote.pauses import Pauses
-from muster.lifecycle.events import EngineEvent, NodeEnded, RunRestarted, SessionClosed
+from muster.lifecycle.events import (
+    EngineEvent,
+    NodeEnded,
+    ResourcesLeft,
+    RunRestarted,
+    SessionClosed,
+)
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef
 from muster.spec.formats.jobset.as_is import parts
@@ -207,12 +212,16 @@ class ObservedSession:
         phrase. Returns whether it is left."""
         if not (self._stops and read_order(self._folder.path).force):
             return False
+        self._give_up(self._left_text("may be", why))
+        return True
+
+    def _left_text(self, verb: str, why: str) -> str:
+        """Says that the JobSet is left in the cluster."""
         name = jobset_name(self._plan)
         record = self._jobset.record
         namespace = "" if record is None else f" -n {record.namespace}"
         hint = f"`kubectl delete jobset {name}{namespace}` deletes it"
-        self._give_up(f"JobSet {name} may be left in the cluster: {why}; {hint}")
-        return True
+        return f"JobSet {name} {verb} left in the cluster: {why}; {hint}"
 
     def _give_up(self, why: str) -> None:
         """Leave the JobSet in the cluster, and end the run without it. why: a sentence."""
@@ -416,8 +425,7 @@ class ObservedSession:
 
     def _leave_behind(self, why: str) -> None:
         """The run does not wait longer for it; its record stays for `clean_up`."""
-        text = f"muster: JobSet {jobset_name(self._plan)} was left in the cluster: {why}\n"
-        sys.stderr.write(text)
+        self._report([ResourcesLeft(self._left_text("is", why))])
         self._finish()
 
     def _finish(self) -> None:

@@ -11,7 +11,7 @@ read, and no expression here takes more than linear time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,6 +59,8 @@ _MODIFIED = re.compile(r"the object has been modified|storage error|try again", 
 _TERMINATING = re.compile(r"because it is being terminated")
 #: Statuses that anything on the way to the API server may answer with, such as an ingress.
 _OF_ANYTHING = frozenset({403, 404})
+#: The core group of the API, in a Role.
+_CORE = '""'
 #: Group of the API -> who brings it.
 _BRINGS = {"jobset.x-k8s.io": "JobSet", "kueue.x-k8s.io": "Kueue"}
 
@@ -188,16 +190,22 @@ def _missing_right(found: re.Match[str]) -> str:
     """The sentence about a verb that is not allowed, with the rule of a Role that allows it."""
     user, verb, resource, group, namespace = found.groups()
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
+    verbs = ("get", "create") if resource == "pods/exec" else (verb,)  # asked for one by one
     return (
         f"{user or 'this user'} may not {verb} {resource} {where}: its Role there lacks "
-        f"{rule_text(verb, group, resource)}"
+        f"{rules_text([(one, group, resource) for one in verbs])}"
     )
 
 
-def rule_text(verb: str, group: str, resource: str) -> str:
-    """A rule of a Role, as in a manifest."""
-    api = group or '""'
-    return f"{{apiGroups: [{api}], resources: [{resource}], verbs: [{verb}]}}"
+def rules_text(rights: Iterable[tuple[str, str, str]]) -> str:
+    """Rules of a Role, as in a manifest. rights: verb, group and resource of each."""
+    verbs = dict[tuple[str, str], list[str]]()
+    for verb, group, resource in rights:
+        verbs.setdefault((group, resource), []).append(verb)
+    return ", ".join(
+        f"{{apiGroups: [{group or _CORE}], resources: [{resource}], verbs: [{', '.join(those)}]}}"
+        for (group, resource), those in verbs.items()
+    )
 
 
 def _not_found(operation: Operation, text: str, details: Mapping[str, Any]) -> str:

@@ -14,7 +14,12 @@ from msgspec import Struct
 from muster.engines.grantees import Grantees
 from muster.engines.kubernetes.kinds import METRICS_API_GROUP
 from muster.engines.kubernetes.profile import KubernetesProfile
-from muster.engines.kubernetes.versions import JOBSET_API_GROUP, KUEUE_API_GROUP, Versions
+from muster.engines.kubernetes.versions import (
+    JOBSET_API_GROUP,
+    KUEUE_API_GROUP,
+    Version,
+    Versions,
+)
 
 _RBAC = "rbac.authorization.k8s.io"
 #: The name of the Role and of the RoleBinding.
@@ -67,6 +72,23 @@ def _rules(profile: KubernetesProfile, versions: Versions) -> Iterator[Rule]:
     if versions.kueue is not None:
         yield Rule(KUEUE_API_GROUP, ("workloads",), _WATCH, "say why a run waits")
         yield Rule(KUEUE_API_GROUP, ("localqueues",), ("get",), "check queues before a run")
+
+
+#: The first version whose exec streams need the right to create them as well.
+_CREATES_EXEC: Version = (1, 35)
+
+
+def rights_to_follow(
+    profile: KubernetesProfile, versions: Versions
+) -> tuple[Sequence[tuple[str, str, str]], Sequence[tuple[str, str, str]]]:
+    """Rights without which a run would hold pods that it does not see, or cannot reach: those that
+    it needs, and those that only a newer cluster needs."""
+    needed = [("list", "", "pods"), ("watch", "", "pods")]
+    if profile.contact != "exec":
+        return needed, []
+    needed.append(("get", "", "pods/exec"))
+    create = ("create", "", "pods/exec")
+    return ([*needed, create], []) if versions.kubernetes >= _CREATES_EXEC else (needed, [create])
 
 
 def role(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
 from muster.engines.kubernetes.names import RUN
 from muster.engines.kubernetes.profile import KubernetesProfile
-from muster.engines.kubernetes.refusals import rule_text
+from muster.engines.kubernetes.refusals import rules_text
 from muster.engines.kubernetes.versions import JOBSET_API_GROUP
 from muster.errors import EngineError, InvalidInput, NoLogs, Problem
 from muster.spec.wording import suggestion
@@ -65,11 +65,10 @@ def _check_rights(cluster: Cluster, name: str) -> None:
     where = f"in namespace {cluster.connection.namespace}"
     lacking = [one for one in missing if one != _LOGS]
     if lacking:
-        rules = ", ".join(rule_text(*one) for one in lacking)
-        text = f"JobSet {name} cannot be watched: your Role {where} lacks {rules}"
+        text = f"JobSet {name} cannot be watched: your Role {where} lacks {rules_text(lacking)}"
         raise EngineError(text)
     if missing:
-        text = f"the run will have no logs: your Role {where} lacks {rule_text(*_LOGS)}"
+        text = f"the run will have no logs: your Role {where} lacks {rules_text([_LOGS])}"
         warnings.warn(text, NoLogs, stacklevel=2)
 
 

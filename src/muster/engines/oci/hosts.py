@@ -59,6 +59,7 @@ class OciHosts:
         self._nodes: Nodes | None = None  # once they can dial
         self._dialing: Dialing | None = None
         self._tunnel: Tunnel | None = None
+        self._left = ""  # see `HostsOwner.freeing`
         self._trouble = ""  # why nodes do not reach this machine, though they have started
         self._wanted = WantedSlots()
         self._told: dict[int, str] = {}  # allocation -> what was reported of its wait
@@ -325,15 +326,17 @@ class OciHosts:
 
         self._loop.post(take)
 
-    def _freeing(self, busy: bool) -> None:
-        """Whether jobs are being ended. When the run is over, the bucket is cleared after them."""
+    def _freeing(self, busy: bool, left: str) -> None:
+        """Whether jobs are being ended, and what was not. When the run is over, the bucket is
+        cleared after them."""
+        self._left = left
         if self._tunnel is not None and self._over and all(one.is_unneeded for one in self._jobs):
             if not busy:
                 self._tunnel.close()
             busy = True
-        self._owner.freeing(busy=busy)
+        self._owner.freeing(busy=busy, left=left)
 
     def _tunnel_ended(self, _nothing: None) -> None:
         """Nothing is left in the bucket."""
         self._tunnel = None
-        self._owner.freeing(busy=False)
+        self._owner.freeing(busy=False, left=self._left)

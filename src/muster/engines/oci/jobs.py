@@ -28,8 +28,8 @@ from muster.engines.remote.allocations import Allocations, NotRemoved
 
 #: Seconds until the first look at a job run, and the longest pause between two.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 20.0
-#: Seconds for which the end of a job is waited for before the run ends without it.
-_END_TIMEOUT = 1800.0
+#: Seconds for which one attempt to end a job waits for that, before users learn what it waits for.
+_END_TIMEOUT = 60.0
 #: How long a job run may wait for a machine before its way to the bucket expires.
 _LONGEST_QUEUE = timedelta(days=7)
 #: Seconds for which a job run gets to end by itself whose node servers leave.
@@ -50,13 +50,15 @@ class Jobs(Allocations[Allocation, Record]):
     seen: gets the number of an allocation that is watched, and what the service says of its run.
     """
 
+    place = "in OCI"
+
     def __init__(
         self,
         context: RunContext,
         profile: OciProfile,
         loop: RunLoop,
         seen: Callable[[int, JobRun | CannotRun], object],
-        freeing: Callable[[bool], object],
+        freeing: Callable[[bool, str], object],
     ) -> None:
         self._profile = profile
         self._seen = seen

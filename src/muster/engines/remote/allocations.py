@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
+from muster.engines.remote.cancel_orders import read_order
 from muster.engines.remote.few_threads import FewThreads
+from muster.engines.remote.left import delayed, deleted_with_run, left
 from muster.engines.remote.pauses import Backoff, Pauses
 from muster.engines.remote.record import read_record, write_record
 
@@ -59,6 +62,8 @@ class _Removal(Struct):
     #: Until when it is tried again.
     deadline: float
     backoff: Backoff
+    #: Why the last attempt has failed; "": there was none.
+    why: str = ""
 
 
 A = TypeVar("A", bound=Allocation)
@@ -84,8 +89,11 @@ class Allocations(ABC, Generic[A, R]):
     not known.
 
     file: the name of the record in the run's folder. kind: of the record. freeing: gets whether any
-    are being removed.
+    are being removed, and what was not: see `HostsOwner.freeing`.
     """
+
+    #: Where they are, as a phrase.
+    place: ClassVar[str]
 
     def __init__(
         self,
@@ -93,11 +101,12 @@ class Allocations(ABC, Generic[A, R]):
         file: str,
         kind: type[R],
         loop: RunLoop,
-        freeing: Callable[[bool], object],
+        freeing: Callable[[bool, str], object],
     ) -> None:
         self._plan, self._loop, self._freeing = context.plan, loop, freeing
         self._threads = FewThreads(loop, _AT_ONCE)
-        self._file = context.home.run_dir(context.plan.run_id).path / file
+        self._folder = context.home.run_dir(context.plan.run_id).path
+        self._file = self._folder / file
         self._record: R = read_record(self._file, kind) or kind()
         every = self._record.allocations
         self._allocations: dict[int, A] = {one.number: one for one in every}
@@ -109,7 +118,7 @@ class Allocations(ABC, Generic[A, R]):
         #: Those that are asked for at this time.
         self._making: set[int] = set()
         self._removals: dict[int, _Removal] = {}
-        self._left: set[int] = set()  # those that could not be removed
+        self._left: dict[int, str] = {}  # those that could not be removed, and why
         self._pauses = Pauses(loop)
         self._is_unwritten = False  # whether the record is to be written
         self._closed = False
@@ -235,19 +244,45 @@ class Allocations(ABC, Generic[A, R]):
     def _begin_removal(self, one: A) -> None:
         self._threads.in_thread(partial(self._remove, one), partial(self._removed, one))
 
-    def _tell_freeing(self) -> None:
-        self._freeing(any(one.is_unneeded and one.number not in self._left for one in self))
-
     def _removed(self, one: A, problem: NotRemoved | None) -> None:
         removal = self._removals[one.number]
         if problem is None:
             del self._removals[one.number], self._allocations[one.number], self._slots[one.number]
             self._write()
-        elif not problem.is_final and self._loop.now() < removal.deadline:
+        elif not (problem.is_final or self._loop.now() >= removal.deadline or self._is_forced()):
+            removal.why = problem.why
             if not self._closed:
                 self._pauses.after(removal.backoff.next(), partial(self._begin_removal, one))
         else:  # the run does not wait longer for it; its record stays for `clean_up`
             del self._removals[one.number]
-            self._left.add(one.number)
+            self._left[one.number] = problem.why
             sys.stderr.write(f"muster: {self._label(one)} could not be removed: {problem.why}\n")
         self._tell_freeing()
+
+    def _is_forced(self) -> bool:
+        """Whether a user ends the run by force."""
+        try:
+            return read_order(self._folder).force
+        except OSError:
+            return False
+
+    def _tell_freeing(self) -> None:
+        busy = any(one.is_unneeded and one.number not in self._left for one in self)
+        self._freeing(busy, "\n".join(self._sentences()))
+
+    def _sentences(self) -> Iterator[str]:
+        """What could not be removed, until now or at all: together what has the same reason."""
+        waiting, given_up = defaultdict[str, list[A]](list), defaultdict[str, list[A]](list)
+        for one in self:
+            if one.number in self._left:
+                given_up[self._left[one.number]].append(one)
+            elif (removal := self._removals.get(one.number)) is not None and removal.why:
+                waiting[removal.why].append(one)
+        for why, those in waiting.items():
+            yield delayed([*map(self._label, those)], why)
+        for why, those in given_up.items():
+            yield left([*map(self._label, those)], self.place, why, self._remedy(those))
+
+    def _remedy(self, those: Sequence[A]) -> str:
+        """How a user removes allocations that were left, as a clause."""
+        return deleted_with_run(self._plan.run_name)

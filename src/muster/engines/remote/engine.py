@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from muster.frameworks.base import Network
     from muster.node.counters import Counters
     from muster.plan.model import ResourcePlan, RunPlan
-    from muster.storage.home import RunDir
+    from muster.storage.home import Home, RunDir
 
 
 #: What sessions of `remote.session` can do on any infrastructure.
@@ -53,6 +53,8 @@ class RemoteEngine(BasicEngine):
     `stacks`, whose methods are here.
     """
 
+    _home: Home
+
     @abstractmethod
     def make_hosts(self, context: RunContext, loop: RunLoop, owner: HostsOwner) -> Hosts:
         """The hosts of a run that is opened. owner: the session, which learns of them."""
@@ -67,6 +69,12 @@ class RemoteEngine(BasicEngine):
             *(context, supervisor, loop, report),
             lambda owner: self.make_hosts(context, loop, owner),
         )
+
+    def prepare_cancel(self, run_id: str, *, force: bool, keep: bool) -> None:
+        """See `Engine.prepare_cancel`."""
+        from muster.engines.remote.cancel_orders import add_order
+
+        add_order(self._home.run_dir(run_id).path, force=force, keep=keep)
 
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
         """See `Engine.addresses`. They are known when nodes have hosts."""

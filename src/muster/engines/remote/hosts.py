@@ -236,9 +236,11 @@ class HostsOwner(Protocol):
         """After `Companions.finish`: they have ended, or are kept."""
         ...
 
-    def freeing(self, *, busy: bool) -> None:
+    def freeing(self, *, busy: bool, left: str = "") -> None:
         """Whether something that belongs to the run is being freed, such as hosts that were given
-        up. While it is, a session that closes is not closed. At first: no."""
+        up. While it is, a session that closes is not closed. At first: no. left: what could not be
+        freed, and why: sentences, in lines; "" if nothing is known that could not. While it is
+        busy, it tries again."""
         ...
 
 

@@ -6,7 +6,6 @@ are launched when the addresses of all are known, and start when they are on the
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from muster.engines.remote.companions import NodeCompanions
 from muster.engines.remote.contact import SupervisorId
 from muster.engines.remote.hosts import Host, Hosts, HostsOwner
 from muster.engines.remote.launching import Launcher
+from muster.engines.remote.left import servers_left
 from muster.engines.remote.mounts import RemoteMounts
 from muster.engines.remote.node import RemoteNode, Stage
 from muster.engines.remote.node_contact import NodeContact
@@ -35,6 +35,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeQueued,
     NodeScheduled,
+    ResourcesLeft,
     RunRestarted,
     SessionClosed,
 )
@@ -136,7 +137,9 @@ class RemoteSession:
         self._unfit: set[int] = set()  # slots whose servers are to leave, see `Host.unfit`
         #: Slots of nodes that were ended by the infrastructure, whose output is on the way.
         self._terminated: set[int] = set()
-        self._frees = False  # see `HostsOwner.freeing`
+        self._frees, self._left = False, ""  # see `HostsOwner.freeing`
+        self._servers_left: list[tuple[int, str]] = []  # see `left.servers_left`
+        self._left_reported = ""  # what of both was reported
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
         self._hosts = make_hosts(self)
@@ -551,9 +554,9 @@ class RemoteSession:
         self._has_new_deadlines = True
         self._note(*self._nodes.values())
 
-    def freeing(self, *, busy: bool) -> None:
+    def freeing(self, *, busy: bool, left: str = "") -> None:
         """See `HostsOwner`."""
-        self._frees = busy
+        self._frees, self._left = busy, left
         self._participant.notify()
 
     def companions_started(self, slot: int, number: int) -> None:
@@ -857,8 +860,11 @@ class RemoteSession:
             elif given_up_at is not None and self._loop.now() >= given_up_at:
                 self._leave_unreachable(owner)
         runs = any(node.running for node in self._by_rank.values())
-        if not self._contacts and not runs and not self._frees:
+        is_over = not self._contacts and not runs and not self._frees
+        if is_over:
             self._take(self._nodes)
+        self._report_left()
+        if is_over:
             self._close()
 
     def _may_run(self, owner: NodeContact) -> bool:
@@ -878,14 +884,22 @@ class RemoteSession:
         node = owner.node
         is_kept = self._output.is_collecting(owner.slot) or not owner.host.ends_with_slot
         if is_kept:
-            which = "a node" if node.rank < 0 else f"node {node.rank}"
-            text = f"muster: {which} has ended, but its server on {owner.host.name} was left"
-            sys.stderr.write(f"{text} there, as it cannot be reached\n")
+            self._servers_left.append((node.rank, owner.host.name))
         self._output.give_up(node, UNREACHABLE)
         self._end_contact(owner)
         if not is_kept:
             self._hosts.give_up(owner.slot)
         del self._contacts[owner.slot]
+
+    def _report_left(self) -> None:
+        """Report what a session that closes cannot remove, if that is new."""
+        lines = [self._left] if self._left else []
+        if self._servers_left:
+            lines.append(servers_left(self._servers_left))
+        left = "\n".join(lines)
+        if left != self._left_reported:
+            self._left_reported = left
+            self._events.append(ResourcesLeft(left))
 
     def _has_everything(self, owner: NodeContact) -> bool:
         """Whether nothing is left to copy from the host of a node that has ended."""

@@ -1,5 +1,5 @@
-"""What a user orders with the cancellation of a run whose JobSet is observed, in the run's folder:
-for its supervisor, and for the next one."""
+"""What a user orders with the cancellation of a run, in the run's folder: for its supervisor, and
+for the next one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Struct
 from muster.engines.remote.record import read_record, write_record
 
 #: The file in the run's folder.
-_FILE = "observed.cancel"
+_FILE = "cancel.json"
 
 
 class CancelOrder(Struct, frozen=True):
     """How the run is canceled."""
 
-    #: The run ends soon, also if the JobSet cannot be deleted, or its pods do not end.
+    #: The run ends soon, also if what it has elsewhere cannot be removed, or does not end.
     force: bool = False
-    #: The JobSet stays in the cluster as it is.
+    #: The workload that it has adopted stays as it is.
     keep: bool = False
 
 
