@@ -143,10 +143,10 @@ def test_placeholders_are_filled_in_the_pod(cluster: Cluster, tmp_path: Path) ->
 
 #: A Python in whose mount namespace a folder is that of a volume of the pod.
 BINDING = """#!/bin/sh
-for last; do :; done
-test "$(basename "$last")" = server || exec {python} "$@"
+for one; do case "$one" in */server) server=$one;; esac; done
+test -n "$server" || exec {python} "$@"
 exec unshare --mount sh -c 'mount --bind "$0" {path} && exec "$@"' \
-  "$(dirname "$last")/../scratch-0" {python} "$@"
+  "$(dirname "$server")/../scratch-0" {python} "$@"
 """
 
 

@@ -49,6 +49,8 @@ FOLDER, SHARED = own_parts.FOLDER, own_parts.SHARED
 #: user of the container is.
 SERVER = f"{FOLDER}/server"
 _SHM_VOLUME = "muster-shm"
+#: Kubernetes: each pod has its own, which its containers share.
+HOSTS_FILE = "/etc/hosts"
 #: Volumes of objects that belong to the JobSet.
 OWNED_VOLUMES = frozenset({own_parts.PROGRAM_VOLUME, own_parts.KEY_VOLUME})
 #: Of Python: nothing of the environment, no packages, output at once, UTF-8 whatever the locale.
@@ -156,6 +158,8 @@ def _node_container(
         *volumes.mounts(group.mounts),
     ]
     command = ["serve-pod", SERVER]
+    if HOSTS_FILE not in patched_paths(group, profile, NODE):  # else it may be a machine's
+        command.append(f"{pod.HOSTS}{HOSTS_FILE}")
     if profile.contact == "dial":
         # one file of the volume: the pod sees its own key, and none of another pod
         own = key_name(context.plan, group.name, f"$({pod.JOB})", f"$({pod.INDEX})")
