@@ -295,7 +295,7 @@ def test_what_a_cluster_cannot_place_is_noted(
     text: str | None,
 ) -> None:
     profile = read_settings({} if queue is None else {"queue": queue})
-    found = notes(plan_of(kubernetes=kubernetes), profile, versions)
+    found = notes(plan_of(kubernetes=kubernetes), profile, lambda: versions)
     found = [one for one in found if "kubernetes." in one]
     assert len(found) == (text is not None)
     assert all(one.startswith(f"group workers: kubernetes.{text}") for one in found)
@@ -317,7 +317,7 @@ def test_scratch_directories_are_at_their_paths(plan_of: PlanOf) -> None:
     assert not {"/tmp", "/d"} & made.keys()
     volumes = {one["name"]: one for one in pod_of(plan)["spec"]["volumes"]}
     assert all(volumes[f"scratch-{n}"]["emptyDir"] == {} for n in range(2))
-    found = [one for one in notes(plan, PROFILE, None) if "is not there" in one]
+    found = [one for one in notes(plan, PROFILE, lambda: None) if "is not there" in one]
     assert found == ["/d is not there: nodes find scratch:node/d at $MUSTER_MOUNT_D"]
 
 
@@ -345,7 +345,7 @@ def test_nodes_of_a_group_have_a_directory_of_the_run_each(plan_of: PlanOf) -> N
     plan = plan_of(nodes=2, mounts=[{"source": "scratch:run/data"}])
     assert [*problems(plan, PROFILE)] == []
     text = "scratch:run/data is not shared: each node has its own, without what others write"
-    assert text in notes(plan, PROFILE, None)
+    assert text in notes(plan, PROFILE, lambda: None)
 
 
 def test_parts_of_claims_differ_between_pods(plan_of: PlanOf) -> None:

@@ -63,15 +63,19 @@ def _of_queue(
 
 
 def _of_placement(
-    group: GroupPlan, plan: RunPlan, profile: KubernetesProfile, versions: Versions | None
+    group: GroupPlan,
+    plan: RunPlan,
+    profile: KubernetesProfile,
+    versions: Callable[[], Versions | None],
 ) -> Iterator[str]:
     """Settings that need something which the cluster, as far as is known, does not have."""
     settings, name = merged(profile.pods, group.kubernetes), f"group {group.name}"
-    if "exclusive" in settings and versions is not None and versions.jobset is None:
+    known = versions() if {"exclusive", "topology"} & settings.keys() else None
+    if "exclusive" in settings and known is not None and known.jobset is None:
         yield f"{name}: kubernetes.exclusive is not used: JobSet is not installed"
     if "topology" not in settings:
         return
-    if versions is not None and versions.kueue is None:
+    if known is not None and known.kueue is None:
         yield f"{name}: kubernetes.topology is not used: Kueue is not installed"
     elif not queue_labels(plan, profile):
         text = "neither the job nor the engine names a queue of Kueue"
