@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from muster.plan.model import RunPlan
-from muster.plan.names import with_names
+from muster.plan.model import NodePlan, RunPlan
+from muster.plan.names import names_found_by, node_names, with_names
 
 PlanOf = Callable[..., RunPlan]
 
@@ -73,3 +74,38 @@ def test_a_plan_keeps_the_settings_of_a_group(plan_of: PlanOf) -> None:
     assert (group.node_env, group.hostname) == ({"SHARD": "${rank}"}, "w-${rank}")
     assert (group.node_args, group.hang_timeout) == (("--i", "${index}"), 60)
     assert (plan.keep_attempts, plan.ttl_after_finished) == (2, 86400)
+
+
+@pytest.mark.shows("jobset/headless-service")
+def test_each_name_is_listed_once_with_the_full_name_first() -> None:
+    node = NodePlan(3, "g", 0, 0, "r-3", "a.b", "127.5.0.4", "a", ("a.b.c", "node-3", "a"))
+    assert node_names(node) == ("a.b", "a", "a.b.c", "node-3")
+
+
+def test_a_node_without_aliases_has_one_name() -> None:
+    node = NodePlan(3, "g", 0, 0, "r-3", "node-3", "127.5.0.4", "node-3")
+    assert node_names(node) == ("node-3",)
+
+
+def test_a_node_of_an_array_finds_its_own_replica_besides_the_nodes_of_no_array(
+    plan_of: PlanOf,
+) -> None:
+    array = {
+        "name": "tries",
+        "nodes": 2,
+        "replicas": 3,
+        "parallelism": 1,
+        "hostname": "t-${replica}-${index}",
+    }
+    plan = plan_of({"command": "x", "node_groups": [{"name": "w", "nodes": 1}, array]})
+    assert [names for _, names in names_found_by(plan, plan.nodes[0])] == [("node-0",)]
+    found = [names for _, names in names_found_by(plan, plan.nodes[1])]
+    assert found == [("node-0",), ("t-0-0", "node-1"), ("t-0-1", "node-2")]
+
+
+def test_a_node_without_an_address_is_not_found(plan_of: PlanOf) -> None:
+    plan = plan_of(two())
+    nodes = [replace(plan.nodes[0], address=""), plan.nodes[1]]
+    assert [*names_found_by(replace(plan, nodes=nodes), nodes[1])] == [
+        (nodes[1].address, ("node-1",))
+    ]

@@ -15,6 +15,7 @@ from muster.node.channel import Channel
 from muster.node.code import NODE, unpack
 from muster.node.control_groups import NodeGroups
 from muster.node.files import empty_folder, remove_tree, replace_file
+from muster.node.hosts_file import HostsFile
 from muster.node.incarnation_files import open_rank_output
 from muster.node.leftovers import hold_agent_lock
 from muster.node.processes import close_others
@@ -48,10 +49,11 @@ class AgentProcess:
         launch: messages.Launch,
         groups: NodeGroups,
         held: Sequence[int] = (),
+        hosts: HostsFile | None = None,
     ) -> AgentProcess:
         """Start the agent of a new node. folder: the node server's. archives: that with the
         archives of code. groups: what it joins. held: descriptors that stay open in the agent.
-        Raises OSError."""
+        hosts: see `prepare`. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -61,7 +63,7 @@ class AgentProcess:
             theirs.close()
             raise
         if pid == 0:
-            _run_child(folder, archives, launch, theirs, groups, held)
+            _run_child(folder, archives, launch, theirs, groups, held, hosts)
         theirs.close()
         return cls(pid, Channel(ours))
 
@@ -109,6 +111,7 @@ def _run_child(
     sock: socket.socket,
     groups: NodeGroups,
     held: Sequence[int],
+    hosts: HostsFile | None,
 ) -> None:
     """Run the agent in the forked child, and exit."""
     code = 70
@@ -116,7 +119,7 @@ def _run_child(
         signal.set_wakeup_fd(-1)
         close_others((sock.fileno(), *held))
         os.setsid()
-        _run(folder, archives, launch, Channel(sock), groups)
+        _run(folder, archives, launch, Channel(sock), groups, hosts)
         code = 0
     except BaseException:  # noqa: BLE001
         import traceback  # few fail
@@ -127,12 +130,17 @@ def _run_child(
 
 
 def _run(
-    folder: str, archives: str, launch: messages.Launch, channel: Channel, groups: NodeGroups
+    folder: str,
+    archives: str,
+    launch: messages.Launch,
+    channel: Channel,
+    groups: NodeGroups,
+    hosts: HostsFile | None,
 ) -> None:
     try:
         hold_agent_lock(folder)  # until this process ends
         groups.join()
-        _set_up(folder, archives, launch)
+        _set_up(folder, archives, launch, hosts)
         channel.send(messages.Joined(launch.incarnation))
         channel.wait_for(messages.Start)
     except (OSError, ValueError) as error:  # InvalidMessage, or a NUL in a path
@@ -141,17 +149,17 @@ def _run(
     except EOFError:
         return  # the server has ended, and the node ends with it
     else:
-        renew = partial(_renew, folder, archives)
+        renew = partial(_renew, folder, archives, hosts)
         take_outputs = partial(_take_outputs, folder, archives)
         run_agent(channel, launch.command, launch.launch, renew, take_outputs)
 
 
-def _set_up(folder: str, archives: str, launch: messages.Launch) -> None:
+def _set_up(folder: str, archives: str, launch: messages.Launch, hosts: HostsFile | None) -> None:
     """Provide what a new node needs, and nothing else. Raises OSError, ValueError."""
     for path in launch.empty:
         empty_folder(path)
     remove_tree(os.path.join(folder, NODE))
-    prepare(launch)
+    prepare(launch, hosts)
     if launch.code is not None:
         unpack(archives, launch.code)
     if launch.launch.given:
@@ -174,23 +182,28 @@ def _take_outputs(folder: str, archives: str, outputs: messages.Outputs) -> None
 
 
 def _renew(
-    folder: str, archives: str, launch: Union[messages.Restart, messages.Launch]
+    folder: str,
+    archives: str,
+    hosts: HostsFile | None,
+    launch: Union[messages.Restart, messages.Launch],
 ) -> List[str] | None:
     """Empty the slot, which another node has used, for the next one. Returns the command line of
     its program. Raises OSError, ValueError."""
     if not isinstance(launch, messages.Launch):
         return None  # what the node needs is not known
     os.chdir("/")
-    _set_up(folder, archives, launch)
+    _set_up(folder, archives, launch, hosts)
     return list(launch.command)
 
 
-def prepare(launch: messages.Launch) -> None:
+def prepare(launch: messages.Launch, hosts: HostsFile | None = None) -> None:
     """Make the folders and files of a launch, its output files included: who follows these finds
-    them. Raises OSError."""
+    them. hosts: gets the names that are among these files; None: none does. Raises OSError."""
     for path in launch.folders:
         os.makedirs(path, 0o700, exist_ok=True)
     write_files(launch.files, launch.packed)
+    if hosts is not None:
+        hosts.update()
     outputs = [(process.stdout, process.stderr) for process in launch.launch.processes]
     outputs += [(service.stdout, service.stderr) for service in launch.launch.services]
     for files in (*outputs, *launch.launch.ranks):

@@ -1,10 +1,10 @@
 """Serve the node of a pod in a Kubernetes cluster: what its first container runs.
 
 The folder of the node program has a file that describes the run (`DESCRIPTION`). The command line
-names the folder of the server and, if there are any, the file with the node's key and a volume that
-pods share, for code. Which slot the pod serves follows from its group and the index of its Job,
-which are variables of the manifest, and from its own index, which is a variable of the Job
-controller.
+names the folder of the server and, if there are any, the file with the node's key, a volume that
+pods share, for code, and the pod's hosts file. Which slot the pod serves follows from its group and
+the index of its Job, which are variables of the manifest, and from its own index, which is a
+variable of the Job controller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from muster.node.serve import SETTINGS, TOKEN
 #: The file with the description of the run.
 DESCRIPTION = "run.json"
 #: How words of the command line begin: the path of the file with the node's key (`greeting`), if it
-#: dials its supervisor, and of the folder that pods share.
-KEY, SHARED = "key=", "shared="
+#: dials its supervisor, of the folder that pods share, and of the pod's hosts file.
+KEY, SHARED, HOSTS = "key=", "shared=", "hosts="
 GROUP, JOB, RESTARTS = "MUSTER_POD_GROUP", "MUSTER_POD_JOB", "MUSTER_POD_RESTARTS"
 #: Kubernetes: a variable of every pod of an Indexed Job.
 INDEX = "JOB_COMPLETION_INDEX"
@@ -77,15 +77,15 @@ def _number(environ: Mapping[str, str], name: str, count: int) -> int:
 
 
 def serve_pod_command(words: Sequence[str], version: str) -> int:
-    """`serve-pod FOLDER [key=FILE] [shared=FOLDER]`. version: Muster's. Returns the exit code, see
-    `server.UNDECIDED`."""
+    """`serve-pod FOLDER [key=FILE] [shared=FOLDER] [hosts=FILE]`. version: Muster's. Returns the
+    exit code, see `server.UNDECIDED`."""
     if not words:
         sys.stderr.write("muster-node: an argument is needed: the server's folder\n")
         return 2
     folder, others = words[0], words[1:]
     program = os.path.dirname(os.path.abspath(sys.argv[0]))
     try:
-        told = _told(program, os.environ, _after(KEY, others), _after(SHARED, others))
+        told = _told(program, os.environ, others)
     except (CannotStart, OSError, ValueError, TypeError) as error:
         sys.stderr.write("muster-node: this pod cannot start: %s\n" % error)
         return 1
@@ -97,8 +97,9 @@ def _after(start: str, words: Sequence[str]) -> str:
     return next((word[len(start) :] for word in words if word.startswith(start)), "")
 
 
-def _told(program: str, environ: Mapping[str, str], key: str, shared: str) -> Mapping[str, str]:
-    """What the server is told, in variables. Raises CannotStart, OSError, ValueError, TypeError."""
+def _told(program: str, environ: Mapping[str, str], words: Sequence[str]) -> Mapping[str, str]:
+    """What the server is told, in variables. words: of the command line, after the folder. Raises
+    CannotStart, OSError, ValueError, TypeError."""
     text = read_regular(os.path.join(program, DESCRIPTION), _MOST_BYTES)
     description = Description(**json.loads(text))
     groups = {name: Group(**given) for name, given in description.groups.items()}
@@ -108,12 +109,15 @@ def _told(program: str, environ: Mapping[str, str], key: str, shared: str) -> Ma
         "rank": slot,
         "amounts": group.amounts,
         "copy_log": group.pod_log,
+        "hosts": _after(HOSTS, words),
     }
-    if shared:  # a folder for each user, as no other one can read or remove their files
+    if shared := _after(
+        SHARED, words
+    ):  # a folder for each user, as no other one can read or remove their files
         settings["archives"] = os.path.join(shared, "code-%d" % os.geteuid())
         settings["on_volume"] = True
     told = {SETTINGS: json.dumps(settings)}
-    if key:
+    if key := _after(KEY, words):
         restarts = environ.get(RESTARTS, "")
         server = int(restarts) if restarts.isdigit() else 0
         told[TOKEN] = node_token(read_regular(key, _MOST_BYTES), server)

@@ -53,6 +53,7 @@ from muster.node.files import (
     remove_tree,
 )
 from muster.node.host_programs import provide_modules, provide_short, remove_short
+from muster.node.hosts_file import HostsFile, names_beside
 from muster.node.journal import Journal
 from muster.node.leftovers import CannotEnd, end_leftovers, has_leftovers, record_groups
 from muster.node.messages import Ended, ExitReport
@@ -131,6 +132,8 @@ class Settings(NamedTuple):
     #: Whether archives are on a volume of the infrastructure: who owns files there may differ from
     #: who has made them.
     on_volume: bool = False
+    #: The hosts file that is the node's own, and gets the names of nodes; "": there is none.
+    hosts: str = ""
 
 
 def serve(folder: str, settings: Settings) -> int:
@@ -338,6 +341,7 @@ def _serve(
             *(identity, folder, archives, listener, journal, wake, limits, modules, short),
             *(environments, groups, amounts, held, dialer, log_copy),
             hosted=settings.hosted,
+            hosts=HostsFile(settings.hosts, names_beside(folder)) if settings.hosts else None,
         )
         code = server.run()
     if log_copy is not None:

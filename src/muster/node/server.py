@@ -51,6 +51,7 @@ from muster.node.greeting import (
     supervisor_hello,
 )
 from muster.node.host_programs import inherited
+from muster.node.hosts_file import HostsFile
 from muster.node.journal import Journal
 from muster.node.leftovers import mark
 from muster.node.link import Link
@@ -123,7 +124,7 @@ class NodeServer:
     environments: those with packages. groups: what agents and commands join. amounts: what the node
     may use. held: descriptors that agents keep open as well. dialer: dials the supervisor; None: it
     is only dialed. log_copy: copies the output of programs; None: nothing does. hosted: see
-    `serve.Settings`.
+    `serve.Settings`. hosts: gets the names of nodes; None: nothing does.
     """
 
     def __init__(
@@ -145,7 +146,9 @@ class NodeServer:
         log_copy: LogCopy | None = None,
         *,
         hosted: bool = False,
+        hosts: HostsFile | None = None,
     ) -> None:
+        self._hosts = hosts
         self._dialer = dialer
         self._log_copy = log_copy
         self._hosted = hosted or dialer is not None
@@ -638,7 +641,9 @@ class NodeServer:
         try:
             place = self._provisions.archives
             held = (*self._held, *self._provisions.held)
-            self._agent = AgentProcess.start(self._folder, place, launch, self._groups, held)
+            self._agent = AgentProcess.start(
+                *(self._folder, place, launch, self._groups, held, self._hosts)
+            )
         except OSError as error:
             self._say_ended("not_started", "cannot start an agent: %s" % error.strerror)
 
@@ -683,7 +688,7 @@ class NodeServer:
         takes_slot = launch.launch.reuses_slot
         try:
             if not takes_slot:  # else its agent does that: it may take a while
-                prepare(launch)
+                prepare(launch, self._hosts)
         except (OSError, ValueError) as error:
             self._say_ended("not_started", str(error))
             return
@@ -717,6 +722,8 @@ class NodeServer:
             path = getattr(error, "filename", None) or "a file"
             why = getattr(error, "strerror", None) or str(error)
             sys.stderr.write("muster: %s cannot be written: %s\n" % (path, why))
+        if self._hosts is not None:
+            self._hosts.update()
 
     def _hear(self, agent: AgentProcess) -> None:
         for message in agent.channel.receive():

@@ -35,6 +35,22 @@ def named(node: NodePlan, plan: RunPlan) -> NodePlan:
     return _named(node, group, (as_label(plan.run_name), before + node.replica), plan)
 
 
+def node_names(node: NodePlan) -> tuple[str, ...]:
+    """All names of a node. The FQDN is first: a reverse lookup returns the first name."""
+    return tuple(dict.fromkeys((node.fqdn, node.hostname, *node.names, f"node-{node.rank}")))
+
+
+def names_found_by(plan: RunPlan, node: NodePlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The nodes that a node finds by their names, which are those of no array and of its own
+    cluster: their addresses, as far as these are known, and the names."""
+    shared = service_names(plan)
+    alone = (one for one in plan.nodes if not plan.group(one.group).is_array)
+    own = plan.cluster(node) if plan.group(node.group).is_array else ()
+    for one in (*alone, *own):
+        if one.address:
+            yield one.address, (*node_names(one), *shared)
+
+
 def service_names(plan: RunPlan) -> tuple[str, ...]:
     """The names that all nodes share (Kubernetes: those of their headless service)."""
     if plan.subdomain is None or plan.namespace is None:

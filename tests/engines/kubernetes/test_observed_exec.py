@@ -121,7 +121,7 @@ def test_a_right_that_is_missing_is_named(cluster: Cluster, run: JobRun) -> None
     assert (
         f"cannot run a command in pod {pod(cluster, 0)}: admin may not create pods/exec in "
         'namespace default: its Role there lacks {apiGroups: [""], resources: [pods/exec], '
-        "verbs: [create]}"
+        "verbs: [get, create]}"
     ) in said
     cluster.grant("token-of-admin", "admin")
 

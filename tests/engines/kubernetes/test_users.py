@@ -113,6 +113,18 @@ def test_a_job_runs_as_the_user_of_its_image(
     assert job.end() == "SUCCEEDED"
 
 
+def test_a_program_that_is_not_root_runs_without_names_of_nodes(
+    cluster: Cluster, start: StartJob, own_home: Path, python: str
+) -> None:
+    add_engine(own_home, cluster, python=python)
+    job = start(1, container={"user": f"{USER}"}, first="grep -c Muster $HOME/etc-hosts")
+    job.until_up(1)
+    told = "muster-node: note: names of nodes do not resolve: "
+    assert told in cluster.kubelet.container(pod_of(cluster, job, 0), NODE).log.tail()
+    assert job.lines("0") == ["0"]
+    assert job.end() == "SUCCEEDED"
+
+
 def test_an_image_of_root_is_refused_where_that_was_asked_for(start: StartJob) -> None:
     job = start(container={"non_root": True})
     job.until_it_waits_for("container has runAsNonRoot and image will run as root")

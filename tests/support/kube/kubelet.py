@@ -42,6 +42,18 @@ _REFERENCE = re.compile(r"\$\$|\$\(([^)]+)\)")
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 300.0
 
 
+def _write_hosts(pod: Obj, here: PodHere) -> Path:
+    """The hosts file of a pod, which the kubelet writes whenever it starts a container."""
+    found = here.folder / "etc-hosts"
+    name = pod["spec"].get("hostname") or pod["metadata"]["name"]
+    lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", f"{here.address}\t{name}"]
+    lines += [
+        "\t".join((one["ip"], *one["hostnames"])) for one in pod["spec"].get("hostAliases", ())
+    ]
+    found.write_text("\n".join(lines) + "\n")
+    return found
+
+
 class PodHere:
     """A pod that a node has."""
 
@@ -228,7 +240,9 @@ class Kubelet:
         """Returns whether it has started. Raises NotCreated."""
         user = user_of(pod, one, self.image_users.get(one.get("image", ""), 0))
         variables = self._env(pod, here, one, Paths({}))
-        paths = paths_of(one, folders, lambda text: _expand(text, variables))
+        paths = paths_of(
+            one, folders, lambda text: _expand(text, variables), _write_hosts(pod, here)
+        )
         here.paths[one["name"]] = paths
         command = one.get("command") or self.entrypoints.get(one.get("image", ""), [])
         env = self._env(pod, here, one, paths)

@@ -144,11 +144,14 @@ def _write(folder: Path, files: Mapping[str, tuple[bytes, int]], group: int | No
 
 
 def paths_of(
-    container: Mapping[str, Any], volumes: Mapping[str, Path], expand: Callable[[str], str]
+    container: Mapping[str, Any],
+    volumes: Mapping[str, Path],
+    expand: Callable[[str], str],
+    hosts: Path,
 ) -> Paths:
     """The paths of a container. /dev/shm stays this machine's. expand: replaces variables of the
-    container, see `subPathExpr`."""
-    found = {}
+    container, see `subPathExpr`. hosts: the hosts file of the pod."""
+    found = {"/etc/hosts": str(hosts)}
     for mount in container.get("volumeMounts", ()):
         place, path = volumes[mount["name"]], mount["mountPath"].rstrip("/")
         if sub := mount.get("subPath") or expand(mount.get("subPathExpr", "")):

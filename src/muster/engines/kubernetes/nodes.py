@@ -146,6 +146,7 @@ class Nodes:
             terminated=lambda: None,  # the end of its pod says why
             ends_with_slot=True,
             keeps_variables=True,
+            has_names=True,
             unfit=partial(self._unfit, slot),
             companions=known.mains,
             spent=partial(self._spend, slot),

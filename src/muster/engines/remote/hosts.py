@@ -119,6 +119,8 @@ class Host(Struct, frozen=True):
     #: Whether programs get all variables of the server there, also with `clean_env`: they come from
     #: the image and what describes the container, such as Secrets of a cluster.
     keeps_variables: bool = False
+    #: Whether its server adds the names of nodes to a hosts file, which is the node's own.
+    has_names: bool = False
     #: What runs beside the program; None: nothing does.
     companions: Companions | None = None
     #: Called when one of these has failed and its node has ended: they do not start again on this

@@ -4,6 +4,7 @@ Keeps the roster on every host up to date."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,12 @@ from muster.engines.remote.slots import clusters
 from muster.lifecycle.events import EngineEvent, NodeLocated
 from muster.node import messages
 from muster.node.code import NODE
+from muster.node.hosts_file import encode_names, names_beside
 from muster.node.packed_text import LEAST, pack
 from muster.node.roster import Member, encode_hostfile, encode_roster, hostfile_beside, member
 from muster.plan.environment import EngineValues
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
+from muster.plan.names import names_found_by
 from muster.plan.template import Facts
 from muster.storage.home import RunDir
 
@@ -58,6 +61,20 @@ class SharedText:
         self.text = text
         #: See `node.packed_text`; "" if it is too small for that.
         self.packed = pack(text) if len(text) >= LEAST else ""
+
+
+class _TextsOfCluster:
+    """What the nodes of a cluster are told of each other. node: one of them."""
+
+    def __init__(self, plan: RunPlan, node: NodePlan) -> None:
+        addresses = [one.address for one in plan.cluster(node)]
+        self.hostfile = SharedText(encode_hostfile(addresses, plan.processes_per_node).decode())
+        self._found_by = plan, node
+
+    @cached_property
+    def names(self) -> SharedText:
+        """See `names_found_by`."""
+        return SharedText(encode_names(names_found_by(*self._found_by)))
 
 
 class Launcher:
@@ -100,8 +117,8 @@ class Launcher:
         self._outdated: set[int] = set()  # slots whose hosts have an earlier roster
         #: Of the nodes of no array; None: it has changed since it was made.
         self._roster: SharedText | None = None
-        #: Slot -> the roster and the host file that its launch has brought: they are there.
-        self._on_host: dict[int, tuple[str, str]] = {}
+        #: Slot -> the texts about other nodes that its launch has brought: they are there.
+        self._on_host: dict[int, list[str]] = {}
         self._unanswered: set[int] = set()  # slots whose servers have not answered their launches
         self._held_back = False  # whether launches wait for those
         self._unsent: set[int] = set()  # slots whose hosts have earlier credentials
@@ -255,7 +272,7 @@ class Launcher:
             self._roster_changed()
         self._outdated.difference_update(owner.slot for owner in alone)
         problem = self._write_endpoints()
-        hostfiles: dict[int, SharedText] = {}  # by cluster
+        known: dict[int, _TextsOfCluster] = {}  # by cluster
         room = max(0, _MOST_LAUNCHES - len(self._unanswered))
         self._held_back = self._held_back or len(owners) > room
         for owner in owners if problem else owners[:room]:
@@ -264,7 +281,7 @@ class Launcher:
                 node.end(not_started(node.ref, problem))
                 continue
             try:
-                node.launch(self._message(owner, hostfiles))
+                node.launch(self._message(owner, known))
                 self._tell_place(owner)
                 self._unanswered.add(owner.slot)
             except OSError as error:
@@ -310,21 +327,24 @@ class Launcher:
         self._report([NodeLocated(node.rank, node.incarnation, *place)])
 
     def _texts_of(
-        self, owner: NodeContact, plan: NodePlan, hostfiles: dict[int, SharedText]
-    ) -> tuple[SharedText, SharedText]:
-        """The roster and the host file of a node. hostfiles: those that were made, by cluster."""
-        made = self._clusters[owner.slot]
-        if id(made) not in hostfiles:
-            addresses = [one.address for one in self._plan.cluster(plan)]
-            text = encode_hostfile(addresses, self._plan.processes_per_node).decode()
-            hostfiles[id(made)] = SharedText(text)
-        if not owner.node.takes_turns:
-            return self._shared_roster(), hostfiles[id(made)]
-        members = (_member(one, rank) for rank, one in enumerate(self._plan.cluster(plan)))
-        return SharedText(encode_roster(members).decode()), hostfiles[id(made)]
+        self, owner: NodeContact, plan: NodePlan, known: dict[int, _TextsOfCluster]
+    ) -> dict[str, SharedText]:
+        """Path on its host -> what a node is told of others there. known: by cluster."""
+        assert owner.node.facts is not None, "its host is known"
+        cluster, path = self._clusters[owner.slot], _cluster_file(owner.node.facts.folder)
+        if id(cluster) not in known:
+            known[id(cluster)] = _TextsOfCluster(self._plan, plan)
+        roster = self._shared_roster()
+        if owner.node.takes_turns:
+            members = (_member(one, rank) for rank, one in enumerate(self._plan.cluster(plan)))
+            roster = SharedText(encode_roster(members).decode())
+        made = {path: roster, hostfile_beside(path): known[id(cluster)].hostfile}
+        if owner.host.has_names:
+            made[names_beside(owner.node.facts.folder)] = known[id(cluster)].names
+        return made
 
-    def _message(self, owner: NodeContact, hostfiles: dict[int, SharedText]) -> messages.Launch:
-        """Raises OSError. hostfiles: see `_texts_of`."""
+    def _message(self, owner: NodeContact, known: dict[int, _TextsOfCluster]) -> messages.Launch:
+        """Raises OSError. known: see `_texts_of`."""
         node, slot = owner.node, owner.slot
         assert node.facts is not None, "its host is known"
         plan, attempt = self._planned(owner), self._output.attempts[node.rank]
@@ -368,14 +388,11 @@ class Launcher:
         launch = launch._replace(incarnation=node.number)
         there = CommandPaths(python.path, str(paths.work), python.package)
         command = self._command(group, there, owner.host.image)
-        roster, hostfile = self._texts_of(owner, plan, hostfiles)
-        shared = {
-            str(paths.cluster_file): roster,
-            hostfile_beside(str(paths.cluster_file)): hostfile,
-        }
-        if self._on_host.get(slot) == (roster.text, hostfile.text):
+        shared = self._texts_of(owner, plan, known)
+        texts = [one.text for one in shared.values()]
+        if self._on_host.get(slot) == texts:
             shared = {}  # as when a program restarts in place
-        self._on_host[slot] = roster.text, hostfile.text
+        self._on_host[slot] = texts
         files = {
             **{path: one.text for path, one in shared.items() if not one.packed},
             str(paths.checkpoint_file): "",
@@ -530,16 +547,19 @@ class Launcher:
         self._outdated.update(alone)
 
     def _write_roster(self) -> None:
-        """Write the roster where it is outdated. A node that has not joined may be writing the one
-        of its launch."""
+        """Write the roster, and the names, where they are outdated. A node that has not joined may
+        be writing those of its launch."""
+        known: dict[int, _TextsOfCluster] = {}
         owners = [self._contacts[slot] for slot in self._outdated if slot in self._contacts]
         for owner in owners:
             if owner.node.facts is not None and owner.node.stage >= Stage.JOINED:
                 self._outdated.discard(owner.slot)
                 self._on_host.pop(owner.slot, None)
-                path, roster = _cluster_file(owner.node.facts.folder), self._shared_roster()
-                packed = {path: roster.packed} if roster.packed else {}
-                files = {} if packed else {path: roster.text}
+                texts = self._texts_of(owner, self._planned(owner), known)
+                # the host file has the nodes that the cluster has started with
+                del texts[hostfile_beside(_cluster_file(owner.node.facts.folder))]
+                files = {path: one.text for path, one in texts.items() if not one.packed}
+                packed = {path: one.packed for path, one in texts.items() if one.packed}
                 owner.contact.send(messages.WriteFiles(files, packed))
 
 

@@ -53,17 +53,6 @@ def test_names_of_nodes_replace_names_of_the_machine(
     assert lines[2:] == ["127.5.0.1 w-0.lab w-0 node-0", "10.0.0.1 printer"]
 
 
-@pytest.mark.shows("jobset/headless-service")
-def test_each_name_is_listed_once_with_the_full_name_first(tmp_path: Path) -> None:
-    node = NodePlan(3, "g", 0, 0, "r-3", "a.b", "127.5.0.4", "a", ("a.b.c", "node-3", "a"))
-    assert addresses.node_names(node) == ("a.b", "a", "a.b.c", "node-3")
-
-
-def test_a_node_without_aliases_has_one_name(tmp_path: Path) -> None:
-    node = NodePlan(3, "g", 0, 0, "r-3", "node-3", "127.5.0.4", "node-3")
-    assert addresses.node_names(node) == ("node-3",)
-
-
 def test_nodes_have_a_hosts_file_if_the_machine_has_none(
     plan_of: Callable[..., RunPlan], tmp_path: Path, own_hosts: Path
 ) -> None:

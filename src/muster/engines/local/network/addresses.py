@@ -12,6 +12,7 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Network
 from muster.node.files import overwrite_file, replace_file
 from muster.plan.model import NodePlan
+from muster.plan.names import node_names
 
 #: A Linux bridge has 1024 ports.
 MAX_BRIDGE_NODES = 1000
@@ -63,11 +64,6 @@ def _loopback(offset: int) -> str:
 
 
 # --- host names
-
-
-def node_names(node: NodePlan) -> tuple[str, ...]:
-    """All names of a node. The FQDN is first: a reverse lookup returns the first name."""
-    return tuple(dict.fromkeys((node.fqdn, node.hostname, *node.names, f"node-{node.rank}")))
 
 
 def write_hosts(
