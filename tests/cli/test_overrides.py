@@ -42,7 +42,7 @@ def test_explain_shows_overrides() -> None:
         if line.startswith("overridden for this run: ")
     ]
     assert changed == [
-        "startup: in_order (in the job: parallel)",
+        "startup: in_order (default: parallel)",
         'node_groups[a].resources: {"cpus": 0.5, "memory": "1GiB"} '
         '(in the job: {"cpus": 1.0, "memory": "1GiB"})',
         "node_groups[b].min_success: 1 (in the job: not set)",

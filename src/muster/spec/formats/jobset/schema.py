@@ -253,7 +253,7 @@ def _type_hint(kind: str, schema: Schema, value: Any) -> str:
     if kind == "array" and isinstance(value, str):
         return f"write [{say(value)}]"
     if kind == "array" and isinstance(value, Mapping):
-        return "put a dash before each: - ..."
+        return "put a dash before each: - ..., or write [{...}]"
     if kind == "object" and schema.get("required"):
         return f"write {{{schema['required'][0]}: ...}}"
     if kind == "object" and isinstance(value, list):
