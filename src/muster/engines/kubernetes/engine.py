@@ -127,7 +127,7 @@ class KubernetesEngine(RemoteEngine):
         from muster.spec.quantities import format_duration
 
         versions = found_versions(self._home, self._profile)
-        found = ["programs restart in their pods; a pod that is lost is replaced alone"]
+        found = ["programs restart in their pods; only a pod that is lost is replaced"]
         if not plan.policy.restarts:
             found = [
                 "failure.max_restarts is 0: the run fails when a program fails or a pod is lost, "
