@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Flags that may be repeated, by the settings that they fill.
 _FLAGS = {"hosts": "host", "mounts": "mount", "image_pull_secrets": "image-pull-secret"}
+#: Settings that say where an infrastructure is; without them, its configuration may come later.
+_LEADING = ("context", "kubeconfig")
 #: Runs that are named in a refusal.
 _MOST_RUNS = 5
 
@@ -100,9 +103,12 @@ def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> 
         raise InvalidInput(Problem("--name", f"engine {name} exists already", hint))
     text = profiles.profile_text(name, kind, settings)
     try:
-        registry.kind_named(kind)(profiles.profile_of(name, parse_toml(text, file)), home)
+        engine = registry.kind_named(kind)(profiles.profile_of(name, parse_toml(text, file)), home)
     except InvalidInput as error:
         raise InvalidInput(*map(_of_flag, error.problems)) from None
+    given = [one for one in _LEADING if one in settings]
+    if given and (why := registry.misconfigured(engine, os.environ)):
+        raise InvalidInput(Problem(f"--{given[0]}", why, "nothing was written"))
     profiles.write_profile(file, text)
     return file
 

@@ -115,6 +115,7 @@ def test_what_the_server_has_written_is_left_out() -> None:
         ({**jobset(job("w")), "metadata": {}}, "metadata.name"),
         (jobset(), "spec.replicatedJobs"),
         ({**jobset(), "spec": {}}, "spec.replicatedJobs"),
+        ({**jobset(), "spec": {"replicatedJob": [job("w")]}}, "spec.replicatedJob"),
         ({**jobset(), "spec": None}, "spec.replicatedJobs"),
         ({**jobset(), "spec": [1]}, "spec"),
         (jobset({"name": "w"}), "spec.replicatedJobs[0].template"),
