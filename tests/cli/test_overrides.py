@@ -171,3 +171,28 @@ def test_an_array_of_a_job_with_several_groups_names_its_group(
 def test_the_flags_that_an_error_names_are_those_of_an_array(tmp_path: Path) -> None:
     words = ["--set", "node_groups.a.array.lr=1, 2", "--set", "node_groups.a.parallelism=1"]
     assert "replica 0: lr=1" in output_of("explain", "job.yaml", *words)
+
+
+JOBSET = """apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: long}
+spec:
+  replicatedJobs:
+  - name: w
+    template: {spec: {template: {spec: {containers: [{name: c, image: a}]}}}}
+"""
+
+
+def test_options_without_effect_on_a_jobset_are_named(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(JOBSET)
+    options = ["--env A=1", "--env w:B=1", "--max-restarts 3", "--set resources.cpus=2"]
+    words = [word for option in options for word in option.split()]
+    errors = errors_of("explain", "long.yaml", "--engine", "kubernetes", *words)
+    why = "has no effect on a JobSet that is run as it is"
+    assert sorted(line.partition(": ")[0] for line in errors if why in line) == [
+        "--env A",
+        "--env w:B",
+        "--max-restarts 3",
+        "--set resources.cpus=2",
+    ]
+    assert len(errors) == 4

@@ -290,8 +290,13 @@ def test_commands_say_what_to_type_instead(
     assert done.returncode == 4
     assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
     assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
-    with pytest.raises(InvalidInput, match="is not suspended"):
+    by_hand = r"kubectl patch jobset train .* '{.spec.: {.suspend.: true}}'"
+    with pytest.raises(InvalidInput, match=by_hand):
         run.suspend()
+    with pytest.raises(InvalidInput, match="runs as it is, and cannot be scaled"):
+        run.scale("w", 2)
+    assert f"(`muster cancel {run.name}` ends its programs)" in command("rerun", run.name).stderr
+    assert "so that its pods have no $MUSTER_OUTPUTS" in command("outputs", run.name).stderr
 
 
 def test_a_lost_answer_and_a_refusal_leave_no_jobset_behind(

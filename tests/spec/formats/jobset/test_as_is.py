@@ -241,9 +241,9 @@ def test_problems_have_their_lines(tmp_path: Path) -> None:
     ("changes", "path"),
     [
         ({"nodes": 3}, "node_groups[0].nodes"),
-        ({"env": {"A": "1"}}, "node_groups[0].env"),
+        ({"env": {"A": "1"}}, "node_groups[0].env.A"),
         ({"args": ["x"]}, "node_groups[0].args"),
-        ({"max_restarts": 2}, "failure"),
+        ({"max_restarts": 2}, "failure.max_restarts"),
         ({"resources": {"cpus": 1}}, "node_groups[0].resources"),
         ({"processes_per_node": 2}, "processes_per_node"),
     ],
