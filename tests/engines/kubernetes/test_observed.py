@@ -283,11 +283,11 @@ def test_commands_say_what_to_type_instead(
     until_state(run, "RUNNING")
     (pod,) = cluster.pods()
     forward = f"use `kubectl port-forward -n default {pod['metadata']['name']} 8080`"
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(EngineError) as said:
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(InvalidInput) as said:
         client.node_access.forward(run.id, 0, ["127.0.0.1"], 8080, listener)
     assert forward in str(said.value)
     done = command("stacks", run.name)
-    assert done.returncode == 4
+    assert done.returncode == 2
     assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
     assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
     by_hand = r"kubectl patch jobset train .* '{.spec.: {.suspend.: true}}'"
