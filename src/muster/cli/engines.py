@@ -382,7 +382,7 @@ def _add(
 
     check_local("engines are added")
     given = {key: value for key, value in settings.items() if value not in (None, ())}
-    file = add_engine(name, kind, given, replace=replace)
+    file = add_engine(name, kind, given, os.environ, replace=replace)
     echo(f"wrote engine {name} to {file}", err=True)
     _print_findings(ctx, name)
 

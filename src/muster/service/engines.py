@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,11 +80,19 @@ def _adopted_by(store: Store, uid: str | None) -> str | None:
     return None
 
 
-def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> Path:
+def add(
+    name: str,
+    kind: str,
+    settings: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    replace: bool,
+) -> Path:
     """Add an engine of a kind. Returns the file of its profile. Raises InvalidInput, whose problems
     have flags as paths, OSError.
 
-    settings: as in the profile. replace: whether one that was added before may be replaced.
+    settings: as in the profile. environ: the caller's variables. replace: whether one that was
+    added before may be replaced.
     """
     home = default_home()
     home.prepare()
@@ -107,7 +114,7 @@ def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> 
     except InvalidInput as error:
         raise InvalidInput(*map(_of_flag, error.problems)) from None
     given = [one for one in _LEADING if one in settings]
-    if given and (why := registry.misconfigured(engine, os.environ)):
+    if given and (why := registry.misconfigured(engine, environ)):
         raise InvalidInput(Problem(f"--{given[0]}", why, "nothing was written"))
     profiles.write_profile(file, text)
     return file
