@@ -129,6 +129,10 @@ def test_what_the_server_has_written_is_left_out() -> None:
             jobset(job("w", [{"image": "busybox"}])),
             "spec.replicatedJobs[0].template.spec.template.spec.containers[0].name",
         ),
+        (
+            jobset(job("w", complettions=2)),
+            "spec.replicatedJobs[0].template.spec.complettions",
+        ),
         (jobset(job("w"), labels=["a"]), "metadata.labels"),
         (jobset(job("w"), annotations="a"), "metadata.annotations"),
         (jobset(job("w"), name=5), "metadata.name"),

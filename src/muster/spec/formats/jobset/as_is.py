@@ -21,7 +21,7 @@ from muster.spec.policies import FailurePolicy, FailureRule
 from muster.spec.problem_places import in_order, placed
 from muster.spec.reader import job_name_from
 from muster.spec.values import is_group_name
-from muster.spec.wording import close_to, say, short
+from muster.spec.wording import say, short
 
 #: kubectl: the annotation of a pod with the container that is meant if none is named.
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -161,13 +161,8 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[Problem]:
     if problems:
         yield from problems
         return
-    spec = manifest.get("spec") or {}
-    jobs = spec.get("replicatedJobs") or ()
-    misspelled = [] if jobs else close_to("replicatedJobs", map(str, spec), 1, 0.75)
-    if misspelled and misspelled[0] != "replicatedJobs":
-        hint = 'did you mean "replicatedJobs"?'
-        yield Problem(f"spec.{misspelled[0]}", "unknown field", hint)
-    elif problems := [*_job_problems(jobs)]:
+    jobs = (manifest.get("spec") or {}).get("replicatedJobs") or ()
+    if problems := [*_job_problems(jobs)]:
         yield from problems
     elif not jobs or not parts(manifest):
         yield Problem("spec.replicatedJobs", "has no pods", "set replicas and completions to 1")

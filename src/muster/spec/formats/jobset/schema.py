@@ -3,7 +3,7 @@
 `schema.json` is the OpenAPI schema of JobSet's CustomResourceDefinition without descriptions and
 status. For most fields of Jobs and pods it has types only; `kubernetes_limits` adds the limits that
 Kubernetes enforces when it creates them. Fields outside the schema are not checked here, but for
-misspelled ones of patches.
+misspelled ones of patches, and of manifests that are run as they are.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ def check_job_structure(data: Any) -> tuple[Any, list[Problem]]:
 def template_problems(patch: Any, path: str) -> list[Problem]:
     """A problem for each value of the wrong type in a part of a pod template, such as a patch, and
     for each field whose name is probably misspelled. path: its place, for messages."""
-    checker = _Checker(types_only=True, spelling=True)
+    checker = _Checker(types_only=True)
     checker.check(_template_schema(), {}, patch, path)
     return checker.problems
 
 
 def type_problems(manifest: Any) -> list[Problem]:
-    """A problem for each value of the wrong type in the manifest of a JobSet."""
+    """A problem for each value of the wrong type in the manifest of a JobSet, and for each field
+    whose name is probably misspelled."""
     checker = _Checker(types_only=True)
     checker.check(_document()["schema"], {}, manifest, "")
     return checker.problems
@@ -102,9 +103,11 @@ def _inside(schema: Schema, *fields: str) -> Schema:
 
 
 class _Checker:
-    def __init__(self, *, types_only: bool = False, spelling: bool = False) -> None:
+    """types_only: check types and the spelling of fields, not what is required, or allowed."""
+
+    def __init__(self, *, types_only: bool = False) -> None:
         self.problems: list[Problem] = []
-        self._types_only, self._spelling = types_only, spelling
+        self._types_only = types_only
 
     def check(self, schema: Schema, limits: Limits | Limit | None, value: Any, path: str) -> Any:
         """The valid part of a value, or _INVALID."""
@@ -133,7 +136,7 @@ class _Checker:
         valid = {}
         for name, given in value.items():
             kept, field = given, fields.get(name, others)
-            if self._spelling and fields and field is None:
+            if self._types_only and fields and field is None:
                 self._spelled(name, [*fields], f"{path}.{name}".lstrip("."))
             if given is not None and isinstance(field, Mapping):  # null: as if left out
                 before = len(self.problems)
