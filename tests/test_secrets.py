@@ -186,4 +186,7 @@ def test_names_of_secrets_of_kubernetes_are_shown() -> None:
     volume = {"secret": {"secretName": "registry"}, "env": [{"valueFrom": {"secretKeyRef": {}}}]}
     assert hidden(volume) is volume
     assert redacted('{"secretName": "registry"}') == '{"secretName": "registry"}'
+    job = {"image_pull_secrets": "reg", "pod": {"imagePullSecrets": [{"name": "reg"}]}}
+    assert hidden(job) is job
+    assert hidden({"IMAGE_PULL_SECRET": "x"}) == {"IMAGE_PULL_SECRET": "***"}
     assert hidden({"secretToken": "x"}) == {"secretToken": "***"}

@@ -35,6 +35,8 @@ _ABOUT = (
     r"[-_](?:FILE|PATH|ENV|DIR|NAME|TYPE|ID)\Z"
     # Kubernetes: secretName, secretKeyRef
     r"|(?-i:(?<=[a-z])(?:File|Path|Env|Dir|Name|Type|Id|Ref))\Z"
+    # Kubernetes: names of Secrets; a variable in capital letters may have the login itself
+    r"|(?-i:image[-_]pull[-_]secrets?|imagePullSecrets?)\Z"
 )
 #: Placeholders that are replaced later.
 _GAP = r"\$\{[^{}]+\}|\$\([^()]+\)"

@@ -8,10 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -622,7 +623,35 @@ def test_lines_are_broken_between_words_on_a_terminal() -> None:
         assert long == [], words
 
 
+def test_sentences_in_tables_are_cut_at_their_end() -> None:
+    program = (
+        "from muster.cli.output import print_table\n"
+        "row = ['train-' + 'x' * 40 + '-7', 'its first words matter ' * 9]\n"
+        "print_table(['RUN', 'DETAILS'], [row], shorten={'RUN': 16, 'DETAILS': 40})"
+    )
+    with Terminal([sys.executable, "-c", program], columns=60) as terminal:
+        terminal.end()
+    row = re.sub(r"\x1b\[[0-9;]*m", "", terminal.output).splitlines()[1]
+    name, details = row.split("  ")
+    assert name.startswith("train-xxx") and name.endswith("x-7") and "…" in name
+    assert details.startswith("its first words matter its") and details.endswith("…")
+
+
 def test_summaries_of_commands_fit_in_80_columns() -> None:
-    for group in ("runs", "jobs", "cluster", "image", "env"):
-        lines = output_of(group, "--help").splitlines()[1:]
-        assert not [line for line in lines if line.endswith("...")]
+    cut = []
+    for path, _ in groups_of(cli, ()):
+        lines = CliRunner().invoke(cli, [*path, "--help"]).output.splitlines()[1:]
+        cut += [(path, line) for line in lines if line.endswith("...")]
+    assert cut == []
+
+
+def groups_of(
+    group: click.Group, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Group]]:
+    """A group of commands and those in it, with their names."""
+    yield path, group
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from groups_of(command, (*path, name))

@@ -42,7 +42,7 @@ def test_explain_shows_overrides() -> None:
         if line.startswith("overridden for this run: ")
     ]
     assert changed == [
-        "startup: in_order (in the job: parallel)",
+        "startup: in_order (default: parallel)",
         'node_groups[a].resources: {"cpus": 0.5, "memory": "1GiB"} '
         '(in the job: {"cpus": 1.0, "memory": "1GiB"})',
         "node_groups[b].min_success: 1 (in the job: not set)",
@@ -171,3 +171,28 @@ def test_an_array_of_a_job_with_several_groups_names_its_group(
 def test_the_flags_that_an_error_names_are_those_of_an_array(tmp_path: Path) -> None:
     words = ["--set", "node_groups.a.array.lr=1, 2", "--set", "node_groups.a.parallelism=1"]
     assert "replica 0: lr=1" in output_of("explain", "job.yaml", *words)
+
+
+JOBSET = """apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: long}
+spec:
+  replicatedJobs:
+  - name: w
+    template: {spec: {template: {spec: {containers: [{name: c, image: a}]}}}}
+"""
+
+
+def test_options_without_effect_on_a_jobset_are_named(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(JOBSET)
+    options = ["--env A=1", "--env w:B=1", "--max-restarts 3", "--set resources.cpus=2"]
+    words = [word for option in options for word in option.split()]
+    errors = errors_of("explain", "long.yaml", "--engine", "kubernetes", *words)
+    why = "has no effect on a JobSet that is run as it is"
+    assert sorted(line.partition(": ")[0] for line in errors if why in line) == [
+        "--env A",
+        "--env w:B",
+        "--max-restarts 3",
+        "--set resources.cpus=2",
+    ]
+    assert len(errors) == 4

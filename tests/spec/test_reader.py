@@ -61,11 +61,32 @@ BAD = {
     "wrong types": (
         "command: {a: b}\nnodes: two\nenv: [a]\nnode_groups: 3\ntags: x\n",
         [
-            "job.yaml:1: command: must be a list, not a mapping (put a dash before each: - ...)",
+            "job.yaml:1: command: must be a list, not a mapping (put a dash before each: - ..., or "
+            "write [{...}])",
             "job.yaml:2: nodes: must be a whole number, not 'two'",
             "job.yaml:3: env: must be a mapping, not a list (write NAME: VALUE, without dashes)",
             "job.yaml:4: node_groups: must be a list, not 3",
             "job.yaml:5: tags: must be a mapping, not 'x'",
+        ],
+    ),
+    "words of Kubernetes": (
+        "command: x\nresources: {gpus: 'A100:8'}\nkubernetes:\n  exclusive: true\n"
+        "  image_pull_secrets: [{name: reg}]\nenv: {TOKEN: {secretKeyRef: {name: a, key: b}}}\n",
+        [
+            "job.yaml:2: resources.gpus: must be a number of GPUs, not 'A100:8' (write 8; on "
+            "Kubernetes, kubernetes.node_selector chooses their kind)",
+            "job.yaml:4: kubernetes.exclusive: must be the key of a label of machines, not true "
+            "(as in cloud.google.com/gke-nodepool)",
+            "job.yaml:5: kubernetes.image_pull_secrets[0]: must be text, not a mapping (write reg)",
+            "job.yaml:6: env.TOKEN: must be text, not a mapping (with engine kubernetes, patch the "
+            "pod: kubernetes: {pod: {spec: {containers: [{name: node, env: [{name: ..., "
+            "valueFrom: {secretKeyRef: ...}}]}]}}})",
+        ],
+    ),
+    "names of secrets": (
+        "command: x\nkubernetes: {image_pull_secrets: reg}\n",
+        [
+            "job.yaml:2: kubernetes.image_pull_secrets: must be a list, not 'reg' (write ['reg'])",
         ],
     ),
     "secrets": (

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from muster.spec.decode import names
-from muster.spec.models import JobSpec, Logging, Mount, NodeGroup, Resources, StartupProbe
+from muster.spec.models import (
+    JobSpec,
+    Kubernetes,
+    Logging,
+    Mount,
+    NodeGroup,
+    Resources,
+    StartupProbe,
+)
 from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.sources import Git, Notebook
@@ -55,6 +63,15 @@ from muster.spec.unknown import _OTHER_NAMES, _PLACES, unknown_field
         (NodeGroup, "backoffLimit", 'did you mean "retries"?'),
         (NodeGroup, "activeDeadlineSeconds", 'did you mean "timeout"?'),
         (SuccessPolicy, "operator", 'did you mean "when"?'),
+        (Kubernetes, "queue", "it belongs below kueue: {queue: ...}"),
+        (
+            JobSpec,
+            "serviceAccount",
+            'did you mean "service_account"? it belongs below kubernetes: {service_account: ...}',
+        ),
+        (RunOverrides, "queue", "it belongs below kueue: {queue: ...}"),
+        (RunOverrides, "gpus", "it belongs below resources: {gpus: ...}"),
+        (Resources, "limits", "write the amounts alone, as in {cpus: 4, memory: 16GiB, gpus: 1}"),
         (Logging, "zzz", "use enabled or directory"),
         (Resources, "bogus", "use cpus, memory, gpus, disk or disk_image"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from muster.cli import completion_values as values
@@ -10,7 +12,7 @@ from muster.cli.run import client_with_launcher
 from muster.cli.terminal import echo
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.argument("workload", metavar="jobset/NAME")
 @click.option("--namespace", "-n", metavar="NAME", help="Where it is. Default: the engine's.")
 @click.option(
@@ -21,8 +23,15 @@ from muster.cli.terminal import echo
 )
 @click.option("--name", metavar="TEXT", help="Name of the job. Default: the JobSet's.")
 @json_option()
+@click.pass_context
 def adopt(
-    workload: str, namespace: str | None, engine: str | None, name: str | None, as_json: bool
+    ctx: click.Context,
+    /,
+    workload: str,
+    namespace: str | None,
+    engine: str | None,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """Make a run of a JobSet that is in a cluster, and watch it.
 
@@ -33,6 +42,11 @@ def adopt(
     muster adopt jobset/pretrain
     muster adopt jobset/pretrain -n research --engine gpu-cluster --name pretrain
     """
+    if ctx.args:  # kubectl takes `jobset NAME`, too
+        meant = f"jobset/{ctx.args[0] if workload.lower().startswith('jobset') else workload}"
+        text = f"Got unexpected extra arguments ({' '.join(ctx.args)})"
+        hint = f"write `{shlex.join([*ctx.command_path.split(), meant])}`"
+        raise click.UsageError(f"{text}: {hint}", ctx)
     client = client_with_launcher()
     run = client.adopt(workload, engine=engine or _engine(), namespace=namespace, name=name)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Collection, Sequence
 
@@ -30,7 +31,6 @@ _ELSEWHERE = {
     "list": "ps",
     "log": "logs RUN",
     "ls": "ps",
-    "port-forward": "open RUN",
     "py-spy": "stacks RUN",
     "queue": "ps",
     "sacct": "ps",
@@ -68,6 +68,8 @@ _IN_GROUPS = {
     "stop": "cancel down",
     "submit": "create",
 }
+#: Of kubectl: [LOCAL_PORT:]PORT.
+_PORTS = re.compile(r"(?:(\d*):)?(\d+)")
 #: Commands that delete or end something: suggested only for what is nearly their name.
 _DELETING = ("cancel", "delete", "down", "prune", "rm")
 #: The similarity from which a word is probably a typing error of one of these.
@@ -126,6 +128,8 @@ def at_top(words: Sequence[str], known: Collection[str]) -> list[str]:
         return [found, with_mpi] if mpi else [found]
     if name == "restart":
         return [f"muster runs resume {shlex.join(others) or 'RUN'}", "muster run JOB"]
+    if name == "port-forward":
+        return [_open(others)]
     if meant := _ELSEWHERE.get(name):
         if meant.startswith("run "):
             others = [word for word in others if word not in ("-f", "--file", "--filename")]
@@ -140,6 +144,17 @@ def at_top(words: Sequence[str], known: Collection[str]) -> list[str]:
         return [shlex.join(["muster", "run", name, *_after_target(others)])]
     longer = [command for command in known if len(command) > 2]  # rm is close to run
     return [f"muster {close}" for close in _similar(name, longer)]
+
+
+def _open(words: Sequence[str]) -> str:
+    """The command for the words after `kubectl port-forward`: RUN [LOCAL_PORT:]PORT."""
+    is_run = words and not words[0].startswith("-") and not _PORTS.fullmatch(words[0])
+    run = words[0] if is_run else "RUN"
+    ports = next((found for word in words if (found := _PORTS.fullmatch(word))), None)
+    if ports is None:
+        return shlex.join(["muster", "open", run, "--port", "N"])
+    local = ["--local-port", ports[1]] if ports[1] else []
+    return shlex.join(["muster", "open", run, "--port", ports[2], *local])
 
 
 def _after_target(words: list[str]) -> list[str]:

@@ -21,7 +21,9 @@ def context() -> None:
 @context.command("list")
 @json_option()
 def list_contexts(as_json: bool) -> None:
-    """List the contexts: this machine, and the servers that you have logged in to.
+    """List the contexts: this machine, and your servers.
+
+    Those are servers that you have logged in to.
 
     \b
     muster context list
@@ -47,7 +49,9 @@ def list_contexts(as_json: bool) -> None:
 @context.command()
 @json_option()
 def show(as_json: bool) -> None:
-    """Show where commands go, and who you are there: user, project and rights.
+    """Show where commands go, and who you are there.
+
+    Prints user, project and rights.
 
     \b
     muster context show

@@ -328,10 +328,10 @@ def kubernetes(ctx: click.Context, /, name: str, replace: bool, **settings: Any)
     help="A service account that gets it.",
 )
 def role(name: str, **grantees: tuple[str, ...]) -> None:
-    """Print the Role that runs on Kubernetes need, for an administrator to apply.
+    """Print the Role that runs on Kubernetes need.
 
-    It has no more verbs than Muster uses. With --user, --group or --service-account, a RoleBinding
-    follows; each may be repeated.
+    An administrator applies it. It has no more verbs than Muster uses. With --user, --group or
+    --service-account, a RoleBinding follows; each may be repeated.
 
     \b
     muster engines role kubernetes --group researchers | kubectl apply -f -
@@ -346,9 +346,10 @@ def role(name: str, **grantees: tuple[str, ...]) -> None:
 @click.argument("name", shell_complete=engine_names)
 @click.pass_context
 def check(ctx: click.Context, name: str) -> None:
-    """Check what an engine needs, such as that its machines can be reached.
+    """Check what an engine needs to run nodes.
 
-    Exits with 1 if something does not work. `muster check` also tries a job's framework there.
+    Such as whether its machines can be reached. Exits with 1 if something does not work. `muster
+    check` also tries a job's framework there.
 
     \b
     muster engines check hosts
@@ -381,7 +382,7 @@ def _add(
 
     check_local("engines are added")
     given = {key: value for key, value in settings.items() if value not in (None, ())}
-    file = add_engine(name, kind, given, replace=replace)
+    file = add_engine(name, kind, given, os.environ, replace=replace)
     echo(f"wrote engine {name} to {file}", err=True)
     _print_findings(ctx, name)
 

@@ -13,7 +13,7 @@ from muster.api.answers import PlanLimits
 from muster.api.prepared import PreparedRun
 from muster.cli.arguments import json_option
 from muster.cli.findings import print_findings
-from muster.cli.output import print_json, print_table
+from muster.cli.output import print_cells, print_json
 from muster.cli.run import options_of_run, prepare_all
 from muster.cli.run import run as _run
 from muster.cli.terminal import echo
@@ -107,15 +107,22 @@ def created_for(target: str, engine: str) -> list[str]:
 
 def describe(plan: RunPlan, limits: PlanLimits, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
-    plan = with_described_addresses(plan)
-    for line in plan_lines(plan, limits.limits, limits.memory, limits.engine, first):
+    described = with_described_addresses(plan)
+    for line in plan_lines(described, limits.limits, limits.memory, limits.engine, first):
         echo(line)
     echo()
     listed = {g.name: g.numbers[0][0] for g in plan.policy.groups if g.is_array and g.initial}
     nodes = sorted(_listed(plan, listed), key=attrgetter("rank"))
-    rows = [(str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in nodes]
-    print_table(
-        ("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"),
+    rows = [
+        {
+            **{"RANK": str(n.rank), "GROUP": n.group, "NAME": n.fqdn},
+            **{"ADDRESS": n.address or "-", "NODE ID": n.node_id},
+        }
+        for n in nodes
+    ]
+    has_addresses = any(n.address for n in nodes)  # others are known when nodes have machines
+    print_cells(
+        ["RANK", "GROUP", "NAME", *(["ADDRESS"] if has_addresses else []), "NODE ID"],
         rows,
         drop=("NODE ID", "GROUP"),
         shorten={"NAME": 16, "GROUP": 12},

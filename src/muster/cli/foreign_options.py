@@ -65,6 +65,13 @@ def _torchx_size(text: str) -> str | None:
     return f"-n {match[1]} --processes-per-node {match[2]}" if match else None
 
 
+def _of_profile(setting: str, example: str) -> Foreign:
+    """A setting of an engine `kubernetes`, which runs do not choose."""
+    command = f"muster engines add kubernetes --name NAME --{setting} {example}"
+    hint = f"a cluster's {setting} belongs to its engine: `{command}`, then `--engine NAME`"
+    return Foreign(hint, lambda _: None)
+
+
 _NOT_NEEDED = Foreign("leave it out: it is not needed", takes_value=False)
 _OF_ENGINE = Foreign("leave it out: `--engine` says where nodes run")
 _CHOSEN = Foreign("leave it out: the engine chooses where nodes run")
@@ -83,7 +90,7 @@ _GROUPS = {
         "--processes-per-node {}", "N", _number
     ),
     "-j": Foreign("write -n N --processes-per-node M", _torchx_size),
-    "--gres --gpus-per-node --accelerators --num-gpus": _write(
+    "--gres --gpus-per-node --accelerators --num-gpus --gpu": _write(
         "--set resources.gpus={}", "N", _last_number
     ),
     "--cpus-per-task --num-cpus -c": _write("--set resources.cpus={}", "N"),
@@ -116,6 +123,12 @@ _GROUPS = {
     "--exclusive": Foreign(
         "write --set slurm.exclusive=true", lambda _: "--set slurm.exclusive=true", False
     ),
+    "--namespace": _of_profile("namespace", "NAMESPACE"),
+    "--context": _of_profile("context", "CONTEXT"),
+    "--kubeconfig": _of_profile("kubeconfig", "FILE"),
+    "--queue --queue-name --local-queue --localqueue": _write("--set kueue.queue={}", "QUEUE"),
+    "--service-account --serviceaccount": _write("--set kubernetes.service_account={}", "NAME"),
+    "--scheduler -s": _write("--engine {}", "NAME"),
     "--pull": _write("--set container.pull={}", "always"),
     "--cloud --region --instance-type": _OF_ENGINE,
     "--hostfile --host -H --bind-to --map-by": _CHOSEN,

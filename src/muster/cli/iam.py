@@ -69,11 +69,12 @@ def suggest(
     rule: bool,
     as_json: bool,
 ) -> None:
-    """Print the statements that a job needs, as the file of a policy.
+    """Print the statements that a job needs.
 
-    TARGET is what `muster run` runs, or a job of OCI as JSON. The statements are for those who
-    start its runs and follow their output, and for the runs: their images, buckets, secrets and
-    log groups. A comment before each says why it is needed. Nothing is changed.
+    They are printed as the file of a policy. TARGET is what `muster run` runs, or a job of OCI as
+    JSON. The statements are for those who start its runs and follow their output, and for the runs:
+    their images, buckets, secrets and log groups. A comment before each says why it is needed.
+    Nothing is changed.
 
     \b
     muster iam suggest job.yaml --project vision > train.policy
@@ -208,11 +209,11 @@ def explain(
     variables: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Say whether somebody may do something, and which statement says so.
+    """Say whether somebody may do something, and why.
 
-    If it is refused, prints the statements that nearly allow it, with what keeps each from doing
-    so, and a statement that would allow it. A verb asks for all permissions that it gives. Exits
-    with 0 if all of it is allowed, and with 1 if not.
+    Names the statement that says so. If it is refused, prints the statements that nearly allow it,
+    with what keeps each from doing so, and a statement that would allow it. A verb asks for all
+    permissions that it gives. Exits with 0 if all of it is allowed, and with 1 if not.
 
     \b
     muster iam explain --as ana --can manage --on data-science-job-runs --in vision

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def compartments() -> None:
-    """List and change the tree of compartments, which are projects.
+    """List and change compartments.
 
-    What a statement allows in a compartment, it allows in those below it, too. Roles of members
-    (`muster projects`) apply to one project alone.
+    They are projects, in a tree. What a statement allows in a compartment, it allows in those below
+    it, too. Roles of members (`muster projects`) apply to one project alone.
     """
 
 

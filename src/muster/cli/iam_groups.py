@@ -165,9 +165,9 @@ def remove(name: str, users: tuple[str, ...]) -> None:
 
 @click.group("dynamic-groups", cls=Group)
 def dynamic_groups() -> None:
-    """List and change dynamic groups: of runs, which policies name.
+    """List and change dynamic groups of runs.
 
-    A rule says which runs are in it:
+    Policies name them. A rule says which runs are in it:
 
     \b
     all {resource.type = 'datasciencejobrun', resource.compartment.id = 'OCID'}

@@ -136,7 +136,9 @@ def create(
     since: str,
     as_json: bool,
 ) -> None:
-    """Create policy NAME with statements of a file, or those that are given.
+    """Create policy NAME with statements.
+
+    They are those of a file, or those that are given.
 
     If a statement is wrong, prints everything that is, and changes nothing.
 

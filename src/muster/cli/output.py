@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.formats import output_format
 from muster.cli.terminal import echo, make_room, plain, style, symbol
 from muster.describe.colors import STATE_COLORS
-from muster.describe.layout import cells, fit
-from muster.describe.layout import shorten as shortened
+from muster.describe.layout import cells, cut, fit
+from muster.describe.layout import shorten as shorten_name
 from muster.describe.times import span
 from muster.escapes import visible, visible_line
 from muster.secrets import hidden
@@ -186,6 +186,8 @@ def _row(row: Sequence[str], widths: Mapping[str, int], right: Collection[str]) 
     padded = []
     for cell, (title, width) in zip(row, widths.items(), strict=True):
         bare = plain(cell)
+        # names often differ at their end; a sentence says first what matters
+        shortened = cut if " " in bare else shorten_name
         text = cell if cells(bare) <= width else shortened(bare, width, mark)
         space = " " * (width - cells(plain(text)))
         padded.append(space + text if title in right else text + space)

@@ -79,6 +79,10 @@ def outputs(
 
 def _report_none(run: JobRun, *, selected: bool) -> None:
     echo(f"{run.name} has no outputs{' of these nodes' if selected else ''}", err=True)
+    if run.spec.get("workload") is not None:
+        why = "the cluster runs its JobSet as it is, so that its pods have no $MUSTER_OUTPUTS"
+        echo(f"{why}: write files that are to be kept to a volume of the manifest", err=True)
+        return
     if not run.done:
         echo("those of nodes on other machines come when the nodes end or restart", err=True)
     echo('to keep a file, write it to the directory "$MUSTER_OUTPUTS" in the program', err=True)

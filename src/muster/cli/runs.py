@@ -200,7 +200,7 @@ def cancel(
     """Cancel runs: SIGTERM, and SIGKILL after the grace period.
 
     Canceled runs cannot be resumed. If one run cannot be canceled, the others still are. Of an
-    adopted run (`muster adopt`), the JobSet is deleted, with its pods: that is asked before. With
+    adopted run (`muster adopt`), the JobSet is deleted, with its pods: you are asked first. With
     --keep, it stays as it is, and Muster only stops watching it.
 
     With --force, programs cannot save anything. It also kills supervisors: use it if a supervisor

@@ -224,7 +224,9 @@ def list_schedules(as_json: bool) -> None:
 )
 @json_option()
 def show(name: str, limit: int, as_json: bool) -> None:
-    """Show a schedule: its next times, and what was done at the last ones.
+    """Show a schedule, its next times and its last ones.
+
+    Of the last ones, it says what was done.
 
     \b
     muster schedules show nightly

@@ -80,10 +80,10 @@ def server(
 @json_option()
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check whether a server of this MUSTER_HOME can work, and how safely.
+    """Check whether a server can work, and how safely.
 
-    Exit code 1: something is wrong. Give --host and --port before `doctor` if they are not the
-    default ones.
+    It would be one of this MUSTER_HOME. Exit code 1: something is wrong. Give --host and --port
+    before `doctor` if they are not the default ones.
 
     \b
     muster server doctor
@@ -159,7 +159,9 @@ def add_instance(
 @instance.command("remove")
 @click.argument("name")
 def remove_instance(name: str) -> None:
-    """Remove a host: its certificate and its tokens are of no use any more.
+    """Remove a host.
+
+    Its certificate and its tokens are of no use any more.
 
     \b
     muster server instance remove gpu-7
@@ -178,9 +180,9 @@ def remove_instance(name: str) -> None:
     "--url", help="Of the server, to renew the certificate there. Default: by the server's domain."
 )
 def serve_metadata(folder: str, port: int, url: str | None) -> None:
-    """Serve a host's certificate to clients of OCI on this host, until it is interrupted.
+    """Serve a host's certificate to clients of OCI here.
 
-    The certificate is renewed every six hours.
+    It serves them on this host until it is interrupted. The certificate is renewed every six hours.
 
     \b
     muster server instance metadata gpu-7/

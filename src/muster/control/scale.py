@@ -69,6 +69,10 @@ def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[
         why = f"has ended: it is {run.state}" if terminal else "is ending"
         yield Problem("", f"{run.name} {why}, and cannot be scaled")
         return
+    if plan.workload is not None:
+        text = f"{run.name} is a JobSet that the cluster runs as it is, and cannot be scaled"
+        yield Problem("", text, "change its manifest, and run that")
+        return
     names = [group.name for group in plan.policy.groups]
     if name not in names:
         yield Problem(name, f"{run.name} has no such group", suggestion(name, names))

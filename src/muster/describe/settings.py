@@ -44,8 +44,8 @@ def _without_unset(value: Any) -> Any:
     """A value without fields that are not set."""
     if isinstance(value, dict):
         found = {key: _without_unset(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in found.items() if inner not in (None, {}, [])}
-    return [_without_unset(inner) for inner in value] if isinstance(value, list) else value
+        return {key: inner for key, inner in found.items() if inner not in (None, {}, [], ())}
+    return [_without_unset(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def changes(job: JobSpec, overrides: RunOverrides) -> Iterator[str]:
@@ -58,7 +58,8 @@ def changes(job: JobSpec, overrides: RunOverrides) -> Iterator[str]:
 
     if overrides == RunOverrides():
         return
-    before = hidden(to_builtins(merge(job, RunOverrides())[0].spec))
+    unchanged, _ = merge(job, RunOverrides())
+    before = hidden(to_builtins(unchanged.spec))
     now, _ = merge(job, overrides)
     after = hidden(to_builtins(now.spec))
     for path, origin in now.origins.items():
@@ -67,7 +68,9 @@ def changes(job: JobSpec, overrides: RunOverrides) -> Iterator[str]:
         value, old = setting_value(after, path), _before(before, path)
         if value != old:
             was = "not set" if old is None else value_text(path, old)
-            yield f"{path}: {value_text(path, value)} (in the job: {was})"
+            is_of_job = old is None or unchanged.origins.get(path) == "job"
+            where = "in the job" if is_of_job else "default"
+            yield f"{path}: {value_text(path, value)} ({where}: {was})"
 
 
 def _before(spec: Any, path: str) -> Any:

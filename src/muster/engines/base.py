@@ -689,8 +689,8 @@ class Engine(Protocol):
         node that could not be read.
 
         folder, supervisor: as for `counters`. ranks: the nodes to read; empty for all. Raises
-        InvalidInput if what reads them is not installed here and has to be, EngineError if the
-        nodes cannot be reached.
+        InvalidInput if what reads them is not installed here and has to be, or the run has no
+        nodes in which it could; EngineError if the nodes cannot be reached.
         """
         ...
 
@@ -701,7 +701,7 @@ class Engine(Protocol):
         ends. Returns at once; the caller may then close its listener.
 
         hosts: the node's addresses to try, in order. Raises EngineError if the node cannot be
-        reached.
+        reached, InvalidInput if those of the run are reached otherwise.
         """
         ...
 

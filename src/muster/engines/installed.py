@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from msgspec import Struct
 
 from muster.engines.base import Engine
@@ -13,6 +15,7 @@ from muster.engines.registry import (
     engine_named,
     engine_names,
     entry_points_of_engines,
+    misconfigured,
     unavailable,
 )
 from muster.errors import InvalidInput
@@ -55,7 +58,8 @@ def _installed(name: str, home: Home) -> InstalledEngine:
         return InstalledEngine(name, origin, None, "; ".join(texts))
     if provided and _origin(name, home):
         origin += f" (the engines of that name in {', '.join(provided)} are not used)"
-    return InstalledEngine(name, origin, engine, unavailable(engine))
+    unusable = unavailable(engine) or misconfigured(engine, os.environ)
+    return InstalledEngine(name, origin, engine, unusable)
 
 
 def _origin(name: str, home: Home) -> str:

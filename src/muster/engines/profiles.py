@@ -73,7 +73,7 @@ def profile_text(name: str, kind: str, settings: Mapping[str, Any]) -> str:
     if not _NAME.fullmatch(name):
         hint = "lower-case letters, digits and -, at most 40"
         raise InvalidInput(Problem("--name", f"{name!r} cannot be the name of an engine", hint))
-    return "".join(f"{key} = {_to_toml(one)}\n" for key, one in {"kind": kind, **settings}.items())
+    return "".join(f"{key} = {to_toml(one)}\n" for key, one in {"kind": kind, **settings}.items())
 
 
 def write_profile(file: Path, text: str) -> None:
@@ -87,11 +87,15 @@ def file_of(home: Home, name: str) -> Path:
     return home.engines / f"{name}.toml"
 
 
-def _to_toml(value: object) -> str:
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
+
+
+def to_toml(value: object) -> str:
     """A value as TOML, in which JSON's strings are valid, but for a character that TOML wants
     escaped."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key} = {_to_toml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_key(k)} = {to_toml(one)}' for k, one in value.items())}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_to_toml, value))}]"
+        return f"[{', '.join(map(to_toml, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

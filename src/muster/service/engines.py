@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Flags that may be repeated, by the settings that they fill.
 _FLAGS = {"hosts": "host", "mounts": "mount", "image_pull_secrets": "image-pull-secret"}
+#: Settings that say where an infrastructure is; without them, its configuration may come later.
+_LEADING = ("context", "kubeconfig")
 #: Runs that are named in a refusal.
 _MOST_RUNS = 5
 
@@ -78,11 +80,19 @@ def _adopted_by(store: Store, uid: str | None) -> str | None:
     return None
 
 
-def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> Path:
+def add(
+    name: str,
+    kind: str,
+    settings: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    replace: bool,
+) -> Path:
     """Add an engine of a kind. Returns the file of its profile. Raises InvalidInput, whose problems
     have flags as paths, OSError.
 
-    settings: as in the profile. replace: whether one that was added before may be replaced.
+    settings: as in the profile. environ: the caller's variables. replace: whether one that was
+    added before may be replaced.
     """
     home = default_home()
     home.prepare()
@@ -100,9 +110,12 @@ def add(name: str, kind: str, settings: Mapping[str, Any], *, replace: bool) -> 
         raise InvalidInput(Problem("--name", f"engine {name} exists already", hint))
     text = profiles.profile_text(name, kind, settings)
     try:
-        registry.kind_named(kind)(profiles.profile_of(name, parse_toml(text, file)), home)
+        engine = registry.kind_named(kind)(profiles.profile_of(name, parse_toml(text, file)), home)
     except InvalidInput as error:
         raise InvalidInput(*map(_of_flag, error.problems)) from None
+    given = [one for one in _LEADING if one in settings]
+    if given and (why := registry.misconfigured(engine, environ)):
+        raise InvalidInput(Problem(f"--{given[0]}", why, "nothing was written"))
     profiles.write_profile(file, text)
     return file
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.api.prepared import PreparedRun
+from muster.engines.profiles import file_of
 from muster.engines.registry import engine_named, misconfigured
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
@@ -113,7 +114,11 @@ def _misconfigured(context: Context, plan: RunPlan) -> Iterator[Problem]:
     if context.submission.account is None:
         engine = engine_named(plan.engine, context.home)
         if why := misconfigured(engine, context.submission.environ):
-            hint = f"`muster engines check {engine.name}` checks its configuration"
+            hint = f"`muster engines check {plan.engine}` checks its configuration"
+            if (file := file_of(context.home, plan.engine)).exists():
+                hint = (
+                    f"its settings are in {file}; `muster engines check {plan.engine}` checks them"
+                )
             yield Problem("engine", why, hint)
 
 

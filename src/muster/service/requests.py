@@ -7,11 +7,12 @@ once.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -107,14 +108,22 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
         from muster.engines.capabilities import require
         from muster.engines.registry import engine_named
 
-        if plan_to_run(context.home, run).workload is not None:
-            text = f"{run.name} is a JobSet that the cluster runs as it is, and is not suspended"
-            hint = "`kubectl patch jobset` sets its `suspend`"
-            raise InvalidInput(Problem("", text, hint))
+        if (workload := plan_to_run(context.home, run).workload) is not None:
+            raise InvalidInput(_suspended_by_kubectl(run.name, workload.manifest["metadata"]))
         require(engine_named(run.engine, context.home), "suspend")
         if context.store.runs.request(run_id, "suspend", why, time.time()):
             wakeup.notify(context.home.run_dir(run_id).wakeup)
     return context.store.runs.get(run_id)
+
+
+def _suspended_by_kubectl(run: str, metadata: Mapping[str, Any]) -> Problem:
+    """Why a JobSet that a cluster runs as it is is not suspended here. metadata: the JobSet's."""
+    name, namespace = metadata.get("name", "NAME"), metadata.get("namespace")
+    where = ["-n", str(namespace)] if namespace else []
+    patch = ["--type", "merge", "-p", '{"spec": {"suspend": true}}']
+    command = shlex.join(["kubectl", "patch", "jobset", str(name), *where, *patch])
+    text = f"{run} is a JobSet that the cluster runs as it is, which Muster does not suspend"
+    return Problem("", text, f"`{command}` does")
 
 
 def resume(

@@ -50,7 +50,9 @@ def prepare_rerun(
     from muster.spec.resolve import merge
 
     if run.state not in AT_REST:
-        hint = f"`muster cancel {run.name}` or `muster runs suspend {run.name}` ends its programs"
+        ways = [f"`muster cancel {run.name}`", f"`muster runs suspend {run.name}`"]
+        is_as_it_is = run.spec.get("workload") is not None  # which Muster does not suspend
+        hint = f"{' or '.join(ways[:1] if is_as_it_is else ways)} ends its programs"
         raise InvalidInput(Problem("", f"{run.name} is still {run.state}", hint))
     if ADOPTED_TAG in run.tags:
         text = f"{run.name} has adopted {run.tags[ADOPTED_TAG]}, which Muster has not made"

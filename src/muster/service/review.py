@@ -36,6 +36,8 @@ from muster.storage.sources import check_gathering
 _GROUP = re.compile(r"node_groups\[([^\]]*)\]\.?")
 _CODE = ("artifact", "git")
 _PROGRAM = (*_CODE, "entrypoint", "command", "node_groups.command")
+#: Path of a setting -> those of the options that set it, where these are others.
+_OPTION_PATHS = {"failure.max_restarts": ("max_restarts",)}
 #: Fields that a framework uses to arrange the groups.
 _ARRANGEMENT = (
     *_PROGRAM,
@@ -203,7 +205,8 @@ class _ProblemPlaces:
     def _flag(self, path: str) -> str:
         given = self._changes.flags
         names = self._names(path)
-        flags = (given[whole] for whole in (*names, _within_group(path)) if whole in given)
+        of_path = (*names, _within_group(path), *_OPTION_PATHS.get(path, ()))
+        flags = (given[whole] for whole in of_path if whole in given)
         around = (*names, _within_group(path))
         within = (flag for inner, flag in given.items() if follows(inner, around))
         return next(flags, "") or next(within, "")

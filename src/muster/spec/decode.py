@@ -23,6 +23,8 @@ from muster.spec.wording import Refused, SeveralRefused, say, suggestion, withou
 T = TypeVar("T", bound=msgspec.Struct)
 #: A value that may be repeated in a hint.
 _NAME = re.compile(r"[\w.-]{1,63}")
+#: Kubernetes: from where a variable may have its value.
+_REFERENCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
 
 
 def decode(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
@@ -143,7 +145,7 @@ def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(data, (list, tuple)):
         hint = f"write [{say(data)}]" if isinstance(data, str) else ""
         if isinstance(data, Mapping):
-            hint = "put a dash before each: - ..."
+            hint = "put a dash before each: - ..., or write [{...}]"
         problems.append(Problem(path, f"must be a list, not {say(data)}", hint))
         return None
     values = [_item(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
@@ -255,15 +257,32 @@ def friendly(text: str, data: Any) -> str:
 
 
 def _quoting(plain: Any, data: Any) -> str:
-    """A hint if only quotes are missing or superfluous."""
+    """A hint if only quotes are missing or superfluous, or Kubernetes has a mapping there."""
     if plain is str and data is None:
         return 'write "" for an empty text'
+    if plain is str and isinstance(data, Mapping):
+        return _without_reference(data)
     if plain is str and isinstance(data, (bool, int, float)):
         return f'put it in quotes: "{say(data)}"'
     if plain in (int, float) and isinstance(data, str) and re.fullmatch(r"\d+(\.\d+)?", data):
         return f"without the quotes: {data}"
     if plain is bool and str(data).lower() in ("yes", "no", "true", "false", "on", "off"):
         return f"without the quotes: {data}"
+    return ""
+
+
+def _without_reference(data: Mapping[Any, Any]) -> str:
+    """A hint for an object of Kubernetes in place of a text."""
+    name = data.get("name")
+    if len(data) == 1 and isinstance(name, str) and _NAME.fullmatch(name):
+        return f"write {name}"
+    source = data.get("valueFrom", data)
+    kinds = source if isinstance(source, Mapping) else {}
+    if found := next((kind for kind in _REFERENCES if kind in kinds), None):
+        return (
+            "with engine kubernetes, patch the pod: kubernetes: {pod: {spec: {containers: [{name: "
+            f"node, env: [{{name: ..., valueFrom: {{{found}: ...}}}}]}}]}}}}}}"
+        )
     return ""
 
 

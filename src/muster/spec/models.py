@@ -46,10 +46,12 @@ from muster.spec.values import (
     Env,
     FileMode,
     FilePath,
+    Gpus,
     GroupName,
     HostAliases,
     JobName,
     Label,
+    LabelKey,
     Labels,
     Limit,
     MountSource,
@@ -93,7 +95,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     """CPUs; fractions are allowed."""
     memory: Size | None = None
     """Memory, such as 4GiB."""
-    gpus: Natural = 0
+    gpus: Gpus = 0
     """Whole GPUs."""
     disk: Size | None = None
     """Disk space for the node's own files (working directory, TMPDIR, scratch), such as 20GiB."""
@@ -231,7 +233,7 @@ class Kubernetes(Struct, frozen=True, kw_only=True):
     """Taints of machines that are accepted, such as [{key: nvidia.com/gpu, operator: Exists}]."""
     affinity: dict[str, Any] = field(default_factory=dict)
     """Rules about machines and other pods, as in a pod's spec."""
-    exclusive: Text | None = None
+    exclusive: LabelKey | None = None
     """The key of a label of machines: those with the same value run one replica at most, and it is
     in one such part (JobSet: exclusive-topology)."""
     topology: Topology | None = None
@@ -693,7 +695,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Nodes are also known as HOSTNAME.SUBDOMAIN."""
     namespace: RunWide[Label | None] = None
     """Nodes also have Kubernetes names: HOSTNAME.SUBDOMAIN, and SUBDOMAIN for all nodes, each
-    alone or followed by .NAMESPACE, .NAMESPACE.svc or .NAMESPACE.svc.cluster.local."""
+    alone or followed by .NAMESPACE, .NAMESPACE.svc or .NAMESPACE.svc.cluster.local. It does not say
+    in which namespace pods are: that of the engine."""
     kueue: RunWide[Kueue | None] = None
     """The queue of a Kubernetes cluster in which the run waits."""
     workload: Workload | None = None

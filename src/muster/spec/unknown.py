@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from muster.errors import Problem
@@ -140,7 +142,15 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (models.Resources, "below resources: {{{name}: ...}}"),
     (models.Container, "below container: {{{name}: ...}}"),
     (models.StartupProbe, "below startup_probe: {{{name}: ...}}"),
+    (models.Kueue, "below kueue: {{{name}: ...}}"),
+    (models.Kubernetes, "below kubernetes: {{{name}: ...}}"),
 )
+#: Fields of other tools that have no counterpart -> what to write.
+_INSTEAD: dict[type[msgspec.Struct], dict[str, str]] = {
+    models.Resources: dict.fromkeys(
+        ("limits", "requests"), "write the amounts alone, as in {cpus: 4, memory: 16GiB, gpus: 1}"
+    ),
+}
 
 
 def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
@@ -183,21 +193,37 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str
     plain = name.replace("-", "_")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
     meant = [snake, _OTHER_NAMES_IN.get(model, {}).get(snake, ""), _OTHER_NAMES.get(snake, "")]
-    places = _PLACES if model in (kind for kind, _ in _PLACES) else ()
+    has_places = (override_models.RunOverrides, *(kind for kind, _ in _PLACES))
+    places = [one for one in _PLACES if model in has_places and one[0] is not model]
+    if instead := _INSTEAD.get(model, {}).get(snake):
+        return instead, ""
     close = [text for text in meant if text in known]
     if not close and not any(snake in names(other) for other, _ in places):
         close = close_to(snake, known, 1, 0.7)
     if close:
         return f'did you mean "{close[0]}"?', close[0]
-    for other, place in places:
-        theirs = names(other)
-        found = [text for text in meant if text in theirs] or close_to(snake, theirs, 1, 0.8)
-        if found and other is not model:
-            verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
-            return f"{verb} {place.format(name=found[0])}", ""
+    if elsewhere := _elsewhere(places, meant) or _elsewhere(places, meant, guess=True):
+        found, place = elsewhere
+        verb = "it belongs" if found == name else f'did you mean "{found}"? it belongs'
+        return f"{verb} {place.format(name=found)}", ""
     if len(known) > _MAX_LISTED:
         return "`muster schema` lists all fields", ""
     if not known:
         options = model.__name__.endswith("Options")
         return f"remove it: {'the framework has no options' if options else 'no fields here'}", ""
     return f"use {alternatives(known)}", ""
+
+
+def _elsewhere(
+    places: Sequence[tuple[type[msgspec.Struct], str]], meant: Sequence[str], *, guess: bool = False
+) -> tuple[str, str] | None:
+    """The field of another model that was probably meant, and its place. meant: its names, the one
+    that was written first. guess: whether a similar one will do."""
+    for model, place in places:
+        known = names(model)
+        found = [name for name in meant if name in known]
+        if guess:
+            found = close_to(meant[0], known, 1, 0.8)
+        if found:
+            return found[0], place
+    return None

@@ -305,6 +305,20 @@ def _replica_numbers(value: Any) -> Any:
     return numbers_text(value)
 
 
+def _gpus(value: Any) -> Any:
+    if isinstance(value, str) and (found := re.fullmatch(r"[A-Za-z][\w.-]*:(\d+)", value)):
+        hint = f"write {found[1]}; on Kubernetes, kubernetes.node_selector chooses their kind"
+        raise Refused(f"must be a number of GPUs, not {say(value)}", hint)
+    return value
+
+
+def _label_key(value: Any) -> Any:
+    if not isinstance(value, str):
+        hint = "as in cloud.google.com/gke-nodepool"
+        raise Refused(f"must be the key of a label of machines, not {say(value)}", hint)
+    return value
+
+
 def _notify(value: Any) -> Any:
     """A name, or a list of names: they are told when the run has ended, however."""
     names = [value] if isinstance(value, str) else value
@@ -406,6 +420,9 @@ DisplayName = Annotated[
 Label = Annotated[str, Meta(extra={"parse": _label})]
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+Gpus = Annotated[int, Meta(ge=0, extra={"parse": _gpus})]
+#: Of machines in a Kubernetes cluster.
+LabelKey = Annotated[str, Meta(min_length=1, extra={"parse": _label_key})]
 _ParameterName = Annotated[str, Meta(extra={"parse": _parameter_name})]
 _ParameterValues = Annotated[str, Meta(extra={"parse": _parameter_values})]
 _VALUES = {"type": ["string", "number", "boolean", "array"], "items": _SCALARS}

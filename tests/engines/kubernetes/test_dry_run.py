@@ -59,10 +59,10 @@ def test_each_object_is_validated(
 def test_what_a_cluster_would_refuse_is_said_of_its_object(
     cluster: Cluster, own_home: Path, plan_of: PlanOf
 ) -> None:
-    first, *others = findings(own_home, plan_of(kubernetes={"pod": {"spec": {"hostIPCC": True}}}))
+    first, *others = findings(own_home, plan_of(kubernetes={"pod": {"spec": {"bogus": True}}}))
     assert not first.works
     assert first.says.startswith("the cluster refuses it: ")
-    assert "hostIPCC" in first.says
+    assert "bogus" in first.says
     assert [one.works for one in others] == [True]
 
 
@@ -70,7 +70,7 @@ def test_a_queue_that_does_not_exist_is_found(
     cluster: Cluster, own_home: Path, plan_of: PlanOf
 ) -> None:
     *_, last = findings(own_home, plan_of(kueue={"queue": "team-visoin"}))
-    text = "namespace default has no LocalQueue team-visoin"
+    text = "namespace default has no LocalQueue team-visoin; there are: team-vision"
     assert last == Finding("queue team-visoin", False, text)
 
 
@@ -109,16 +109,34 @@ def test_a_cluster_that_does_not_answer(own_home: Path, tmp_path: Path, plan_of:
 def test_a_manifest_of_the_users_is_validated(
     cluster: Cluster, tmp_path: Path, field: dict[str, str], works: bool, text: str
 ) -> None:
+    done = dry_run_of(tmp_path, {"name": "mine"}, **field)
+    assert (done.returncode == 0) is works, done.stderr
+    assert text in done.stdout
+
+
+@pytest.mark.parametrize(("queue", "works"), [("team-vision", "yes"), ("team-visoin", "no ")])
+def test_the_queue_of_a_manifest_of_the_users_is_looked_for(
+    cluster: Cluster, tmp_path: Path, queue: str, works: str
+) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": queue}
+    done = dry_run_of(tmp_path, {"name": "mine", "labels": labels})
+    assert "yes JobSet mine: the cluster accepts it" in done.stdout
+    assert f"{works} queue {queue}: " in done.stdout
+    assert done.returncode == (0 if works == "yes" else 2)
+
+
+def dry_run_of(
+    folder: Path, metadata: dict[str, Any], **field: str
+) -> subprocess.CompletedProcess[str]:
+    """Of a JobSet with this metadata. field: another field of its container."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "a", **field}]}
     job = {"name": "w", "template": {"spec": {"template": {"spec": pod}}}}
     manifest: dict[str, Any] = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-    manifest |= {"metadata": {"name": "mine"}, "spec": {"replicatedJobs": [job]}}
-    file = tmp_path / "jobset.yaml"
+    manifest |= {"metadata": metadata, "spec": {"replicatedJobs": [job]}}
+    file = folder / "jobset.yaml"
     file.write_text(yaml.safe_dump(manifest))
     words = [sys.executable, "-m", "muster", "run", str(file), "--engine", "kubernetes"]
-    done = subprocess.run([*words, "--dry-run"], capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) is works, done.stderr
-    assert text in done.stdout
+    return subprocess.run([*words, "--dry-run"], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_explain_says_for_which_versions_it_writes(own_home: Path, plan_of: Plan
     assert any("no Muster process drives the run for 10m, JobSet replaces" in one for one in first)
     record_versions(home, SERVERS["lab"], Versions((1, 34), None, None))
     then = engine_named("kubernetes", home).explain(plan)
-    assert "programs restart in their pods; a pod that is lost is replaced alone" in then
+    assert "programs restart in their pods; only a pod that is lost is replaced" in then
     assert "the manifest is written for Kubernetes 1.34 without JobSet" in then
     kinds = [title.split()[0] for title in engine_named("kubernetes", home).preview(plan)]
     assert kinds == ["Service", "ConfigMap", "Job"]

@@ -247,7 +247,9 @@ def test_an_image_that_cannot_be_pulled(cluster: Cluster, start: StartJob) -> No
 
 def test_pods_that_no_node_can_take(cluster: Cluster, start: StartJob) -> None:
     job = start(resources={"cpus": 64})
-    job.until_it_waits_for("none of 3 nodes can take its pod: 3 have too little free cpu")
+    job.until_it_waits_for(
+        "none of the cluster's 3 machines can run the pod: 3 have too little free cpu"
+    )
     assert job.cancel() == "CANCELED"
 
 

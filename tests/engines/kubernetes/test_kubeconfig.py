@@ -258,7 +258,7 @@ def test_what_is_wrong_with_a_cluster_is_said(
         (f"contexts: [{SECRET}]\n", "contexts of the configuration in {file} has to have fields"),
         (
             "contexts: [{name: x, context: {cluster: y}}]\ncurrent-context: x\n",
-            "cluster of context x in {file} names y, and there is no such cluster",
+            "context x in {file} refers to cluster y, which is not defined there",
         ),
         (
             "contexts: [{name: x, context: {user: y}}]\ncurrent-context: x\n",

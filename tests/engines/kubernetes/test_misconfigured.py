@@ -47,6 +47,12 @@ USABLE = json.dumps({**CONFIG, "current-context": "lab"})
         (USABLE, "lap", 'CONFIG has no context lap; there are: lab (did you mean "lab"?)'),
         (WITHOUT_CURRENT, None, "CONFIG has no current context; there are: lab"),
         (WITHOUT_CURRENT, "lab", ""),
+        (json.dumps({}), None, "CONFIG defines no contexts"),
+        (
+            USABLE.replace('"cluster": "lab", "user"', '"cluster": "gone", "user"'),
+            None,
+            "context lab in CONFIG refers to cluster gone, which is not defined there",
+        ),
         (
             USABLE.replace("http://127.0.0.1:9", "lab"),
             None,
@@ -61,6 +67,8 @@ USABLE = json.dumps({**CONFIG, "current-context": "lab"})
         "unknown",
         "no-current",
         "not-current",
+        "no-contexts",
+        "no-such-cluster",
         "no-url",
         "not-yaml",
         "no-file",
@@ -96,9 +104,36 @@ def test_a_run_is_refused_with_what_the_check_says(own_home: Path, tmp_path: Pat
     assert why in muster("engines", "check", "lap", code=1).stdout
     ran = muster("run", "--engine", "lap", "--", "true", code=2)
     assert f"{why} " in ran.stderr
-    assert "`muster engines check lap` checks its configuration" in ran.stderr
+    where = f"settings are in {file_of(Home(own_home), 'lap')}"
+    assert where in ran.stderr
+    assert where in muster("engines", "check", "lap", code=1).stdout
+    assert "`muster engines check lap` checks them" in ran.stderr
     assert (api.runs(), api.jobs()) == ([], [])
     # a plan can be shown all the same
     assert (
         f"cannot start: engine: {why}" in muster("explain", "--engine", "lap", "--", "true").stdout
     )
+
+
+def test_an_engine_that_leads_to_no_cluster_is_not_added(own_home: Path, tmp_path: Path) -> None:
+    words = ("engines", "add", "kubernetes", "--name", "lap", "--kubeconfig")
+    config = write(tmp_path, USABLE)
+    done = muster(*words, config, "--context", "lap", code=2)
+    why = f'--context: {config} has no context lap; there are: lab (did you mean "lab"?)'
+    assert f"error: {why} (nothing was written)\n" in done.stderr
+    assert not file_of(Home(own_home), "lap").exists()
+    # nobody answers, which may change
+    muster(*words, config, code=1)
+    assert file_of(Home(own_home), "lap").exists()
+
+
+def test_the_list_says_that_there_is_no_cluster(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    listed = " ".join(muster("engines", "list", code=0).stdout.split())
+    assert "kubernetes built in no" in listed
+    assert f"kubernetes cannot be used here: there is no cluster: {tmp_path}/nothing" in listed
+    monkeypatch.setenv("KUBECONFIG", write(tmp_path, USABLE))
+    assert "kubernetes built in yes" in " ".join(muster("engines", "list").stdout.split())

@@ -121,6 +121,9 @@ def test_it_waits_if_no_machine_is_left(cluster: Cluster, tmp_path: Path) -> Non
     (tmp_path / "node-1").touch()
     run = start(tmp_path)
     # two are avoided, and the third one has a pod that waits for the other one's address
-    why = "none of 3 nodes can take its pod: 1 has too little free cpu, 2 do not match the pod's"
+    why = (
+        "none of the cluster's 3 machines can run the pod: 1 has too little free cpu, 2 do not "
+        "match the pod's"
+    )
     until(lambda: why in story(run), "it says why it waits", PATIENCE, pause=0.2)
     assert str(run.cancel("enough").wait(PATIENCE).state) == "CANCELED"

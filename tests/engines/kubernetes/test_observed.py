@@ -282,15 +282,20 @@ def test_commands_say_what_to_type_instead(
     until_state(run, "RUNNING")
     (pod,) = cluster.pods()
     forward = f"use `kubectl port-forward -n default {pod['metadata']['name']} 8080`"
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(EngineError) as said:
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(InvalidInput) as said:
         client.node_access.forward(run.id, 0, ["127.0.0.1"], 8080, listener)
     assert forward in str(said.value)
     done = command("stacks", run.name)
-    assert done.returncode == 4
+    assert done.returncode == 2
     assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
     assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
-    with pytest.raises(InvalidInput, match="is not suspended"):
+    by_hand = r"kubectl patch jobset train .* '{.spec.: {.suspend.: true}}'"
+    with pytest.raises(InvalidInput, match=by_hand):
         run.suspend()
+    with pytest.raises(InvalidInput, match="runs as it is, and cannot be scaled"):
+        run.scale("w", 2)
+    assert f"(`muster cancel {run.name}` ends its programs)" in command("rerun", run.name).stderr
+    assert "so that its pods have no $MUSTER_OUTPUTS" in command("outputs", run.name).stderr
 
 
 def test_a_lost_answer_and_a_refusal_leave_no_jobset_behind(

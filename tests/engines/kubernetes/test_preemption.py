@@ -50,7 +50,7 @@ def test_a_run_waits_for_its_turn(start: StartJob) -> None:
 
 def test_a_queue_that_does_not_exist(start: StartJob) -> None:
     job = start(kueue={"queue": "nothing"}, **CPUS)
-    job.until_it_waits_for("LocalQueue nothing doesn't exist")
+    job.until_it_waits_for("the namespace has no LocalQueue nothing")
     assert job.cancel() == "CANCELED"
 
 

@@ -46,7 +46,7 @@ DELETED = "pod pod-u on gpu-7 was deleted"
         (None, None, "its pod has not been created yet"),
         (None, jobset(why_waiting="queue q is full"), "queue q is full"),
         (None, jobset(), "its pod has not been created yet"),
-        (None, jobset(is_suspended=True), "its JobSet is suspended"),
+        (None, jobset(is_suspended=True), "the JobSet is suspended"),
         (None, jobset(is_suspended=True, why_waiting="queue q is full"), "queue q is full"),
         (of(), jobset(), "its pod runs on gpu-7, and has not connected to 10.0.0.1 yet"),
         (of(waiting="not found"), None, "image python cannot be pulled: not found"),

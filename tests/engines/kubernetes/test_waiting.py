@@ -14,42 +14,56 @@ from muster.engines.kubernetes.waiting import (
 )
 
 SCHEDULER = {
-    "0/12 nodes are available: 8 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint "
-    "{dedicated: cpu}. preemption: 0/12 nodes are available: 12 No preemption victims found for "
-    "incoming pod.": "none of 12 nodes can take its pod: 8 have too little free nvidia.com/gpu, 4 "
-    "have the taint dedicated: cpu, which the pod does not tolerate",
-    "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had untolerated "
-    "taint {node-role.kubernetes.io/control-plane: }.": "none of 3 nodes can take its pod: 1 has "
-    "too little free cpu, 1 has too little free memory, 1 has the taint "
-    "node-role.kubernetes.io/control-plane, which the pod does not tolerate",
-    "0/5 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 2 node(s) were "
-    "unschedulable, 1 Too many pods. no new claims to deallocate, preemption: 0/5 nodes are "
-    "available: 5 Preemption is not helpful for scheduling.": "none of 5 nodes can take its pod: "
-    "2 do not match the pod's node selector or affinity, 2 are cordoned, 1 is at its limit of "
-    "pods",
-    "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.": (
-        "none of 2 nodes can take its pod: 2 are not ready"
+    "0/12 nodes are available: 8 Insufficient nvidia.com/gpu, 4 node(s) had untolerated "
+    "taint {dedicated: cpu}. preemption: 0/12 nodes are available: 12 No preemption victims "
+    "found for incoming pod.": (
+        "none of the cluster's 12 machines can run the pod: 8 have too little free "
+        "nvidia.com/gpu, 4 have the taint dedicated: cpu, which the pod does not tolerate"
     ),
-    "0/4 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unschedulable: }"
-    ", 3 node(s) had untolerated taint(s).": "none of 4 nodes can take its pod: 1 is cordoned, 3 "
-    "have taints that the pod does not tolerate",
-    "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 node(s) had volume "
-    "node affinity conflict.": "none of 2 nodes can take its pod: 1 has a pod that keeps this one "
-    "away (anti-affinity), 1 cannot reach the pod's volume",
-    "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints (missing "
-    "required label).": "none of 3 nodes can take its pod: 3 do not match the pod's topology "
-    "spread",
-    "0/2 nodes are available: 2 node(s) were frobbed today.": "none of 2 nodes can take its pod: "
-    "2: were frobbed today",
-    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": "none of 3 nodes "
-    "can take its pod: a volume claim of the pod is not bound yet",
-    '0/3 nodes are available: persistentvolumeclaim "data" not found.': "none of 3 nodes can take "
-    "its pod: there is no volume claim data",
+    "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had "
+    "untolerated taint {node-role.kubernetes.io/control-plane: }.": (
+        "none of the cluster's 3 machines can run the pod: 1 has too little free cpu, 1 has "
+        "too little free memory, 1 has the taint node-role.kubernetes.io/control-plane, "
+        "which the pod does not tolerate"
+    ),
+    "0/5 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 2 node(s) "
+    "were unschedulable, 1 Too many pods. no new claims to deallocate, preemption: 0/5 nodes "
+    "are available: 5 Preemption is not helpful for scheduling.": (
+        "none of the cluster's 5 machines can run the pod: 2 do not match the pod's node "
+        "selector or affinity, 2 are cordoned, 1 is at its limit of pods"
+    ),
+    "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: "
+    "}.": "none of the cluster's 2 machines can run the pod: 2 are not ready",
+    "0/4 nodes are available: 1 node(s) had untolerated taint "
+    "{node.kubernetes.io/unschedulable: }, 3 node(s) had untolerated taint(s).": (
+        "none of the cluster's 4 machines can run the pod: 1 is cordoned, 3 have taints that "
+        "the pod does not tolerate"
+    ),
+    "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 node(s) had "
+    "volume node affinity conflict.": (
+        "none of the cluster's 2 machines can run the pod: 1 has a pod that keeps this one "
+        "away (anti-affinity), 1 cannot reach the pod's volume"
+    ),
+    "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints "
+    "(missing required label).": (
+        "none of the cluster's 3 machines can run the pod: 3 do not match the pod's topology spread"
+    ),
+    "0/2 nodes are available: 2 node(s) were frobbed today.": (
+        "none of the cluster's 2 machines can run the pod: 2: were frobbed today"
+    ),
+    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.": (
+        "none of the cluster's 3 machines can run the pod: a volume claim of the pod is not "
+        "bound yet"
+    ),
+    '0/3 nodes are available: persistentvolumeclaim "data" not found.': (
+        "none of the cluster's 3 machines can run the pod: there is no volume claim data"
+    ),
     'persistentvolumeclaim "data" not found': "there is no volume claim data",
-    "0/1 nodes are available: 1 Insufficient cpu.": "none of its nodes can take its pod: 1 has too "
-    "little free cpu",
+    "0/1 nodes are available: 1 Insufficient cpu.": (
+        "the cluster's only machine cannot run the pod: 1 has too little free cpu"
+    ),
     "no nodes available to schedule pods": "no nodes available to schedule pods",
-    "0/0 nodes are available:": "the cluster has no nodes",
+    "0/0 nodes are available:": "the cluster has no machines",
 }
 
 
@@ -91,7 +105,7 @@ PODS: list[tuple[dict[str, Any], str]] = [
     (pod(node=""), "its pod has not been scheduled yet"),
     (
         pod(node="", conditions=(UNSCHEDULABLE,)),
-        "none of 2 nodes can take its pod: 2 have too little free cpu",
+        "none of the cluster's 2 machines can run the pod: 2 have too little free cpu",
     ),
     (pod(node="", gates=("kueue.x-k8s.io/admission",)), "Kueue has not admitted its pod yet"),
     (
@@ -168,7 +182,8 @@ WORKLOADS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         workload(("QuotaReserved", "False", "Inadmissible", "LocalQueue team-a doesn't exist")),
-        "queue team-a of Kueue: it cannot be admitted: LocalQueue team-a doesn't exist",
+        "the namespace has no LocalQueue team-a: create it, or cancel the run, and start it in "
+        "another queue",
     ),
     (
         workload(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from muster.engines.kubernetes.connection_errors import certificate_in_words, in_words
 from muster.engines.kubernetes.excerpts import Excerpt
 from muster.engines.kubernetes.proxies import place
 from muster.engines.kubernetes.refusals import (
@@ -34,11 +35,6 @@ _MOST_OF_ERROR = 1 << 20
 _PART = 1 << 18
 #: Headers of each answer of an API server, also of one in plain text.
 _OF_API_SERVER = "Audit-Id", "X-Kubernetes-PF-FlowSchema-UID"
-#: How urllib3 says that there was no connection.
-_UNREACHED = re.compile(
-    r"\w+Connection\(host='([^']*)', port=(\d+)\): "
-    r"(?:Failed to establish a new connection: (?:\[Errno -?\d+\] )?)?(.*)"
-)
 #: How `http.client` says that a proxy makes no way.
 _TUNNEL = re.compile(r"Tunnel connection failed: (.*)")
 _NO_LOGIN = "Tunnel connection failed: 407"
@@ -58,14 +54,14 @@ def explained(proxy: str | None = None, *, is_read: bool = False) -> Iterator[No
     except CannotCall:
         raise
     except urllib3.exceptions.LocationParseError as error:
-        raise CannotCall(f"the cluster has no valid URL: {_text(error)}", refused=True) from None
+        raise CannotCall(f"the cluster has no valid URL: {in_words(error)}", refused=True) from None
     except (urllib3.exceptions.HTTPError, OSError) as error:
         if (why := _certificate_problem(error)) is not None:
             text = f"the connection to the cluster is not secure: {why}"
             raise CannotCall(text, refused=True) from None
         if proxy is not None and isinstance(error, urllib3.exceptions.ProxyError):
             raise _of_proxy(proxy, error) from None
-        text = f"the cluster does not answer: {_text(error)}"
+        text = f"the cluster does not answer: {in_words(error)}"
         raise CannotCall(text, refused=False) from None
     except Exception as error:  # noqa: BLE001  its text may quote a header, which is a secret
         text = f"the cluster cannot be called: {type(error).__name__}"
@@ -81,7 +77,7 @@ def _of_proxy(proxy: str, error: urllib3.exceptions.ProxyError) -> CannotCall:
     if (found := _TUNNEL.search(why)) is not None:
         why = f"answers {found[1]}"
     else:
-        why = f"does not answer: {_text(error.original_error)}"
+        why = f"does not answer: {in_words(error.original_error)}"
     return CannotCall(f"the proxy {place(proxy)} {why[:200]}", refused=False)
 
 
@@ -213,17 +209,5 @@ def _certificate_problem(error: BaseException) -> str | None:
     for one in [*inner, *getattr(inner[1], "args", ())]:
         is_of_tls = isinstance(one, ssl.SSLError) and _CERTIFICATE.search(one.reason or str(one))
         if is_of_tls or isinstance(one, names.CertificateError):
-            return " ".join(str(one).split())[:200]
+            return certificate_in_words(one)
     return None
-
-
-def _text(error: BaseException) -> str:
-    """An error of a connection in a few words: without the objects that texts of urllib3 have."""
-    reason = getattr(error, "reason", None) or error
-    words = " ".join(str(reason).split()).rpartition(">: ")[2] or type(error).__name__
-    if (found := _UNREACHED.fullmatch(words)) is None:
-        return words[:200]
-    place = f"{found[1]}:{found[2]}"
-    if found[3].endswith("Connection refused"):
-        return f"{place} refuses connections"
-    return f"{place}: {found[3]}"[:200]

@@ -28,7 +28,9 @@ def dry_run(plan: RunPlan, profile: KubernetesProfile, home: Home) -> list[Findi
         if plan.workload is not None:
             record = first_record(plan, cluster.connection.namespace)
             cluster = Cluster(profile_of(profile, record), retry_for=RETRY_BRIEFLY)
-            return [_finding(cluster, to_apply(plan, record))]
+            applied = to_apply(plan, record)
+            queue = (applied["metadata"].get("labels") or {}).get(QUEUE)
+            return [_finding(cluster, applied), *_of_queue(cluster, queue)]
         versions = cluster.versions()
         record_versions(home, cluster.connection.server, versions)
         return [*_findings(cluster, plan, profile, versions)]
@@ -43,8 +45,11 @@ def _findings(
 ) -> Iterator[Finding]:
     for one in validated(plan, profile, versions):
         yield _finding(cluster, one)
-    queue = queue_labels(plan, profile).get(QUEUE)
-    if queue is not None and versions.kueue is not None:
+    yield from _of_queue(cluster, queue_labels(plan, profile).get(QUEUE))
+
+
+def _of_queue(cluster: Cluster, queue: str | None) -> Iterator[Finding]:
+    if queue is not None and cluster.versions().kueue is not None:
         why = why_no_queue(cluster, queue)
         yield Finding(f"queue {queue}", not why, why or "the run would wait here")
 

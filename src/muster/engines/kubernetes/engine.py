@@ -5,6 +5,7 @@ Importing this module imports no client of Kubernetes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,11 +109,13 @@ class KubernetesEngine(RemoteEngine):
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
         from muster.engines.kubernetes.found_versions import found_versions
+        from muster.engines.kubernetes.namespaces import namespace_notes
         from muster.engines.kubernetes.notes import notes
 
         if plan.workload is not None:
             return []
-        return notes(plan, self._profile, lambda: found_versions(self._home, self._profile))
+        found = notes(plan, self._profile, lambda: found_versions(self._home, self._profile))
+        return [*namespace_notes(plan, self._profile, os.environ), *found]
 
     def explain(self, plan: RunPlan) -> list[str]:
         """See `Engine.explain`."""
@@ -124,7 +127,7 @@ class KubernetesEngine(RemoteEngine):
         from muster.spec.quantities import format_duration
 
         versions = found_versions(self._home, self._profile)
-        found = ["programs restart in their pods; a pod that is lost is replaced alone"]
+        found = ["programs restart in their pods; only a pod that is lost is replaced"]
         if not plan.policy.restarts:
             found = [
                 "failure.max_restarts is 0: the run fails when a program fails or a pod is lost, "

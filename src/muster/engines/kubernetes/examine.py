@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from muster.engines.findings import Finding
+from muster.engines.kubernetes.access import why_no_cluster
 from muster.engines.kubernetes.answers import understood
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
 from muster.engines.kubernetes.found_versions import record_versions
@@ -14,6 +16,7 @@ from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.queues import why_no_queue
 from muster.engines.kubernetes.role import Rule, needed_rights, rules
 from muster.engines.kubernetes.versions import OLDEST_JOBSET, OLDEST_KUBERNETES, Version, Versions
+from muster.engines.profiles import file_of
 from muster.storage.home import Home
 
 #: Of a volume that pods on several machines can write.
@@ -37,6 +40,11 @@ def _of_cluster(
         versions = cluster.versions()
         record_versions(home, cluster.connection.server, versions)
     except CannotCall as error:
+        if why := why_no_cluster(profile, os.environ):
+            is_given = profile.kubeconfig is not None or profile.context is not None
+            where = f"the engine's settings are in {file_of(home, engine)}" if is_given else ""
+            yield Finding("cluster", False, why, where)
+            return
         given = {"--kubeconfig": profile.kubeconfig, "--context": profile.context}
         options = "".join(f" {o} {value}" for o, value in given.items() if value is not None)
         advice = f"`kubectl{options} cluster-info` tries the same"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from muster.engines.kubernetes.answers import error_body
 from muster.engines.kubernetes.connection import Connection
+from muster.engines.kubernetes.connection_errors import in_words
 from muster.engines.kubernetes.exec_pipes import Ending, ExecPipes, Opened, open_stream
 from muster.engines.kubernetes.kinds import KINDS
 from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect, refusal
@@ -106,7 +107,7 @@ def why_ended(ending: Ending) -> str:
     if isinstance(ending.failure, CannotCall):
         return str(ending.failure)
     if ending.failure is not None:
-        return f"the cluster does not answer: {_text(ending.failure)}"
+        return f"the cluster does not answer: {in_words(ending.failure)}"
     why = "" if ending.status is None else status_text(ending.status, ending.error)
     return why or "its node server has closed the connection"
 
@@ -124,8 +125,3 @@ def status_text(status: bytes, error: bytes) -> str:
         return ""
     lines = error.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else str(said.get("message", ""))
-
-
-def _text(error: Exception) -> str:
-    text = getattr(error, "strerror", None) or str(error)
-    return text or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__)

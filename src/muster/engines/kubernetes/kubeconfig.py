@@ -170,7 +170,9 @@ def read_context(files: str, name: str | None) -> Context:
     if name is None:
         name = next((text for one in every if (text := one.text("current-context"))), "")
     if name not in contexts:
-        names = ", ".join(map(shown, sorted(contexts))) or "none"
+        if not contexts:
+            raise CannotCall(f"{files} defines no contexts", refused=True)
+        names = ", ".join(map(shown, sorted(contexts)))
         what = f"no context {shown(name)}" if name else "no current context"
         hint = "".join(
             f' (did you mean "{shown(close)}"?)' for close in close_to(name, [*contexts])[:1]
@@ -191,7 +193,8 @@ def _named(entries: Mapping[str, Entry], name: str, context: Entry, field: str) 
     if not name:
         raise CannotCall(f"{context.owner} in {context.file} names no {field}", refused=True)
     if name not in entries:
-        raise context.wrong(field, f"names {shown(name)}, and there is no such {field}")
+        text = f"refers to {field} {shown(name)}, which is not defined there"
+        raise CannotCall(f"{context.owner} in {context.file} {text}", refused=True)
     return entries[name]
 
 

@@ -9,7 +9,7 @@ from muster.engines.kubernetes.names import JOBSET_NAME
 from muster.engines.kubernetes.observed_pods import NodePod, read_pods
 from muster.engines.kubernetes.observed_record import RECORD, ObservedRecord
 from muster.engines.remote.record import read_record
-from muster.errors import EngineError
+from muster.errors import EngineError, InvalidInput, Problem
 from muster.storage.home import RunDir
 
 _WHY = "it was applied as it is, without Muster's node program in its pods"
@@ -49,19 +49,17 @@ def node_pod(folder: RunDir, rank: int, found: ObservedRecord) -> NodePod:
 
 
 def refuse_forward(folder: RunDir, rank: int, port: int) -> None:
-    """Refuse to connect to a port of a node: raises EngineError if it is observed."""
+    """Refuse to connect to a port of a node: raises InvalidInput if it is observed."""
     if (found := observed(folder)) is not None:
         pod = quote(node_pod(folder, rank, found).name)
         command = f"kubectl port-forward -n {found.namespace} {pod} {port}"
-        raise EngineError(
-            f"JobSet {found.name} is not entered by Muster: {why_unentered(found)}; use `{command}`"
-        )
+        text = f"JobSet {found.name} is not entered by Muster: {why_unentered(found)}"
+        raise InvalidInput(Problem("", text, f"use `{command}`"))
 
 
 def refuse_stacks(folder: RunDir) -> None:
     """Refuse to read the stacks of nodes: as `refuse_forward`."""
     if (found := observed(folder)) is not None:
-        raise EngineError(
-            f"stacks of JobSet {found.name} cannot be read: {why_unentered(found)}; in a pod whose "
-            "image has py-spy, `muster exec` of `py-spy dump --pid 1` shows them"
-        )
+        text = f"stacks of JobSet {found.name} cannot be read: {why_unentered(found)}"
+        hint = "in a pod whose image has py-spy, `muster exec` of `py-spy dump --pid 1` shows them"
+        raise InvalidInput(Problem("", text, hint))

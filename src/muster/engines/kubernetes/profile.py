@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from muster.engines.profiles import to_toml
 from muster.engines.remote.port_range import port_problems, read_ports
 from muster.errors import InvalidInput, Problem
 from muster.spec.formats.jobset.cluster_settings import NAMES, setting_problems
@@ -116,7 +117,20 @@ def _problems(table: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem("code_limit", f"{limit} has no unit", f'write "{limit}MiB"')
     yield from _window_problems(table.get("decision_window", NEVER))
     yield from _contact_problems(table)
-    yield from setting_problems(table)
+    yield from map(_as_toml, setting_problems(table))
+
+
+def _as_toml(problem: Problem) -> Problem:
+    """A problem of a setting that jobs have, too, with its hint as one would write it in a profile
+    rather than in YAML."""
+    if "put a dash before each" in problem.hint:
+        return problem._replace(hint=f"write [[{problem.path}]]")
+    if problem.hint.startswith(("as in [", "as in {")):
+        import yaml  # only if something is wrong
+
+        example = yaml.safe_load(problem.hint.removeprefix("as in "))
+        return problem._replace(hint=f"as in {to_toml(example)}")
+    return problem
 
 
 def _window_problems(window: object) -> Iterator[Problem]:

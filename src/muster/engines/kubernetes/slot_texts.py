@@ -25,7 +25,7 @@ def why_no_pods(jobset: JobSetFacts | None) -> str:
     """Why no pods of a JobSet are created, as a phrase; "" if they are."""
     if jobset is None:
         return ""
-    return jobset.why_waiting or ("its JobSet is suspended" if jobset.is_suspended else "")
+    return jobset.why_waiting or ("the JobSet is suspended" if jobset.is_suspended else "")
 
 
 def why_not_mounted(pod: PodFacts, failure: MountFailure) -> str:

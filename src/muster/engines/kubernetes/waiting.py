@@ -1,6 +1,6 @@
 """Why a pod, or a whole run, has not started, as phrases in plain words. Pure.
 
-They follow "waits: " or "it waits since ": "8 of 12 nodes have too little nvidia.com/gpu".
+They follow "waits: " or "it waits since ": "none of the cluster's 12 machines can run the pod".
 """
 
 from __future__ import annotations
@@ -144,10 +144,12 @@ def unschedulable(message: str) -> str:
         return _of_claims(text.rstrip("."))
     total, rest = int(found[1]), _PREEMPTION.sub("", found[2]).strip().rstrip(".")
     parts = [_counted(one) for one in _NEXT_COUNT.split(rest) if one]
-    nodes = "none of its nodes" if total == 1 else f"none of {total} nodes"
-    if not parts:
-        return "the cluster has no nodes" if total == 0 else f"{nodes} can take its pod"
-    return f"{nodes} can take its pod: {', '.join(parts)}"
+    if total == 0:
+        return "the cluster has no machines"
+    text = f"none of the cluster's {total} machines can run the pod"
+    if total == 1:
+        text = "the cluster's only machine cannot run the pod"
+    return f"{text}: {', '.join(parts)}" if parts else text
 
 
 def _counted(text: str) -> str:
@@ -224,6 +226,8 @@ _NOT_ADMITTED = {
     "Misconfigured": "waits in a queue that is not set up",
     "Suspended": "was suspended",
 }
+#: Kueue's words for a queue that is not there.
+_NO_QUEUE = re.compile(r"LocalQueue (\S+) doesn't exist")
 #: Reason of an eviction -> what has happened.
 _EVICTED = {
     "Preempted": "Kueue has preempted it",
@@ -261,6 +265,9 @@ def why_queued(workload: Mapping[str, Any]) -> str:
     one = conditions.get("QuotaReserved")
     if one is None:
         return waits
+    if (missing := _NO_QUEUE.search(str(one.get("message") or ""))) is not None:
+        text = f"the namespace has no LocalQueue {missing[1]}"
+        return f"{text}: create it, or cancel the run, and start it in another queue"
     words = _NOT_ADMITTED.get(str(one.get("reason")))
     return _joined(waits if words is None else f"queue {queue} of Kueue: it {words}", one)
 

@@ -115,6 +115,7 @@ def test_what_the_server_has_written_is_left_out() -> None:
         ({**jobset(job("w")), "metadata": {}}, "metadata.name"),
         (jobset(), "spec.replicatedJobs"),
         ({**jobset(), "spec": {}}, "spec.replicatedJobs"),
+        ({**jobset(), "spec": {"replicatedJob": [job("w")]}}, "spec.replicatedJob"),
         ({**jobset(), "spec": None}, "spec.replicatedJobs"),
         ({**jobset(), "spec": [1]}, "spec"),
         (jobset({"name": "w"}), "spec.replicatedJobs[0].template"),
@@ -127,6 +128,10 @@ def test_what_the_server_has_written_is_left_out() -> None:
         (
             jobset(job("w", [{"image": "busybox"}])),
             "spec.replicatedJobs[0].template.spec.template.spec.containers[0].name",
+        ),
+        (
+            jobset(job("w", complettions=2)),
+            "spec.replicatedJobs[0].template.spec.complettions",
         ),
         (jobset(job("w"), labels=["a"]), "metadata.labels"),
         (jobset(job("w"), annotations="a"), "metadata.annotations"),
@@ -240,9 +245,9 @@ def test_problems_have_their_lines(tmp_path: Path) -> None:
     ("changes", "path"),
     [
         ({"nodes": 3}, "node_groups[0].nodes"),
-        ({"env": {"A": "1"}}, "node_groups[0].env"),
+        ({"env": {"A": "1"}}, "node_groups[0].env.A"),
         ({"args": ["x"]}, "node_groups[0].args"),
-        ({"max_restarts": 2}, "failure"),
+        ({"max_restarts": 2}, "failure.max_restarts"),
         ({"resources": {"cpus": 1}}, "node_groups[0].resources"),
         ({"processes_per_node": 2}, "processes_per_node"),
     ],

@@ -129,6 +129,12 @@ def test_the_template_stays_as_it_was() -> None:
             "pod.spec.containers[0].env[0]",
             "must be a mapping, not 'A=1'",
         ),
+        ({"spec": {"hostIpc": True}}, "pod.spec.hostIpc", "unknown field"),
+        (
+            {"spec": {"affinity": {"nodeAfinity": {}}}},
+            "pod.spec.affinity.nodeAfinity",
+            "unknown field",
+        ),
         (
             {"spec": {"$patch": "remove"}},
             "pod.spec.$patch",
@@ -144,6 +150,11 @@ def test_the_template_stays_as_it_was() -> None:
 def test_wrong_patches(patch: Any, path: str, text: str) -> None:
     (problem,) = patch_problems(patch, "pod")
     assert (problem.path, problem.message) == (path, text)
+
+
+def test_fields_of_a_newer_kubernetes_may_be_patched() -> None:
+    new = {"schedulingGroup": {"podGroupName": "a"}, "containers": [{"name": "x", "fresh": 1}]}
+    assert [*patch_problems({"spec": new}, "pod")] == []
 
 
 VALUES = st.recursive(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.errors import InvalidInput
+from muster.spec.formats.manifests import read_manifests
 from support.jobset_manifests import JOB, MAIN, POD, Make, Problems, Read
 
 #: Changes -> the notes.
@@ -229,13 +232,25 @@ def test_refused_fields_are_named(case: str, make: Make, problems: Problems) -> 
     assert sorted(problems(make(changes))) == sorted(expected)
 
 
-def test_problems_have_line_numbers(tmp_path: Any) -> None:
-    from pathlib import Path
+def test_a_misspelled_list_is_not_missing_too(tmp_path: Path) -> None:
+    path = tmp_path / "jobset.yaml"
+    path.write_text(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\n"
+        "kind: JobSet\n"
+        "metadata: {name: one}\n"
+        "spec: {replicatedJob: [{name: a}]}\n"
+    )
+    with pytest.raises(InvalidInput) as caught:
+        read_manifests(path)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.hint) == (
+        "spec.replicatedJob",
+        'did you mean "replicatedJobs"?',
+    )
 
-    from muster.errors import InvalidInput
-    from muster.spec.formats.manifests import read_manifests
 
-    path = Path(tmp_path) / "two.yaml"
+def test_problems_have_line_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
     one = (
         "apiVersion: jobset.x-k8s.io/v1alpha2\n"
         "kind: JobSet\n"

@@ -225,7 +225,8 @@ def changed_fields(spec: JobSpec) -> Iterator[Problem]:
         return
     for field in set(JobSpec.__struct_fields__) - _OF_RUNS:
         if getattr(spec, field) not in (getattr(own, field), getattr(JobSpec(), field)):
-            yield Problem(field, "has no effect on a JobSet that is run as it is", _CHANGE_IT)
+            for path in _changed_in(field, getattr(spec, field), getattr(own, field)):
+                yield Problem(path, "has no effect on a JobSet that is run as it is", _CHANGE_IT)
     if spec.suspend and spec.workload.uid is not None:
         yield Problem("suspend", "an adopted JobSet runs already", "leave it out")
     groups = {group.name: group for group in own.node_groups}
@@ -242,4 +243,15 @@ def changed_fields(spec: JobSpec) -> Iterator[Problem]:
             allowed += [] if sizes else [getattr(empty, field)]
             if getattr(group, field) not in allowed:
                 text = "has no effect on a JobSet that is run as it is"
-                yield Problem(f"node_groups[{number}].{field}", text, _CHANGE_IT)
+                for path in _changed_in(field, getattr(group, field), getattr(expected, field)):
+                    yield Problem(f"node_groups[{number}].{path}", text, _CHANGE_IT)
+
+
+def _changed_in(field: str, value: Any, own: Any) -> list[str]:
+    """The paths in a field that differ; an option may have set a single one of them."""
+    if isinstance(value, Mapping):
+        return [f"{field}.{key}" for key in value if value[key] != own.get(key)]
+    if isinstance(value, Struct) and type(value) is type(own):
+        names = value.__struct_fields__
+        return [f"{field}.{n}" for n in names if getattr(value, n) != getattr(own, n)]
+    return [field]

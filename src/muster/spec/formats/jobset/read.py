@@ -135,7 +135,7 @@ def manifest_of(
 ) -> Manifest:
     """The job that a decoded manifest describes. problems, notes: of single fields. Raises
     InvalidInput."""
-    broken = {problem.path for problem in problems}
+    broken = {path for problem in problems for path in (problem.path, problem.meant) if path}
     found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, broken)))
     fields = len(problems)
     objects = ConfigObjects([document.source]) if objects is None else objects

@@ -2,7 +2,8 @@
 
 `schema.json` is the OpenAPI schema of JobSet's CustomResourceDefinition without descriptions and
 status. For most fields of Jobs and pods it has types only; `kubernetes_limits` adds the limits that
-Kubernetes enforces when it creates them. Fields outside the schema are not checked here.
+Kubernetes enforces when it creates them. Fields outside the schema are not checked here, but for
+misspelled ones of patches, and of manifests that are run as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from muster.errors import Problem
 from muster.spec.formats.jobset.kubernetes_limits import JOB_LIMITS, LIMITS, Limit, Limits
-from muster.spec.wording import alternatives, say, short, suggestion, without_secret
+from muster.spec.wording import alternatives, close_to, say, short, suggestion, without_secret
 
 SCHEMA = Path(__file__).with_name("schema.json")
 _TYPE_NAMES = {
@@ -36,6 +37,8 @@ _FILLED_IN = ("spec.replicatedJobs[].name", "spec.failurePolicy.rules[].name")
 _KEY_DEFAULTS = {"protocol": "TCP"}
 _INDEX = re.compile(r"\[\d+\]")
 _INVALID: Any = object()
+#: The similarity from which a name is probably a typing error of another one.
+_MISSPELLED = 0.9
 
 Schema = Mapping[str, Any]
 
@@ -65,15 +68,16 @@ def check_job_structure(data: Any) -> tuple[Any, list[Problem]]:
 
 
 def template_problems(patch: Any, path: str) -> list[Problem]:
-    """A problem for each value of the wrong type in a part of a pod template, such as a patch.
-    path: its place, for messages."""
+    """A problem for each value of the wrong type in a part of a pod template, such as a patch, and
+    for each field whose name is probably misspelled. path: its place, for messages."""
     checker = _Checker(types_only=True)
     checker.check(_template_schema(), {}, patch, path)
     return checker.problems
 
 
 def type_problems(manifest: Any) -> list[Problem]:
-    """A problem for each value of the wrong type in the manifest of a JobSet."""
+    """A problem for each value of the wrong type in the manifest of a JobSet, and for each field
+    whose name is probably misspelled."""
     checker = _Checker(types_only=True)
     checker.check(_document()["schema"], {}, manifest, "")
     return checker.problems
@@ -99,6 +103,8 @@ def _inside(schema: Schema, *fields: str) -> Schema:
 
 
 class _Checker:
+    """types_only: check types and the spelling of fields, not what is required, or allowed."""
+
     def __init__(self, *, types_only: bool = False) -> None:
         self.problems: list[Problem] = []
         self._types_only = types_only
@@ -130,6 +136,8 @@ class _Checker:
         valid = {}
         for name, given in value.items():
             kept, field = given, fields.get(name, others)
+            if self._types_only and fields and field is None:
+                self._spelled(name, [*fields], f"{path}.{name}".lstrip("."))
             if given is not None and isinstance(field, Mapping):  # null: as if left out
                 before = len(self.problems)
                 kept = self.check(field, limits.get(name), given, f"{path}.{name}".lstrip("."))
@@ -139,6 +147,11 @@ class _Checker:
             if kept is not None and kept is not _INVALID:
                 valid[name] = kept
         return valid
+
+    def _spelled(self, name: Any, known: list[str], path: str) -> None:
+        """A newer Kubernetes may have further fields, but none that is nearly the name of one."""
+        if isinstance(name, str) and (close := close_to(name, known, 1, _MISSPELLED)):
+            self._invalid(path, "unknown field", f'did you mean "{close[0]}"?')
 
     def _list(self, schema: Schema, limits: Limits | Limit, value: list[Any], path: str) -> Any:
         most = None if self._types_only else schema.get("maxItems")
@@ -253,7 +266,7 @@ def _type_hint(kind: str, schema: Schema, value: Any) -> str:
     if kind == "array" and isinstance(value, str):
         return f"write [{say(value)}]"
     if kind == "array" and isinstance(value, Mapping):
-        return "put a dash before each: - ..."
+        return "put a dash before each: - ..., or write [{...}]"
     if kind == "object" and schema.get("required"):
         return f"write {{{schema['required'][0]}: ...}}"
     if kind == "object" and isinstance(value, list):
