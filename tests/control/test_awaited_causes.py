@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from muster.control import awaited_causes
 from muster.control.awaited_causes import LONGEST_WAIT, AwaitedCauses
 from muster.lifecycle.events import (
     CancelRequested,
@@ -138,13 +139,26 @@ def test_nothing_waits_beyond_a_deadline() -> None:
     assert held.take(Tick(), at=2.0) == [BROKEN, Tick()]
 
 
-def test_replicas_of_an_array_do_not_wait_for_each_other() -> None:
+def test_nodes_of_arrays_do_not_wait() -> None:
     rules = policy((2, 2, None))
-    array = replace(rules.groups[0], parallelism=2)
-    rules = replace(rules, groups=(array,))
-    held = Held((READY,) * 4, rules)
-    assert held.take(LOST, OTHER) == [LOST, OTHER]
-    assert Held((READY,) * 4, rules).take(LOST, BROKEN) == [LOST]
+    rules = replace(rules, groups=(replace(rules.groups[0], parallelism=2),))
+    assert Held((READY,) * 4, rules).take(LOST, BROKEN) == [LOST, BROKEN]
+
+
+def test_a_text_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of nodes may fail together, in as many steps."""
+    searched: list[object] = []
+    real = awaited_causes.cause.is_consequence
+
+    def is_consequence(end: NodeEnded) -> bool:
+        searched.append(end)
+        return real(end)
+
+    monkeypatch.setattr(awaited_causes.cause, "is_consequence", is_consequence)
+    held = Held()
+    for event in (LOST, BROKEN, Tick(), OTHER, Tick()):
+        held.take(event)
+    assert searched == [BROKEN, OTHER]
 
 
 @given(

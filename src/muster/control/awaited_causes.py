@@ -33,7 +33,8 @@ LONGEST_WAIT = 10.0
 class AwaitedCauses:
     """Holds ends of nodes back that look like consequences of another node's end, while a node of
     the run cannot be reached that may be the cause: until that has ended or is reached again, at
-    most for `LONGEST_WAIT`, and not beyond a deadline (`RunStatus.alarm`).
+    most for `LONGEST_WAIT`, and not beyond a deadline (`RunStatus.alarm`). Nodes of arrays, whose
+    replicas know nothing of each other, do not wait.
 
     Nothing of this is recorded: what is held back, an engine reports again to the next controller.
 
@@ -62,24 +63,21 @@ class AwaitedCauses:
         return held
 
     def take(self, status: RunStatus, events: Sequence[Event], now: float) -> list[Event]:
-        """The events that count now, of those that have come and were held back before, in order.
-        status: without them."""
+        """The events that count now, of those that have come and were held back before. status:
+        without them."""
         self._follow(events)
-        since = self._since if self._held else now
-        given: list[Event] = [*self.let_go(), *events]
-        may_wait = all(isinstance(event, _MAY_WAIT) for event in events)
-        # a deadline may be that of a node whose end is held back
-        is_due = status.alarm is not None and now >= status.alarm
-        if not (self._lost and may_wait) or is_due or status.stopping is not None:
-            return given
-        ends = [one for one in given if isinstance(one, NodeEnded) and _is_failure(status, one)]
-        suspects = self._suspects(status, ends) if ends and now < since + LONGEST_WAIT else []
-        if not suspects or not all(map(cause.is_consequence, ends)):
-            return given
-        self._since = since
-        self._held = [end for end in ends if any(self._may_cause(one, end) for one in suspects)]
-        held = set(map(id, self._held))
-        return [event for event in given if id(event) not in held]
+        ends = [one for one in events if isinstance(one, NodeEnded) and _is_failure(status, one)]
+        if not (self._held or ends):
+            return list(events)
+        # texts are searched once, when they come: there may be thousands, and as many steps
+        if not self._may_wait(status, events, now) or not all(map(cause.is_consequence, ends)):
+            return [*self.let_go(), *events]
+        # the session gives the slot of an array's node to another one once its end was reported
+        held = [end for end in ends if not self._policy.group_of(end.rank).is_array]
+        self._since = self._since if self._held else now
+        self._held += held
+        ids = set(map(id, held))
+        return [event for event in events if id(event) not in ids]
 
     def _follow(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -88,22 +86,16 @@ class AwaitedCauses:
             elif isinstance(event, NodeReachable | NodeEnded):
                 self._lost.pop(event.rank, None)
 
-    def _suspects(self, status: RunStatus, ends: Iterable[NodeEnded]) -> list[int]:
-        """The ranks that cannot be reached, and may have ended."""
-        ended = {end.rank for end in ends}
-        return [
-            rank
-            for rank, incarnation in self._lost.items()
-            if rank not in ended and _runs(status.nodes[rank], incarnation)
-        ]
-
-    def _may_cause(self, rank: int, end: NodeEnded) -> bool:
-        """Whether the end of a node may lead to that of another one. Replicas of an array know
-        nothing of each other."""
-        group = self._policy.group_of(end.rank)
-        if not group.is_array or self._policy.group_of(rank) is not group:
-            return True
-        return group.replica_of(rank) == group.replica_of(end.rank)
+    def _may_wait(self, status: RunStatus, events: Iterable[Event], now: float) -> bool:
+        """Whether a node may have ended whose end is not known, and nothing is to be decided before
+        that."""
+        if not any(_runs(status.nodes[rank], number) for rank, number in self._lost.items()):
+            return False
+        # a deadline may be that of a node whose end is held back
+        times = (status.alarm, self.due)
+        if any(at is not None and now >= at for at in times) or status.stopping is not None:
+            return False
+        return all(isinstance(event, _MAY_WAIT) for event in events)
 
 
 #: Others, such as a request to cancel the run, are decided together with all that is known.
