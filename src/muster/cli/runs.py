@@ -204,7 +204,7 @@ def cancel(
     --keep, it stays as it is, and Muster only stops watching it.
 
     With --force, programs cannot save anything. It also kills supervisors: use it if a supervisor
-    hangs and does not act on `cancel`. A JobSet that you may not delete is left in its cluster.
+    hangs and does not act on `cancel`. What cannot be deleted, such as a JobSet, is left and named.
 
     \b
     muster cancel train-3 train-4

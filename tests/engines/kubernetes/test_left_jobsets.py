@@ -123,3 +123,18 @@ def test_a_run_that_is_being_canceled_ends_when_credentials_are_renewed(
     assert str(job.run.wait(PATIENCE).state) == "CANCELED"
     assert job.run.details == "canceled by user"
     until_nothing_is_left(cluster)
+
+
+def test_by_force_a_run_ends_though_its_nodes_cannot_be_reached_either(
+    cluster: Cluster, start: StartJob, own_home: Path
+) -> None:
+    log_in(cluster, own_home)
+    job = start()
+    job.until_up(1, 1)
+    cluster.server.access.revoke(TOKEN)
+    cluster.server.drop_connections()
+    job.until_said("cannot be reached: the cluster does not accept the credentials")
+    done = muster("cancel", "--force", "last", code=0)
+    assert done.stdout == "demo-1 is CANCELED\n"
+    assert f"JobSet demo-1-{job.run.id} is left in the cluster: the cluster does not" in done.stderr
+    clear(cluster)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from muster.engines.base import RunContext
 from muster.engines.loop import RunLoop
-from muster.engines.remote.cancel_orders import read_order
+from muster.engines.remote.cancel_orders import is_forced
 from muster.engines.remote.few_threads import FewThreads
 from muster.engines.remote.left import delayed, deleted_with_run, left
 from muster.engines.remote.pauses import Backoff, Pauses
@@ -249,7 +249,9 @@ class Allocations(ABC, Generic[A, R]):
         if problem is None:
             del self._removals[one.number], self._allocations[one.number], self._slots[one.number]
             self._write()
-        elif not (problem.is_final or self._loop.now() >= removal.deadline or self._is_forced()):
+        elif not (
+            problem.is_final or self._loop.now() >= removal.deadline or is_forced(self._folder)
+        ):
             removal.why = problem.why
             if not self._closed:
                 self._pauses.after(removal.backoff.next(), partial(self._begin_removal, one))
@@ -258,13 +260,6 @@ class Allocations(ABC, Generic[A, R]):
             self._left[one.number] = problem.why
             sys.stderr.write(f"muster: {self._label(one)} could not be removed: {problem.why}\n")
         self._tell_freeing()
-
-    def _is_forced(self) -> bool:
-        """Whether a user ends the run by force."""
-        try:
-            return read_order(self._folder).force
-        except OSError:
-            return False
 
     def _tell_freeing(self) -> None:
         busy = any(one.is_unneeded and one.number not in self._left for one in self)

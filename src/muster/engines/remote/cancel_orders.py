@@ -27,6 +27,14 @@ def read_order(folder: Path) -> CancelOrder:
     return read_record(folder / _FILE, CancelOrder) or CancelOrder()
 
 
+def is_forced(folder: Path) -> bool:
+    """Whether a user ends the run by force, as far as that can be read."""
+    try:
+        return read_order(folder).force
+    except OSError:
+        return False
+
+
 def add_order(folder: Path, *, force: bool, keep: bool) -> None:
     """Order more. Raises OSError."""
     before = read_order(folder)

@@ -6,6 +6,7 @@ are launched when the addresses of all are known, and start when they are on the
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from muster.engines.base import Report, RunContext
 from muster.engines.loop import RunLoop
 from muster.engines.node_ends import canceled_start, not_started
 from muster.engines.remote import companions
+from muster.engines.remote.cancel_orders import is_forced
 from muster.engines.remote.code import LOGS, CodeSource
 from muster.engines.remote.collection import OUTPUT_TIMEOUT, Unpacker
 from muster.engines.remote.companions import NodeCompanions
@@ -54,6 +56,8 @@ _NOT_HERE = (Stage.ENDED, Stage.WANTED)
 _REFUSED_PAUSE = 60.0
 #: Seconds without contact before the end of a node for which its end says that output is missing.
 _MISSING_AFTER = 5.0
+#: Seconds for which nodes that cannot be reached are waited for when a user ends a run by force.
+_FORCE_TIMEOUT = 10.0
 
 
 class RemoteSession:
@@ -140,6 +144,7 @@ class RemoteSession:
         self._frees, self._left = False, ""  # see `HostsOwner.freeing`
         self._servers_left: list[tuple[int, str]] = []  # see `left.servers_left`
         self._left_reported = ""  # what of both was reported
+        self._force_at: float | None = None  # when nodes that cannot be reached are given up
         self._watched: set[int] = set()
         self._participant = loop.add(self._step)
         self._hosts = make_hosts(self)
@@ -299,6 +304,9 @@ class RemoteSession:
 
     def _wants_end(self, nodes: Iterable[NodeRef]) -> None:
         """These are to end."""
+        if self._force_at is None and is_forced(self._run_dir.path):
+            self._force_at = self._loop.now() + _FORCE_TIMEOUT
+            self._has_new_deadlines = True
         for ref in nodes:
             node = self._current(ref)
             if node is not None and self._output.wants_end(node.slot):
@@ -587,6 +595,22 @@ class RemoteSession:
                 text = format_duration(owner.host.isolation or 0.0)
                 self.gone(slot, f"there was no contact for {text}, and its host has ended it")
 
+    def _give_up_by_force(self) -> None:
+        """Give up the hosts that cannot be reached, if that is due in a run that a user ends by
+        force. What runs there ends when the infrastructure takes them back."""
+        if self._force_at is None or self._loop.now() < self._force_at:
+            return
+        self._force_at = math.inf
+        for slot in sorted(self._allocated):
+            owner, node = self._contacts.get(slot), self._nodes[slot]
+            may_run = node.running or slot in self._unheard
+            if not may_run or (owner is not None and owner.lost_at is None):
+                continue
+            if owner is not None and not owner.host.ends_with_slot:
+                self._servers_left.append((node.rank, owner.host.name))
+            self._hosts.give_up(slot)
+            self.gone(slot, "it cannot be reached, and was given up by force")
+
     # --- contact
 
     def began(self, owner: NodeContact) -> None:
@@ -713,6 +737,7 @@ class RemoteSession:
         self._has_new_deadlines = False
         if is_due:
             self._replace_isolated()
+            self._give_up_by_force()
         if self._plan.has_arrays:  # what was reported in the last step is recorded by now
             self._give_out_slots()
         changed, self._changed = self._changed, set()
@@ -840,6 +865,8 @@ class RemoteSession:
                 yield owner.isolated_at
             if self._closing and (at := self._given_up_at(owner)) is not None:
                 yield at
+        if self._force_at is not None and self._force_at < math.inf:
+            yield self._force_at
         yield from self._output.deadlines(self._contacts)
 
     # --- the end
