@@ -266,6 +266,107 @@ def test_what_is_not_used_of_kueue_is_noted(
     assert [one.startswith(str(text)) for one in found] == ([] if text is None else [True])
 
 
+PREFERRED = {"topology": {"preferred": "rack"}}
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "queue", "versions", "text"),
+    [
+        (
+            {"exclusive": "pool"},
+            None,
+            Versions(jobset=None),
+            "exclusive is not used: JobSet is not",
+        ),
+        ({"exclusive": "pool"}, None, Versions(), None),
+        ({"exclusive": "pool"}, None, None, None),
+        (PREFERRED, "a", Versions(kueue=None), "topology is not used: Kueue is not installed"),
+        (PREFERRED, None, Versions(), "topology is not used: neither the job nor the engine names"),
+        (PREFERRED, None, None, "topology is not used: neither the job nor the engine names"),
+        (PREFERRED, "a", Versions(), None),
+        (PREFERRED, "a", None, None),
+    ],
+)
+def test_what_a_cluster_cannot_place_is_noted(
+    plan_of: PlanOf,
+    kubernetes: dict[str, Any],
+    queue: str | None,
+    versions: Versions | None,
+    text: str | None,
+) -> None:
+    profile = read_settings({} if queue is None else {"queue": queue})
+    found = notes(plan_of(kubernetes=kubernetes), profile, lambda: versions)
+    found = [one for one in found if "kubernetes." in one]
+    assert len(found) == (text is not None)
+    assert all(one.startswith(f"group workers: kubernetes.{text}") for one in found)
+
+
+def test_scratch_directories_are_at_their_paths(plan_of: PlanOf) -> None:
+    mounts = [
+        {"source": "scratch:node/a", "path": "/a"},
+        {"source": "scratch:incarnation/b", "path": "/b"},
+        {"source": "scratch:node/a", "path": "/again"},
+        {"source": "scratch:incarnation/tmp", "path": "/tmp"},
+        {"source": "scratch:node/d", "path": "/d", "sub_path": "x"},
+    ]
+    plan = plan_of(mounts=mounts)
+    assert [*problems(plan, PROFILE)] == []
+    made = {one["mountPath"]: one["name"] for one in node_of(plan)["volumeMounts"]}
+    assert made["/a"] == made["/again"] == "scratch-0"
+    assert made["/b"] == "scratch-1"
+    assert not {"/tmp", "/d"} & made.keys()
+    volumes = {one["name"]: one for one in pod_of(plan)["spec"]["volumes"]}
+    assert all(volumes[f"scratch-{n}"]["emptyDir"] == {} for n in range(2))
+    found = [one for one in notes(plan, PROFILE, lambda: None) if "is not there" in one]
+    assert found == ["/d is not there: nodes find scratch:node/d at $MUSTER_MOUNT_D"]
+
+
+def test_groups_cannot_share_a_directory_of_the_run(plan_of: PlanOf) -> None:
+    mount = {"source": "scratch:run/data", "path": "/data"}
+    groups = [
+        {"name": "first", "command": ["a"], "mounts": [mount]},
+        {"name": "w", "command": ["a"], "nodes": 2, "mounts": [{"source": "/x"}, mount]},
+    ]
+    found = list(problems(plan_of(command=None, node_groups=groups), PROFILE))
+    assert [one.path for one in found] == [
+        "node_groups[first].mounts[0].source",
+        "node_groups[w].mounts[1].source",
+    ]
+    assert {one.message for one in found} == {"pods of first and w cannot share scratch:run/data"}
+    assert found[0].hint == "create a PersistentVolumeClaim, and mount it with volume:CLAIM"
+    volume = {"name": "data", "emptyDir": {}}
+    node = {"name": "node", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    patch = {"pod": {"spec": {"volumes": [volume], "containers": [node]}}}
+    groups = [{**one, "kubernetes": patch} for one in groups]
+    assert [*problems(plan_of(command=None, node_groups=groups), PROFILE)] == []
+
+
+def test_nodes_of_a_group_have_a_directory_of_the_run_each(plan_of: PlanOf) -> None:
+    plan = plan_of(nodes=2, mounts=[{"source": "scratch:run/data"}])
+    assert [*problems(plan, PROFILE)] == []
+    text = "scratch:run/data is not shared: each node has its own, without what others write"
+    assert text in notes(plan, PROFILE, lambda: None)
+
+
+def test_parts_of_claims_differ_between_pods(plan_of: PlanOf) -> None:
+    mount = {"source": "volume:data", "path": "/data", "sub_path": "of-${index}"}
+    node = node_of(plan_of(nodes=2, mounts=[mount]))
+    seen = next(one for one in node["volumeMounts"] if one["mountPath"] == "/data")
+    assert seen["subPathExpr"] == "of-$(MUSTER_POD_INDEX)"
+    assert "MUSTER_POD_INDEX" in [one["name"] for one in node["env"]]
+    rank = {**mount, "sub_path": "of-${rank}"}
+    (problem,) = problems(plan_of(nodes=2, replicas=2, mounts=[rank]), PROFILE)
+    assert problem.path == "node_groups[workers].mounts[0].sub_path"
+
+
+def test_names_are_not_added_to_the_hosts_file_of_a_machine(plan_of: PlanOf) -> None:
+    assert "hosts=/etc/hosts" in node_of(plan_of())["command"]
+    volume = {"name": "etc", "hostPath": {"path": "/etc/hosts"}}
+    node = {"name": "node", "volumeMounts": [{"name": "etc", "mountPath": "/etc/hosts"}]}
+    patch = {"spec": {"volumes": [volume], "containers": [node]}}
+    assert "hosts=/etc/hosts" not in node_of(plan_of(kubernetes={"pod": patch}))["command"]
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -378,7 +479,10 @@ def test_pods_share_the_volume_of_a_claim(plan_of: PlanOf) -> None:
     node = spec["containers"][0]
     assert {"name": "muster-shared", "mountPath": "/muster/shared"} in node["volumeMounts"]
     assert node["command"][-1] == "shared=/muster/shared"
-    assert pod_of(plan_of())["spec"]["containers"][0]["command"][-1] == SERVER
+    assert pod_of(plan_of())["spec"]["containers"][0]["command"][-2:] == [
+        SERVER,
+        "hosts=/etc/hosts",
+    ]
 
 
 # --- what pods that dial prove themselves with

@@ -218,9 +218,8 @@ def test_of_two_runs_of_one_manifest_one_has_it(tmp_path: Path, cluster: Cluster
     until(lambda: any(run.refresh().done for run in both), "one is refused", PATIENCE)
     refused, other = sorted(both, key=lambda run: not run.done)
     assert str(refused.state) == "FAILED"
-    assert f"there is a JobSet train in namespace default already, of run {other.id}" in (
-        refused.details
-    )
+    hint = f"wait for it, or `muster cancel {other.id}`"
+    assert f"JobSet train in namespace default belongs to run {other.id}: {hint}" in refused.details
     until_state(other, "RUNNING")
     flag.touch()
     assert str(other.wait(PATIENCE).state) == "SUCCEEDED", story(other)

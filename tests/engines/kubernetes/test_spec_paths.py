@@ -6,6 +6,7 @@ import pytest
 
 from engines.conftest import PlanOf
 from muster.engines.kubernetes.manifest import manifest
+from muster.engines.kubernetes.names import RUN
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.spec_paths import spec_path
 from muster.engines.kubernetes.versions import Versions
@@ -62,3 +63,14 @@ def test_a_plain_job_is_of_a_group(plan_of: PlanOf) -> None:
     job = made[-1]
     path = "spec.template.spec.containers[0].image"
     assert spec_path(path, job) == "node_groups[w-2].image"
+
+
+def test_a_manifest_that_is_applied_as_it_is_has_its_own_words() -> None:
+    one = {"name": "workers", "template": {"spec": {}}}
+    as_is = {
+        "kind": "JobSet",
+        "metadata": {"name": "a", "labels": {RUN: "r1"}},
+        "spec": {"replicatedJobs": [one]},
+    }
+    path = "spec.replicatedJobs[0].template.spec.template.spec.tolerations[0].operator"
+    assert spec_path(path, as_is) == path

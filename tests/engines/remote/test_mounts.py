@@ -732,7 +732,10 @@ def test_what_differs_is_noted(plan_of: PlanOf) -> None:
         "/tmp: on machines without this directory, each node has a copy, and sees files of other "
         "nodes only when it starts anew after they have ended"
     )
-    assert notes(plan_of(nodes=2, mounts=made)) == [copies, "scratch:run/a: each node has its own"]
+    assert notes(plan_of(nodes=2, mounts=made)) == [
+        copies,
+        "scratch:run/a is not shared: each node has its own, without what others write",
+    ]
     assert notes(plan_of(mounts=made)) == []
     made = [{"source": "/tmp", "path": "/data", "read_only": True}]
     assert notes(plan_of(mounts=made)) == [

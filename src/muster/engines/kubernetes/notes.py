@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from muster.engines.kubernetes import named_nodes
 from muster.engines.kubernetes.manifest import queue_labels
 from muster.engines.kubernetes.plan_problems import containers_of
-from muster.engines.kubernetes.pods import pod_mounts, shared_sources
+from muster.engines.kubernetes.pods import is_tmp, pod_mounts, shared_sources
 from muster.engines.kubernetes.profile import DEFAULT_IMAGE, KubernetesProfile
 from muster.engines.kubernetes.versions import Version, Versions
 from muster.engines.remote import plan_checks
@@ -35,8 +36,14 @@ def notes(
 ) -> list[str]:
     """What to know of a plan. versions: returns those of the cluster, if it was ever asked."""
     found = [*_of_queue(plan, profile, versions)]
+    found += [
+        note for group in plan.groups for note in _of_placement(group, plan, profile, versions)
+    ]
     found += [note for group in plan.groups for note in _of_group(group, profile)]
+    found += named_nodes.notes(plan, profile)
     mounted = {mount.source for group in plan.groups for mount in pod_mounts(group, profile)}
+    # containers have a /tmp of their own, though one that is not emptied at restarts in place
+    mounted |= {one.source for group in plan.groups for one in group.mounts if is_tmp(one)}
     return [*found, *plan_checks.notes(plan, mounted)]
 
 
@@ -53,6 +60,26 @@ def _of_queue(
     known = None if queue is None else versions()
     if known is not None and known.kueue is None:
         yield f"queue {queue} is not used: Kueue is not installed, and pods start at once"
+
+
+def _of_placement(
+    group: GroupPlan,
+    plan: RunPlan,
+    profile: KubernetesProfile,
+    versions: Callable[[], Versions | None],
+) -> Iterator[str]:
+    """Settings that need something which the cluster, as far as is known, does not have."""
+    settings, name = merged(profile.pods, group.kubernetes), f"group {group.name}"
+    known = versions() if {"exclusive", "topology"} & settings.keys() else None
+    if "exclusive" in settings and known is not None and known.jobset is None:
+        yield f"{name}: kubernetes.exclusive is not used: JobSet is not installed"
+    if "topology" not in settings:
+        return
+    if known is not None and known.kueue is None:
+        yield f"{name}: kubernetes.topology is not used: Kueue is not installed"
+    elif not queue_labels(plan, profile):
+        text = "neither the job nor the engine names a queue of Kueue"
+        yield f"{name}: kubernetes.topology is not used: {text}"
 
 
 def _of_group(group: GroupPlan, profile: KubernetesProfile) -> Iterator[str]:

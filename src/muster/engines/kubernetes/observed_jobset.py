@@ -150,7 +150,9 @@ def _create(cluster: Cluster, manifest: Mapping[str, Any], run_id: str) -> Mappi
         return found
     if metadata.get("deletionTimestamp") is not None:
         raise CannotCall(f"JobSet {where} is being deleted", refused=False)
-    text = f"there is a JobSet {where} already"
-    text += f", of run {owner} of Muster" if owner else ""
+    if owner:
+        text = f"JobSet {where} belongs to run {owner}: wait for it, or `muster cancel {owner}`"
+        raise CannotCall(text, refused=True)
     hint = f"kubectl delete jobset {name} -n {namespace}"
-    raise CannotCall(f"{text}: adopt it, or delete it (`{hint}`)", refused=True)
+    text = f"there is a JobSet {where} already: adopt it, or delete it (`{hint}`)"
+    raise CannotCall(text, refused=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -14,12 +15,13 @@ from muster.engines.kubernetes.pod_placeholders import PodPlaceholders, template
 from muster.engines.kubernetes.pods import claim_of, is_of_pod, patched_paths
 from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.errors import Problem
-from muster.plan.model import ExtraContainerPlan, GroupPlan, RunPlan
+from muster.plan.model import ExtraContainerPlan, GroupPlan, MountPlan, RunPlan
 from muster.spec.formats.jobset.name_rules import MAX_LENGTH
 from muster.spec.formats.jobset.own_parts import NODE
 from muster.spec.placeholders import OF_SECRET
 from muster.spec.quantities import format_size
 from muster.spec.wording import say
+from muster.storage.mount_sources import named_source
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 #: Names of Kueue's objects are labels' texts as well.
@@ -58,6 +60,7 @@ def problems(plan: RunPlan, profile: KubernetesProfile) -> Iterator[Problem]:
             patched = patched_paths(group, profile, one.name)
             yield from _mount_problems(one, where, patched)
         yield from _claim_problems(group, place)
+    yield from _shared_problems(plan, profile)
     for job in layout(plan, range(len(plan.nodes))):
         group = plan.group(job.group)
         yield from _placeholder_problems(group, PodPlaceholders(plan, job))
@@ -78,6 +81,35 @@ def _mount_problems(
         else:
             hint = "mount nfs://HOST/PATH, scratch:node/NAME, or a claim with kubernetes.pod"
         yield Problem(f"{path}.mounts[{number}]", text, hint)
+
+
+def _shared_problems(plan: RunPlan, profile: KubernetesProfile) -> Iterator[Problem]:
+    """Directories by which a group passes files on to another, which pods cannot without a claim.
+    Nodes of one group may do with one each, which is noted."""
+    own = {group.name: _run_sources(group, profile) for group in plan.groups}
+    of_groups = Counter(source for sources in own.values() for source in sources.values())
+    for group in plan.groups:
+        for number, source in own[group.name].items():
+            if of_groups[source] > 1:
+                others = " and ".join(name for name in own if source in own[name].values())
+                text = f"pods of {others} cannot share {source}"
+                hint = "create a PersistentVolumeClaim, and mount it with volume:CLAIM"
+                yield Problem(f"node_groups[{group.name}].mounts[{number}].source", text, hint)
+
+
+def _run_sources(group: GroupPlan, profile: KubernetesProfile) -> dict[int, str]:
+    """Number of a mount -> its directory of the run, each once, unless a patch mounts a volume."""
+    patched = patched_paths(group, profile, NODE)
+    found = {
+        mount.source: number
+        for number, mount in reversed(list(enumerate(group.mounts)))
+        if _is_of_run(mount) and mount.path not in patched
+    }
+    return {number: source for source, number in found.items()}
+
+
+def _is_of_run(mount: MountPlan) -> bool:
+    return mount.kind == "scratch" and named_source(mount.source).of == "run"
 
 
 def _claim_problems(group: GroupPlan, path: str) -> Iterator[Problem]:

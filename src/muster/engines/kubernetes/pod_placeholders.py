@@ -128,17 +128,22 @@ class Template(Struct, frozen=True):
 
 def templates_of(group: GroupPlan) -> Iterator[Template]:
     """Those of a group."""
+    shared = {mount.source for one in group.extra_containers for mount in one.mounts}
     for number, one in enumerate(group.extra_containers):
         for path, text in _templates_in(one):
             yield Template(f"extra_containers[{number}].{path}", text)
     for number, mount in enumerate(group.mounts):
-        if mount.kind == "nfs" and mount.sub_path is not None:
+        is_volume = mount.kind in ("nfs", "volume") or mount.source in shared
+        if is_volume and mount.sub_path is not None:
             yield Template(f"mounts[{number}].sub_path", mount.sub_path)
 
 
 def _templates_in(one: ExtraContainerPlan) -> Iterator[tuple[str, str]]:
     yield from ((f"node_args[{n}]", text) for n, text in enumerate(one.node_args))
     yield from ((f"node_env.{name}", text) for name, text in one.node_env.items())
+    for number, mount in enumerate(one.mounts):
+        if mount.sub_path is not None:
+            yield f"mounts[{number}].sub_path", mount.sub_path
 
 
 def allocatable(plan: RunPlan, slots: Sequence[int]) -> list[list[int]]:

@@ -49,6 +49,8 @@ FOLDER, SHARED = own_parts.FOLDER, own_parts.SHARED
 #: user of the container is.
 SERVER = f"{FOLDER}/server"
 _SHM_VOLUME = "muster-shm"
+#: Kinds of mounts that are volumes of a pod.
+_VOLUMES = ("nfs", "volume", "scratch")
 #: Kubernetes: each pod has its own, which its containers share.
 HOSTS_FILE = "/etc/hosts"
 #: Volumes of objects that belong to the JobSet.
@@ -155,7 +157,7 @@ def _node_container(
         {"name": own_parts.PROGRAM_VOLUME, "mountPath": PROGRAM, "readOnly": True},
         {"name": NODE, "mountPath": FOLDER},
         {"name": _SHM_VOLUME, "mountPath": "/dev/shm"},
-        *volumes.mounts(group.mounts),
+        *volumes.mounts(pod_mounts(group, profile)),
     ]
     command = ["serve-pod", SERVER]
     if HOSTS_FILE not in patched_paths(group, profile, NODE):  # else it may be a machine's
@@ -173,7 +175,10 @@ def _node_container(
         "name": NODE,
         "image": group.image or profile.image,
         "command": _words(group, profile, *command),
-        "env": [*_place_variables(context, replicated_job), *volumes.variables(group.mounts)],
+        "env": [
+            *_place_variables(context, replicated_job),
+            *volumes.variables(pod_mounts(group, profile)),
+        ],
         "volumeMounts": mounts,
         # what the node program says last is why the pod has ended
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -212,6 +217,7 @@ def _extra_container(
     a sidecar; what looks like a reference to a variable, in words and variables, is one."""
     templates = {name: text for name, text in one.node_env.items() if name not in one.env}
     first = known.variables([*templates.values(), *one.node_args])
+    first += [v for v in volumes.variables(one.mounts, one.name) if v not in first]
     names = {*one.env, *templates, *(variable["name"] for variable in first)}
 
     def literal(words: Sequence[str]) -> list[str]:
@@ -297,15 +303,25 @@ def _probe(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pod_mounts(group: GroupPlan, profile: KubernetesProfile) -> list[MountPlan]:
-    """The mounts of a node that are volumes of its pod: NFS exports, claims, what it shares with
-    other containers, and those for which a patch has a volume at their path."""
+    """The mounts of a node that are volumes of its pod: NFS exports, claims, its own scratch
+    directories, and those for which a patch has a volume at their path."""
     shared = shared_sources(group)
     patched = patched_paths(group, profile, NODE)
     return [
         mount
         for mount in group.mounts
-        if mount.kind in ("nfs", "volume") or mount.source in shared or mount.path in patched
+        if mount.kind in ("nfs", "volume")
+        or mount.source in shared
+        or mount.path in patched
+        # the node program empties them at restarts: it has to see all of a volume, and to write
+        or (is_of_pod(mount) and not (mount.sub_path or mount.read_only) and not is_tmp(mount))
     ]
+
+
+def is_tmp(mount: MountPlan) -> bool:
+    """Whether a mount is the /tmp of a node: its container has one, where the node program and
+    others may have files."""
+    return mount.kind == "scratch" and mount.path == "/tmp"
 
 
 def patched_paths(group: GroupPlan, profile: KubernetesProfile, container: str) -> frozenset[str]:
@@ -335,7 +351,6 @@ class Volumes:
 
     def __init__(self, context: PodContext, group: GroupPlan, known: PodPlaceholders) -> None:
         self._context, self._group, self._placeholders = context, group, known
-        self._shared = shared_sources(group)
         self._scratch: dict[str, str] = {}  # source -> name of the volume
         shm: dict[str, Any] = {"medium": "Memory"}
         if (size := group.container.shm_size or _half(group.resources.memory)) is not None:
@@ -357,19 +372,20 @@ class Volumes:
         """`volumeMounts` for those of a plan's mounts that are volumes, unless the patch mounts
         another one there; the node program brings the others, which other containers cannot have
         (`plan_problems`)."""
-        patched = patched_paths(self._group, self._context.profile, container)
-        return list(self._mounts([mount for mount in mounts if mount.path not in patched]))
+        return list(self._mounts(self._unpatched(mounts, container)))
 
-    def variables(self, mounts: Sequence[MountPlan]) -> list[dict[str, Any]]:
+    def variables(self, mounts: Sequence[MountPlan], container: str = NODE) -> list[dict[str, Any]]:
         """The variables to which paths in these refer."""
-        paths = (mount.sub_path for mount in mounts if mount.kind == "nfs")
+        paths = (mount.sub_path for mount in self._unpatched(mounts, container))
         return self._placeholders.variables(path for path in paths if path is not None)
+
+    def _unpatched(self, mounts: Sequence[MountPlan], container: str) -> list[MountPlan]:
+        patched = patched_paths(self._group, self._context.profile, container)
+        return [one for one in mounts if one.kind in _VOLUMES and one.path not in patched]
 
     def _mounts(self, mounts: Sequence[MountPlan]) -> Iterator[dict[str, Any]]:
         for mount in mounts:
             volume = self._volume(mount.source, mount.kind)
-            if volume is None:
-                continue
             made: dict[str, Any] = {"name": volume, "mountPath": mount.path}
             if mount.read_only:
                 made["readOnly"] = True
@@ -379,8 +395,8 @@ class Volumes:
                 made["subPath"] = fill(mount.sub_path, str)
             yield made
 
-    def _volume(self, source: str, kind: str) -> str | None:
-        """The name of the volume for a source; None if it is none."""
+    def _volume(self, source: str, kind: str) -> str:
+        """The name of the volume for a source."""
         if kind == "nfs":
             host, _, path = nfs_export(source).partition(":")
             return self._of_volume("nfs", {"nfs": {"server": host, "path": path}})
@@ -388,11 +404,9 @@ class Volumes:
             return self._of_volume(
                 "claim", {"persistentVolumeClaim": {"claimName": claim_of(source)}}
             )
-        if source in self._shared:
-            name = self._scratch.setdefault(source, f"scratch-{len(self._scratch)}")
-            self._volumes[name] = {"emptyDir": {}}
-            return name
-        return None
+        name = self._scratch.setdefault(source, f"scratch-{len(self._scratch)}")
+        self._volumes[name] = {"emptyDir": {}}
+        return name
 
     def _of_volume(self, start: str, volume: dict[str, Any]) -> str:
         """The name of a volume. start: of its name."""

@@ -14,7 +14,7 @@ from muster.spec.formats.jobset.cluster_settings import (
     QUEUE,
     TOPOLOGY,
 )
-from muster.spec.formats.jobset.own_parts import NODE
+from muster.spec.formats.jobset.own_parts import NODE, RUN
 
 _REPLICATED = re.compile(r"spec\.replicatedJobs\[([^\]]+)\]\.?(.*)")
 _LISTED = re.compile(r"(containers|initContainers)\[([^\]]+)\]\.?(.*)")
@@ -82,7 +82,10 @@ _AMOUNT = re.compile(r"resources\.(?:limits|requests)[.\[]([^\]]+)\]?")
 
 
 def spec_path(path: str, manifest: Mapping[str, Any]) -> str:
-    """The field of the job for a field of its manifest; the path itself if it comes from none."""
+    """The field of the job for a field of its manifest; the path itself if it comes from none, as
+    in a manifest of the user's that is applied as it is."""
+    if _is_as_is(manifest):
+        return path
     if (found := _REPLICATED.fullmatch(path)) is not None:
         jobs = (manifest.get("spec") or {}).get("replicatedJobs") or ()
         job = _item(jobs, found[1])
@@ -92,6 +95,17 @@ def spec_path(path: str, manifest: Mapping[str, Any]) -> str:
         if group := _group_of(job):
             return _of_group(group, f"template.{path}", job, path)
     return _longest(path, _OF_JOB) or path
+
+
+def _is_as_is(manifest: Mapping[str, Any]) -> bool:
+    """Whether a JobSet is a user's: such a one has the label of its run, and its Jobs do not."""
+    jobs = (manifest.get("spec") or {}).get("replicatedJobs") or ()
+    templates = (one.get("template") or {} for one in jobs)
+    return _has_label(manifest) and bool(jobs) and not any(map(_has_label, templates))
+
+
+def _has_label(labelled: Mapping[str, Any]) -> bool:
+    return RUN in ((labelled.get("metadata") or {}).get("labels") or {})
 
 
 def _of_group(group: str, path: str, job: Mapping[str, Any], whole: str) -> str:

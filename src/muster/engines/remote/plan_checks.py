@@ -110,5 +110,7 @@ def _notes_of(mount: MountPlan, *, several: bool) -> list[str]:
     if mount.kind in ("directory", "nfs") and mount.read_only:
         found.append(f"{source} is not read-only on machines that have it")
     if mount.source.startswith("scratch:run/") and several:
-        found.append(f"{mount.source}: each node has its own")
+        found.append(
+            f"{mount.source} is not shared: each node has its own, without what others write"
+        )
     return found
