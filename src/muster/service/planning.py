@@ -157,6 +157,12 @@ def _without_patched(spec: JobSpec) -> JobSpec:
     return replace(spec, node_groups=tuple(groups))
 
 
+def _mounted_sources(spec: JobSpec) -> list[str]:
+    mounts = [m for g in spec.node_groups for m in g.mounts]
+    mounts += [m for g in spec.node_groups for one in g.extra_containers for m in one.mounts]
+    return [mount.source for mount in mounts if mount.source]
+
+
 def plan_on_machine(
     context: Context,
     arranged: Arranged,
@@ -175,9 +181,7 @@ def plan_on_machine(
     problems: list[Problem] = []
     engine = _usable_engine(spec.engine_name, home, problems)
     here = spec if engine is None or not engine.capabilities.pod_patches else _without_patched(spec)
-    mounts = [m for g in here.node_groups for m in g.mounts]
-    mounts += [m for g in here.node_groups for one in g.extra_containers for m in one.mounts]
-    mounted = [mount.source for mount in mounts if mount.source]
+    mounted = _mounted_sources(here)
     if not context.submission.has_files:
         from muster.spec.separation import local_paths, workload_problems
 
@@ -186,7 +190,14 @@ def plan_on_machine(
         problems += workload_problems(spec)
         mounted = [source for source in mounted if not source.startswith("/")]
     places = {source: sources.get(source, "mounts") for source in mounted}
-    problems += check_sources(places)
+    # names are read by engines, also where a patch has another volume
+    named = {
+        source: sources.get(source, "mounts")
+        for source in _mounted_sources(spec)
+        if classify_source(source) in ("scratch", "volume")
+    }
+    misnamed = check_sources(named)
+    problems += [*misnamed, *(one for one in check_sources(places) if one not in misnamed)]
     if not context.submission.allow_private_addresses:
         from muster.storage.private_addresses import private_sources
 
@@ -223,7 +234,8 @@ def plan_on_machine(
     problems += shapes.problems + shapes.exceeded(spec)
     if engine is not None:
         problems += image_problems(engine, spec, plan)
-        problems += check(engine, plan, home.root, plan.policy.replicas_at_once)
+        if not misnamed:
+            problems += check(engine, plan, home.root, plan.policy.replicas_at_once)
     return plan, problems
 
 

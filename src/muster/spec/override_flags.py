@@ -332,9 +332,10 @@ def _mount(text: str) -> dict[str, Any]:
     if text.endswith((":ro", ":rw")):
         mount["read_only"] = text.endswith(":ro")
         text = text[:-3]
-    # a colon may also be part of a URL (s3://) or an NFS export (host:/path)
+    # a colon may also be part of a URL (s3://), an NFS export (host:/path), or volume:NAME
     source, colon, path = text.rpartition(":")
-    if colon and not path.startswith("//") and ("/" in source or os.path.isdir(source)):
+    is_source = "/" in source or source.startswith("volume:") or os.path.isdir(source)
+    if colon and not path.startswith("//") and is_source:
         mount["path"] = path
         text = source
     return {"source": text, **mount}
