@@ -98,6 +98,9 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
     )
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
+    if job.workload is not None:  # nobody has written them: `job_of` has
+        own = {name for name in origins if name.startswith(("failure.", "grace_period"))}
+        origins |= {name: "default" for name in own if origins[name] == "job"}
     return Resolved(spec, origins, tuple(notes)), problems
 
 
