@@ -73,9 +73,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
         "clean_env": True,
     }
     assert done.stderr.splitlines() == [
-        f"note: Namespace team ({manifest}:1) is not needed",
-        "note: nodeSelector is used by engine kubernetes only",
-        "note: the container's name is not in a spec, and is lost: it gets its group's name",
+        f"note: Namespace team ({manifest}:1) is not applied: `kubectl apply` does",
     ]
 
 
@@ -87,13 +85,27 @@ def test_a_spec_becomes_a_manifest(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         "note: keep_attempts: the logs of earlier pods are not kept",
         "note: clean_env: pods get the variables of the manifest and of their image, no others",
-        "note: subdomain: is demo in the JobSet: without one, names would not resolve",
+        "note: subdomain: the JobSet gets subdomain demo, so that pod names resolve",
         "note: node_groups[workers].hostname: nodes are named "
         "demo-workers-REPLICA-INDEX in the JobSet",
     ]
     data = yaml.safe_load(output.read_text())
     assert data["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 2
     assert muster("convert", str(output), "--to", "jobset").stdout == output.read_text()
+
+
+def test_what_a_manifest_needs_before_it_can_be_used_is_said_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    spec = tmp_path / "job.yaml"
+    spec.write_text("name: demo\nartifact: train.py\nkeep_attempts: 3\n")
+    lines = muster("convert", str(spec), "--to", "jobset").stderr.splitlines()
+    group = "node_groups[workers]"
+    assert lines[:3] == [
+        f"warning: {group}.image: is missing, and Kubernetes requires one",
+        f"warning: {group}.command: is missing: the image must have the code and a command",
+        "note: keep_attempts: the logs of earlier pods are not kept",
+    ]
+    assert not any(line.startswith("warning: ") for line in lines[2:])
 
 
 def test_one_of_several_manifests_is_chosen_by_name(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 
 from muster.cli import completion_values as values
 from muster.cli.formats import NAMES
-from muster.cli.terminal import echo, echo_notes
+from muster.cli.terminal import echo, echo_notes, warn
 from muster.errors import InvalidInput, Problem
 from muster.secrets import HIDDEN, redacted
 
@@ -36,7 +36,7 @@ _UNKNOWN = f"; kubectl cannot, as {HIDDEN} stands for what each run has of its o
     "--engine",
     metavar="NAME",
     shell_complete=values.engines,
-    help="Write what this engine applies when it runs the job, not a JobSet without Muster.",
+    help="Write the manifest this engine applies (needs Muster), not a standalone JobSet.",
 )
 def convert(
     file: str, to: str | None, output: str | None, show_secrets: bool, engine: str | None
@@ -45,8 +45,8 @@ def convert(
 
     A spec becomes a JobSet manifest. The manifest of a JobSet or Job, a folder of manifests, or
     ADS's YAML becomes a spec. FILE#NAME selects one of several; - is standard input. Fields that
-    the output format cannot express, and those that only engine kubernetes uses, are listed on
-    stderr.
+    the output format cannot express are listed on stderr, first those without which the output
+    cannot be used.
 
     \b
     muster convert job.yaml > jobset.yaml
@@ -67,7 +67,9 @@ def convert(
         text = text if show_secrets else redacted(text)
         text = _about(engine, file, is_whole=HIDDEN not in text) + text
     else:
-        text, notes = convert_file(*split_target(file), to, secrets=show_secrets)
+        text, notes, warnings = convert_file(*split_target(file), to, secrets=show_secrets)
+        for one in warnings:
+            warn(one)
         echo_notes(notes)
     if output is None:
         echo(text, end="", secrets=True)

@@ -63,7 +63,7 @@ def read_workload(name: str, reference: str, namespace: str | None, context: Con
     adopted = f"jobset/{found['metadata']['name']}"
     assert spec.workload is not None
     if (run := _adopted_by(context.store, spec.workload.uid)) is not None:
-        text = f"{adopted} is adopted by {run} already, and one run would delete it for both"
+        text = f"{adopted} is adopted by {run} already; only one run can watch a JobSet"
         raise InvalidInput(Problem("NAME", text, f"`muster status {run}` shows it"))
     return structs.replace(spec, engine=name, tags={**spec.tags, ADOPTED_TAG: adopted})
 

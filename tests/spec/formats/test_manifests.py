@@ -275,7 +275,7 @@ BAD = {
     "an empty list": (
         "apiVersion: v1\nkind: List\nitems: []\n",
         [
-            "x.yaml: kind: no JobSet or Job in this file, but nothing "
+            "x.yaml: is empty "
             "(Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields)"
         ],
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.errors import Problem
 from muster.secrets import HIDDEN, hidden, redacted
@@ -22,29 +22,41 @@ _OF_SECRETS = ("stringData", "data")
 _HIDDEN = "secrets are written as ***; write them in, or convert with --show-secrets"
 
 
+class Converted(NamedTuple):
+    """What a file was converted to."""
+
+    #: YAML.
+    text: str
+    notes: list[str]
+    #: Why it cannot be used as it is.
+    warnings: list[str]
+
+
 def convert_file(
     path: Path, name: str | None, to: str | None, *, secrets: bool = False
-) -> tuple[str, list[str]]:
-    """The converted YAML, and notes about it. Raises InvalidInput.
+) -> Converted:
+    """Convert a file. Raises InvalidInput.
 
     to: `jobset` or `muster`; default: the opposite of the input format. secrets: write secrets
     instead of `***`.
     """
     foreign = os.path.isdir(path) or is_manifest(read_text(path))
     refused: list[Problem] = []
+    warnings: list[str] = []
     spec, notes = _read(path, name, refused, foreign=foreign)
     if to == "muster" or (to is None and foreign):
         made = [write_spec(spec)]
     else:
         written = write_jobset(spec)
         made = [*written.objects, written.data]
-        notes = [*notes, *map(str, written.losses)]
+        notes = [*notes, *(str(one) for one in written.losses if not one.is_decisive)]
+        warnings = [str(one) for one in written.losses if one.is_decisive]
     shown = made if secrets else [_without_secrets(data) for data in made]
     if shown != made:
         notes = [*notes, _HIDDEN]
     comments = _comments(refused)
     text = "---\n".join(map(dump, shown))
-    return (comments if secrets else redacted(comments)) + text, notes
+    return Converted((comments if secrets else redacted(comments)) + text, notes, warnings)
 
 
 def _without_secrets(data: dict[str, Any]) -> Any:

@@ -28,8 +28,11 @@ _BATCH = JOB_API_VERSION.partition("/")[0]
 _WORKLOADS = frozenset(
     {"CronJob", "DaemonSet", "Deployment", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
 )
+#: Of an object that a job in a cluster may need.
+_NOT_APPLIED = "is not applied: `kubectl apply` does"
 #: Versions of ConfigMaps and Secrets; without one, it is clear what is meant.
 _CORE_VERSIONS = ("", "v1")
+_READS = "Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields"
 #: ADS: values of apiVersion, which may be missing.
 _ADS_VERSIONS = ("", "v1", "v1.0")
 
@@ -176,7 +179,7 @@ class _Search:
     def _ignore(self, part: Document, kind: str, version: str, name: str) -> None:
         self._kinds.append(f"{kind} of {version}" if kind == "Job" else kind)
         self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
-        why = "is not needed"
+        why = _NOT_APPLIED if self._objects.in_cluster else "is not needed"
         self.others.append(_not_applied(part))
         if kind in _WORKLOADS:
             why = "is ignored: Muster runs JobSets and Jobs"
@@ -215,8 +218,11 @@ class _Search:
                 f"no job of that name in {shown_name(path)}",
                 suggestion(name or "", names),
             )
-        kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
-        hint = "Muster runs JobSets, Jobs and its own specs: `muster schema` prints their fields"
+        if not self._kinds:
+            what = "is empty" if path.is_file() else "has no manifest"
+            return Problem("", what, _READS, shown_name(path))
+        kinds = ", ".join(dict.fromkeys(self._kinds))
+        hint = _READS
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
         text = f"no JobSet or Job in this file, but {kinds}"
@@ -230,7 +236,7 @@ def _shown(part: Document) -> str:
 
 
 def _not_applied(part: Document) -> str:
-    return f"{_shown(part)} is not applied: `kubectl apply` does"
+    return f"{_shown(part)} {_NOT_APPLIED}"
 
 
 def _name(metadata: Mapping[str, Any]) -> str:

@@ -18,6 +18,14 @@ class Notes:
         if group and group not in groups:
             groups.append(group)
 
+    def drop(self, reason: str) -> None:
+        """Drop the notes whose `why` ends with a reason."""
+        self._about = {
+            (what, why): groups
+            for (what, why), groups in self._about.items()
+            if not why.endswith(reason)
+        }
+
     def lines(self, all_groups: Iterable[str] = ()) -> tuple[str, ...]:
         """One line for each note, which names its groups unless they are all groups."""
         every = set(all_groups)
@@ -35,6 +43,8 @@ class Loss(NamedTuple):
     path: str
     #: What the written file has instead.
     why: str
+    #: Whether what was written cannot be used before that is put right.
+    is_decisive: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}"

@@ -20,7 +20,7 @@ def test_conversion_keeps_refused_fields_as_comments(folder: Path) -> None:
     data = job("gitPython", url="https://h/o/r.git", entrypoint="a.py", gitSecretId="ocid1")
     found = refusals(folder, data)
     assert "`muster convert FILE --to muster`" in str(InvalidInput(*problems_of(folder, data)))
-    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    text, *_ = convert_file(folder / "ads.yaml", None, "muster")
     assert list(found) == ["spec.runtime.spec.gitSecretId"]
     first = text.splitlines()[0]
     assert first.startswith("# refused: ") and "spec.runtime.spec.gitSecretId: Muster" in first
@@ -28,7 +28,7 @@ def test_conversion_keeps_refused_fields_as_comments(folder: Path) -> None:
     assert read_spec(folder / "job.yaml").entrypoint == "a.py"
     broken = job("gitPython", entrypoint="a.py", gitSecretId="ocid1")
     (folder / "ads.yaml").write_text(yaml.safe_dump(broken))
-    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    text, *_ = convert_file(folder / "ads.yaml", None, "muster")
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert [line.split(": ", 2)[2] for line in comments[:1]] == [
         "spec.runtime.spec.url: is missing (name the repository)"

@@ -43,7 +43,7 @@ def test_all_placeholders_that_were_not_filled_in_are_reported(folder: Path) -> 
 def test_converting_placeholders_that_were_not_filled_in(folder: Path) -> None:
     runtime = {"entryPoint": "<your script>.py", "args": ["--data", "<data_path>"]}
     (folder / "ads.yaml").write_text(yaml.safe_dump(distributed(runtime_spec=runtime)))
-    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    text, *_ = convert_file(folder / "ads.yaml", None, "muster")
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert [line.split(": ")[2] for line in comments] == [
         "spec.runtime.spec.args[1]",
@@ -53,7 +53,7 @@ def test_converting_placeholders_that_were_not_filled_in(folder: Path) -> None:
     assert read_spec(folder / "job.yaml").entrypoint == "<your script>.py"
     runtime["entryPoint"] = None  # type: ignore[assignment]
     (folder / "ads.yaml").write_text(yaml.safe_dump(distributed(runtime_spec=runtime)))
-    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    text, *_ = convert_file(folder / "ads.yaml", None, "muster")
     assert "spec.runtime.spec.entryPoint: is missing" in text, "a missing program is not reported"
 
 

@@ -268,6 +268,9 @@ def test_what_only_a_cluster_can_do_is_refused_where_there_may_be_none(name: str
     container["volumeMounts"] = [{"name": name, "mountPath": "/m"}]
     volumes = [{"name": name, **VOLUMES[name]}]
     data = jobset({"containers": [container], "volumes": volumes}, {}, {})
-    assert read(data).notes
+    found = read(data)
+    assert found.notes == ()
+    kept = found.spec.node_groups[0].kubernetes
+    assert kept is not None and kept.pod["spec"]["volumes"]
     with pytest.raises(InvalidInput):
         read(data, in_cluster=False)

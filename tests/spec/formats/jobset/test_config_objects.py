@@ -124,7 +124,7 @@ def test_no_secret_is_outside_of_the_secrets(put: Put) -> None:
     }
     path = put(changes, DB)
     for to in ("muster", "jobset"):
-        text, _ = convert_file(path, None, to)
+        text, *_ = convert_file(path, None, to)
         assert PASSWORD not in text
         assert encoded(b"\xff\x00") not in text
         assert PASSWORD in convert_file(path, None, to, secrets=True)[0]

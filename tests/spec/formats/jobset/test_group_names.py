@@ -39,7 +39,7 @@ def test_groups_are_renamed_in_every_reference() -> None:
 
 
 def test_losses_name_groups_as_they_were_written() -> None:
-    losses = dict(write_jobset(spec_from_mapping(job())).losses)
+    losses = {one.path: one.why for one in write_jobset(spec_from_mapping(job())).losses}
     assert losses["node_groups[NODE_GROUP_1].name"] == "is named node-group-1 in the JobSet"
     assert "node_groups[NODE_GROUP_1].max_restarts" in losses
     assert not any("node-group-1" in path for path in losses)
@@ -63,4 +63,5 @@ def test_programs_see_the_group_name_as_it_was_written() -> None:
 def test_a_display_name_is_lost() -> None:
     made = write_jobset(spec_from_mapping({**job(), "display_name": "Train the net"}))
     assert made.data["metadata"]["name"] == "train"
-    assert dict(made.losses)["display_name"] == "an object has one name there, `name`"
+    losses = {one.path: one.why for one in made.losses}
+    assert losses["display_name"] == "an object has one name there, `name`"

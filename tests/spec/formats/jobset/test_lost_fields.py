@@ -194,7 +194,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {f"{POD}.terminationGracePeriodSeconds": 99},
     ),
     "PodSpec.serviceAccountName": ({}, {f"{POD}.serviceAccountName": "me"}),
-    "Container.name": ({}, {f"{MAIN}.name": "workers"}),
+    "Container.name": ({}, {}),  # the container gets the name of its group
     "Container.image": ({}, {f"{MAIN}.image": "other"}),
     "Container.command": ({}, {f"{MAIN}.command": ["other"]}),
     "Container.args": ({}, {f"{MAIN}.args": ["x"]}),
@@ -387,7 +387,7 @@ def test_a_valid_name_is_kept(length: int, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     groups = [{"name": "w", "nodes": 1, "command": "true"}]
     path.write_text(json.dumps({"name": "n" * length, "node_groups": groups}))
-    text, notes = convert_file(path, None, "jobset")
+    text, notes, *_ = convert_file(path, None, "jobset")
     assert f"name: {'n' * length}\n" in text
     assert not [note for note in notes if note.startswith("name:")]
 
@@ -396,7 +396,7 @@ def test_a_long_name_is_shortened_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     groups = [{"name": "w", "nodes": 1, "command": "true"}]
     path.write_text(json.dumps({"name": "start-" + "n" * 60, "node_groups": groups}))
-    text, notes = convert_file(path, None, "jobset")
+    text, notes, *_ = convert_file(path, None, "jobset")
     back = tmp_path / "jobset.yaml"
     back.write_text(text)
     name = f"start-{'n' * 45}"

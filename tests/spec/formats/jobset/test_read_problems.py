@@ -65,7 +65,7 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"{POD}.volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}],
             f"{MAIN}.volumeMounts": [{"name": "v", "mountPath": "/v"}],
         },
-        ["claim mine is the folder MUSTER_HOME/volumes/mine, on engine kubernetes the claim"],
+        ["claim mine is used on engine kubernetes; elsewhere, the folder MUSTER_HOME/volumes/mine"],
     ),
 }
 

@@ -80,7 +80,7 @@ class WrittenFailures:
         if policy.backoff != AT_ONCE:
             self.losses.append(Loss("failure.backoff", "JobSet restarts without delay"))
         if policy.strategy is None:
-            why = "JobSet makes new pods at every restart, unless it is in place"
+            why = "JobSet recreates all pods at every restart"
             self.losses.append(Loss("failure.strategy", why))
         elif policy.strategy == "in_place":
             why = "requires JobSet's gate InPlaceRestart, the agent's image and a service account"

@@ -244,12 +244,12 @@ def _container(
     if group.image is not None:
         container["image"] = group.image
     else:
-        losses.append(Loss(f"{path}.image", "is missing, and Kubernetes requires one"))
+        losses.append(Loss(f"{path}.image", "is missing, and Kubernetes requires one", True))
     if group.command is not None:
         container["command"] = [escaped(word, names) for word in group.command]
     elif group.image is None or context.spec.artifact is not None or context.spec.git is not None:
         why = "is missing: the image must have the code and a command"
-        losses.append(Loss(f"{path}.command", why))
+        losses.append(Loss(f"{path}.command", why, True))
     args = [*(escaped(word, names) for word in group.args or ()), *own.args]
     if args:
         container["args"] = args

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.spec.formats.jobset.job_arrays import pods_at_once
-from muster.spec.formats.jobset.kubernetes import Container, ObjectMeta, PodSpec
+from muster.spec.formats.jobset.kubernetes import ObjectMeta
 from muster.spec.formats.jobset.model import JobSet, ReplicatedJob
 from muster.spec.formats.notes import Notes
 
@@ -40,7 +40,9 @@ def _replicated_job_fields(rj: ReplicatedJob) -> Iterator[tuple[str, str]]:
         yield f"{what} of a Job", _WHY
     for what in _metadata(job.template.metadata):
         yield f"{what} of a pod", _WHY
-    yield from _pod(rj.name, job.template.spec)
+    for container in job.template.spec.containers[:1]:
+        if container.startup_probe is not None and container.readiness_probe is not None:
+            yield "readinessProbe", f"{_WHY}: the startupProbe has the same action"
 
 
 def _metadata(meta: ObjectMeta) -> Iterator[str]:
@@ -54,15 +56,3 @@ def _labels(meta: ObjectMeta) -> Iterator[str]:
     """Labels and annotations of a claim. Those of Jobs and pods are kept."""
     yield from (f"label {key}" for key in meta.labels)
     yield from (f"annotation {key}" for key in meta.annotations)
-
-
-def _pod(group: str, pod: PodSpec) -> Iterator[tuple[str, str]]:
-    for container in pod.containers[:1]:
-        yield from _container(group, container)
-
-
-def _container(group: str, container: Container) -> Iterator[tuple[str, str]]:
-    if container.name != group:
-        yield "the container's name", f"{_WHY}: it gets its group's name"
-    if container.startup_probe is not None and container.readiness_probe is not None:
-        yield "readinessProbe", f"{_WHY}: the startupProbe has the same action"

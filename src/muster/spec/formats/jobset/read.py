@@ -13,7 +13,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode, decode_partial
 from muster.spec.formats.documents import Document, Manifest, unfilled_placeholders
 from muster.spec.formats.fields import FieldFilter, FieldTables
-from muster.spec.formats.jobset.cluster_read import with_queue
+from muster.spec.formats.jobset.cluster_read import KUBERNETES_ONLY, with_queue
 from muster.spec.formats.jobset.cluster_settings import (
     EXCLUSIVE,
     MAX_EXEC_TIME,
@@ -161,6 +161,8 @@ def manifest_of(
     spec = replace(spec, secrets=secrets, host_aliases=aliases)
     origins = _origins(spec, jobset, [part for part in parts if part.rj.replicas])
     _raise(_broken_rules(spec, origins), document)
+    if objects.in_cluster:
+        notes.drop(KUBERNETES_ONLY)  # the job keeps them for it
     return Manifest(
         spec,
         notes.lines([part.rj.name for part in parts]),

@@ -214,7 +214,7 @@ def _source(volume: Volume, path: str, empty: str, problems: list[Problem], note
         name = volume.persistent_volume_claim.claim_name
         notes.add(
             f"claim {name}",
-            f"is the folder MUSTER_HOME/volumes/{name}, on engine kubernetes the claim",
+            f"is used on engine kubernetes; elsewhere, the folder MUSTER_HOME/volumes/{name}",
         )
         return f"{KEPT}{name}"
     # no volume has a dot in its name

@@ -239,7 +239,7 @@ def _losses(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
         if getattr(job, field) is not None:
             yield Loss(field, "must be in the image, and the command has to run it")
     if spec.subdomain is None and not _has_jobset_hostnames(spec, name):
-        yield Loss("subdomain", f"is {name} in the JobSet: without one, names would not resolve")
+        yield Loss("subdomain", f"the JobSet gets subdomain {name}, so that pod names resolve")
     if spec.success.others == "wait":
         yield Loss("success.others", "JobSet ends what still runs then")
     for field in ("grace_period", "ttl_after_finished", *limit):
