@@ -166,6 +166,24 @@ def test_mounts_of_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+def test_mounts_of_volumes() -> None:
+    given = [
+        "volume:a",
+        "volume:a:/data",
+        "volume:a:/data:ro",
+        "volume:a/b:/c",
+        "scratch:node/a:/d",
+    ]
+    found = overrides_from_flags(mounts=given).mounts or ()
+    assert [(m.source, m.path, m.read_only) for m in found] == [
+        ("volume:a", None, False),
+        ("volume:a", "/data", False),
+        ("volume:a", "/data", True),
+        ("volume:a/b", "/c", False),
+        ("scratch:node/a", "/d", False),
+    ]
+
+
 def test_fields_of_the_job_cannot_be_set() -> None:
     with pytest.raises(InvalidInput, match="belongs to the job; a run cannot change it"):
         overrides_from_flags(sets=["framework=pytorch"])

@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 from engines.conftest import PlanOf
+from muster.cli.explain import explain
 from muster.client.client import Client
 from muster.control.persist import plan_to_run
 from muster.engines.kubernetes.applied import hide, shown
@@ -20,6 +22,7 @@ from muster.engines.kubernetes.profile import KubernetesProfile
 from muster.engines.kubernetes.versions import Version, Versions
 from muster.engines.profiles import file_of, profile_text, write_profile
 from muster.engines.registry import engine_named
+from muster.errors import InvalidInput
 from muster.spec.formats.yaml_write import dump
 from muster.storage.home import Home
 from support.embedded import embedded
@@ -111,6 +114,26 @@ def test_explain_says_when_nothing_is_restarted(own_home: Path, plan_of: PlanOf)
         "failure.max_restarts is 0: the run fails when a program fails or a pod"
     )
     assert engine.explain(plan_of(failure={"max_restarts": 1}))[0].startswith("programs restart")
+
+
+@pytest.mark.parametrize("is_patched", [False, True])
+@pytest.mark.parametrize(
+    "source", ["volume:", "volume:..", "volume:a/b", "volume:a:/b", "scratch:a"]
+)
+def test_a_source_that_names_no_directory_is_refused(
+    own_home: Path, tmp_path: Path, source: str, is_patched: bool
+) -> None:
+    """The engine would read the name."""
+    spec = {"name": "demo", "command": "true", "mounts": [{"source": source, "path": "/data"}]}
+    if is_patched:
+        node = {"name": "node", "volumeMounts": [{"name": "a", "mountPath": "/data"}]}
+        volume = {"name": "a", "emptyDir": {}}
+        spec["kubernetes"] = {"pod": {"spec": {"containers": [node], "volumes": [volume]}}}
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    result = CliRunner().invoke(explain, [str(tmp_path / "job.yaml"), "--engine", "kubernetes"])
+    assert isinstance(result.exception, InvalidInput)
+    (problem,) = result.exception.problems
+    assert problem.message.startswith(source)
 
 
 # --- with the double of a cluster

@@ -273,3 +273,11 @@ def test_groups_are_those_of_the_manifest() -> None:
     assert [problem.path for problem in changed_fields(made)] == ["node_groups"]
     broken = JobSpec(name="x", workload=Workload(manifest={"kind": "JobSet"}))
     assert "workload.manifest.spec.replicatedJobs" in {one.path for one in changed_fields(broken)}
+
+
+def test_what_only_muster_has_set_is_not_shown_as_the_jobs() -> None:
+    origins = resolve(job_of(jobset(job("w"))), RunOverrides()).origins
+    assert origins["node_groups[w].image"] == "job"
+    hidden = [name for name in origins if name.startswith(("failure.", "grace_period"))]
+    assert len(hidden) > 2
+    assert {origins[name] for name in hidden} == {"default"}
