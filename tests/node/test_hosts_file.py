@@ -56,6 +56,5 @@ def test_a_file_that_cannot_be_written_is_reported(
     (tmp_path / "hosts").mkdir()
     hosts_file(tmp_path, ("10.0.0.7", ("w-0",))).update()
     told = capsys.readouterr().err
-    assert told.startswith(
-        f"muster-node: names of nodes do not resolve: {tmp_path}/hosts cannot be written by user "
-    )
+    text = f"names of nodes do not resolve: {tmp_path}/hosts cannot be written by user "
+    assert told.startswith(f"muster-node: note: {text}")

@@ -14,6 +14,8 @@ from typing import Iterable, NamedTuple, Sequence, Tuple
 from muster.node.files import read_regular
 
 _MARK = b"# nodes of the run, by Muster"
+#: How a line of the node program begins that says nothing of its end.
+NOTE = "muster-node: note: "
 
 
 class HostsFile(NamedTuple):
@@ -27,10 +29,7 @@ class HostsFile(NamedTuple):
         place: in a container, it is mounted by itself."""
         try:
             names = read_regular(self.names)
-        except FileNotFoundError:
-            return  # the run's nodes have none here
-        try:
-            with open(self.path, "r+b", buffering=0) as file:
+            with open(self.path, "r+b") as file:
                 found = file.read()
                 above = found.partition(b"\n" + _MARK)[0].rstrip(b"\n")
                 wanted = above + b"\n\n" + _MARK + b"\n" + names
@@ -39,10 +38,9 @@ class HostsFile(NamedTuple):
                     file.write(wanted)
                     file.truncate()
         except OSError as error:
-            text = (
-                "muster-node: names of nodes do not resolve: %s cannot be written by user %d: %s\n"
-            )
-            sys.stderr.write(text % (self.path, os.geteuid(), error.strerror))
+            told = NOTE, self.path, os.geteuid(), error.strerror
+            text = "%snames of nodes do not resolve: %s cannot be written by user %d: %s\n"
+            sys.stderr.write(text % told)
 
 
 def names_beside(folder: str) -> str:

@@ -303,6 +303,13 @@ def test_the_server_says_last_why_it_has_failed(log: str) -> None:
     ]
 
 
+def test_a_note_of_the_server_is_not_why() -> None:
+    crash = Crash("node", f"{P} has exited with code 1")
+    note = "muster-node: note: names of nodes do not resolve"
+    assert crash.with_log(f"{note}\nmuster: it is full").splitlines()[1:] == ["muster: it is full"]
+    assert "ValueError: of the program" in crash.with_log(f"{TRACEBACK}\n{note}")
+
+
 def test_the_last_lines_of_what_was_killed_do_not_explain_it() -> None:
     crash = Crash("node", f"{P} ran out of memory: its limit is 8Gi", killed=True)
     assert crash.with_log("epoch 1\nepoch 2").splitlines() == [

@@ -119,7 +119,7 @@ def test_a_program_that_is_not_root_runs_without_names_of_nodes(
     add_engine(own_home, cluster, python=python)
     job = start(1, container={"user": f"{USER}"}, first="grep -c Muster $HOME/etc-hosts")
     job.until_up(1)
-    told = "muster-node: names of nodes do not resolve: "
+    told = "muster-node: note: names of nodes do not resolve: "
     assert told in cluster.kubelet.container(pod_of(cluster, job, 0), NODE).log.tail()
     assert job.lines("0") == ["0"]
     assert job.end() == "SUCCEEDED"

@@ -17,6 +17,7 @@ from muster.engines.kubernetes.mount_failures import event_time
 from muster.engines.kubernetes.pods import NODE
 from muster.lifecycle.status import Reason
 from muster.node.failure_text import LAST_LOG_LINES, explain
+from muster.node.hosts_file import NOTE
 
 
 class End(NamedTuple):
@@ -327,7 +328,7 @@ def _of_server(log: str) -> list[str]:
     """What the node program has written at the end of a log; empty if that is of its programs."""
     lines = [line for line in log.splitlines() if line.strip()]
     own = [*takewhile(lambda line: line.startswith(_SERVER), reversed(lines))]
-    return own[::-1]
+    return [line for line in own[::-1] if not line.startswith(NOTE)]
 
 
 def _because(text: str, why: str) -> str:
