@@ -150,7 +150,9 @@ exec unshare --mount sh -c 'mount --bind "$0" {path} && exec "$@"' \
 """
 
 
-def test_a_scratch_directory_is_shared(own_home: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def shared(own_home: Path, tmp_path: Path) -> Path:
+    """The path at which the first scratch volume of pods is mounted."""
     require_client()
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
         pytest.skip("mount namespaces are not possible here")
@@ -159,6 +161,28 @@ def test_a_scratch_directory_is_shared(own_home: Path, tmp_path: Path) -> None:
     python.write_text(BINDING.format(path=shared, python=sys.executable))
     python.chmod(0o755)
     add_engine(own_home, shared_cluster(), python=str(python))
+    return shared
+
+
+@pytest.mark.parametrize(("owner", "finds"), [("node", ["one"]), ("incarnation", [])])
+def test_a_scratch_directory_is_at_its_path(
+    shared: Path, tmp_path: Path, owner: str, finds: list[str]
+) -> None:
+    flag = tmp_path / "flag"
+    there = f"test $MUSTER_MOUNT_SHARED = {shared} || exit 4"
+    script = f"echo found $(ls {shared}); {there}; echo > {shared}/one; ! mkdir {flag}"
+    group = {
+        "command": ["sh", "-c", script],
+        "mounts": [{"source": f"scratch:{owner}/data", "path": str(shared)}],
+    }
+    run = ended(start(tmp_path, group, failure={"max_restarts": 1}))
+    assert run.state == "SUCCEEDED", run.details
+    found = [one.message for one in run.logs(attempt="all") if one.message.startswith("found")]
+    assert [one.split()[1:] for one in found] == [[], finds]
+    assert os.listdir(shared) == []
+
+
+def test_a_scratch_directory_is_shared(shared: Path, tmp_path: Path) -> None:
     source = "scratch:incarnation/data"
     load = beside("echo loaded > /data/file", "init", mounts=[{"source": source, "path": "/data"}])
     flag = tmp_path / "flag"
