@@ -195,8 +195,8 @@ class RunEnded(Struct, frozen=True):
 
 
 class ResourcesLeft(Struct, frozen=True):
-    """The engine leaves something where it is as the run ends: a user wants that, or has ended the
-    run by force. Its nodes count as ended."""
+    """The engine leaves something where it is as the run ends: a user wants that, has ended the run
+    by force, or it cannot be removed. Its nodes count as ended."""
 
     why: str
     """A sentence for `details`: what is left, and why."""

@@ -477,3 +477,26 @@ class Play:
 def test_any_order_of_losses_keeps_the_contract(rng: random.Random) -> None:
     for _ in range(1000):
         Play(rng).play()
+
+
+def test_a_node_that_is_being_ended_is_reported_once_and_may_have_contact() -> None:
+    node = ready()
+    for _ in range(2):
+        node.ending("its pod is being deleted")
+    assert taken(node)[0] == [NodeUnreachable(4, 0, "its pod is being deleted")]
+    node.collect()  # over the contact that there is
+    node.lost("its node server has closed the connection")
+    assert taken(node)[0] == []
+    node.reached(begins=False)
+    assert taken(node)[0] == [NodeReachable(4, 0)]
+
+
+def test_the_next_incarnation_is_not_being_ended() -> None:
+    node = ready()
+    node.ending("its pod is being deleted")
+    node.gone("its pod was deleted")
+    taken(node)
+    node.start(1)
+    assert taken(node)[0] == []
+    node.ending("its pod is being deleted")
+    assert taken(node)[0] == [NodeUnreachable(4, 1, "its pod is being deleted")]

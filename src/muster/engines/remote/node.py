@@ -79,6 +79,7 @@ class RemoteNode:
         self.messages: list[Message] = []
         self._reachable = True
         self._why = ""  # why it is not
+        self._is_ending = False  # whether its infrastructure is ending it, which was reported
         self._stop: messages.Stop | messages.Kill | None = None
         self._disk_exceeded = False
         #: Whether its program has succeeded, and its services are about to stop.
@@ -128,7 +129,7 @@ class RemoteNode:
         if not self.takes_turns:
             self.number = incarnation
         self._has_run = self._disk_exceeded = self.program_done = self.kept = False
-        self.installing = self.companions_started = False
+        self.installing = self.companions_started = self._is_ending = False
         self._stop = self.program_end = self._failure = None
         if not self._reachable:
             self._reachable = True
@@ -240,7 +241,7 @@ class RemoteNode:
         if begins:
             self.facts = None
         if not self._reachable:
-            self._reachable = True
+            self._reachable, self._is_ending = True, False
             if self.running or self.collecting:
                 self.events.append(NodeReachable(self.rank, self.incarnation))
 
@@ -248,15 +249,19 @@ class RemoteNode:
         """There is no contact. why: for people."""
         if self._reachable or why != self._why:
             self._reachable, self._why = False, why
+            if self._is_ending:
+                return  # it is known why
             if self.collecting:
                 why = f"it has ended, and its outputs cannot be copied now: {why}"
             if self.running or self.collecting:
                 self.events.append(NodeUnreachable(self.rank, self.incarnation, why))
 
     def ending(self, why: str) -> None:
-        """Its infrastructure is ending it: `gone` follows. why: for people, unless it is known."""
-        if self._reachable:
-            self.lost(why)
+        """Its infrastructure is ending it: `gone` follows. Whether there is contact is another
+        question. why: for people."""
+        if self._reachable and self.running and not self._is_ending:
+            self._is_ending = True
+            self.events.append(NodeUnreachable(self.rank, self.incarnation, why))
 
     def gone(self, why: str, reason: Reason = Reason.NODE_LOST) -> None:
         """Its infrastructure says that no process of it is left on its host. why: for people. An
@@ -274,6 +279,7 @@ class RemoteNode:
         self.events.clear()
         self.messages.clear()
         self.collecting, self._reachable, self._why = False, True, ""
+        self._is_ending = False
         self.stage = Stage.ENDED
         self.incarnation = self.number = incarnation - 1
         if starts:

@@ -681,7 +681,8 @@ class RemoteSession:
         node = owner.node
         if message.incarnation != node.number or node.to_end or not node.running:
             return False
-        node.ending("its host has ended it")  # others may fail before it is known why
+        if message.terminated:
+            node.ending("its host has ended it")  # others may fail before it is known why
         self._terminated.add(owner.slot)
         self._output.finish_output(owner.slot)
         return True
