@@ -157,8 +157,9 @@ def hidden(data: Any) -> Any:
             and (shown := _hide_in(str(key), value)) is not value
             and shown != value
         }
-        if isinstance(name := data.get("name"), str) and isinstance(data.get("value"), str):
-            changed["value"] = hide(name, data["value"])
+        name, value = data.get("name"), data.get("value")
+        if isinstance(name, str) and isinstance(value, str) and hide(name, value) != value:
+            changed["value"] = hide(name, value)
         return {**data, **changed} if changed else data
     if isinstance(data, (list, tuple)):
         if data and all(isinstance(item, str) for item in data):

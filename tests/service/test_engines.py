@@ -13,7 +13,7 @@ from muster.storage.home import Home
 
 
 def add(name: str = "lab", *, replace: bool = False, **settings: Any) -> Path:
-    return engines.add(name, "hosts", {"hosts": ("gpu1",), **settings}, replace=replace)
+    return engines.add(name, "hosts", {"hosts": ("gpu1",), **settings}, {}, replace=replace)
 
 
 def names(home: Path) -> list[str]:

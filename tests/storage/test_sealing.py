@@ -66,6 +66,7 @@ SPECS = st.recursive(
 @given(data=SPECS)
 @example(data=["-TOKEN", "--TOKEN=0"])
 @example(data=["--TOKEN=0", "x"])
+@example(data={"name": "", "value": ""})
 def test_sealed_data_opens_to_what_it_was_and_shows_what_was_shown(home: Home, data: Any) -> None:
     sealed = seal(home, data)
     as_json = json.loads(json.dumps(data))  # tuples are lists
