@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import socket
 import subprocess
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -190,6 +192,72 @@ def test_input_that_is_never_read_ends_with_its_command() -> None:
     assert not feeder.is_alive()
     theirs.close()
     files.close()
+
+
+def test_sizes_behind_input_that_is_never_read_block_nobody() -> None:
+    """`muster server` passes sizes and signals on in the thread of its event loop."""
+    channels, ours, theirs = silent()
+    keys, terminal = os.openpty()
+    os.set_blocking(keys, False)
+    process = in_terminal(channels, terminal)
+
+    def is_full() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.write(keys, BIG[:4096])
+        return not select.select([], [ours], [], 0)[1]
+
+    until(is_full, "there is no room for more")
+
+    def change() -> None:
+        for rows in range(100_000):  # more than a pipe holds
+            process.resize(rows, 80)
+        process.send_signal(1)
+
+    changer = threading.Thread(target=change, daemon=True)
+    changer.start()
+    changer.join(20)
+    assert not changer.is_alive()
+    assert process.wait() == 129
+    os.close(keys)
+    os.close(terminal)
+    theirs.close()
+
+
+def in_terminal(channels: ExecChannels, terminal: int) -> PodProcess:
+    with os.fdopen(os.dup(terminal), "r+b", buffering=0) as file:
+        return PodProcess(
+            channels, "train-0", NodeCommand(("top",), terminal=True), Stdio(file, file, file)
+        )
+
+
+def test_the_newest_size_is_sent(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, tls=False)
+    first, changed = threading.Event(), threading.Event()
+    found = list[tuple[int, int]]()
+
+    def handler(connection: ServerConnection) -> None:
+        while (9, 99) not in found:
+            message = connection.recv()
+            assert isinstance(message, bytes)
+            assert message[0] == 4
+            size = json.loads(message[1:])
+            found.append((size["Height"], size["Width"]))
+            first.set()
+            assert changed.wait(20)
+        end(connection)
+
+    keys, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (7, 77))
+    process = in_terminal(ExecChannels(cluster.connect(cluster.serve(handler))), terminal)
+    assert first.wait(20)
+    process.resize(8, 88)
+    process.resize(9, 99)
+    changed.set()
+    assert process.wait() == 0
+    assert found[0] == (7, 77)
+    os.close(keys)
+    os.close(terminal)
+    cluster.close()
 
 
 def test_a_status_is_read_though_nothing_can_be_sent() -> None:

@@ -94,12 +94,15 @@ class PodProcess:
         self._is_closed = False
         self._code: int | None = None
         self._failure = ""
+        self._size: tuple[int, int] | None = None  # the newest one that is not sent
         self._ended = Event()
+        # written for a new size, and closed at the end
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
         if command.terminal:
             # keys, from the first on, are for the terminal in the pod, which makes signals of them
             tty.setraw(stdio.stdin.fileno(), termios.TCSANOW)
             self.resize(*termios.tcgetwinsize(stdio.stdin.fileno()))
-        self._stop_input, self._input_stopped = os.pipe()[::-1]
         files = {STDOUT: _dup(stdio.stdout), STDERR: _dup(stdio.stderr)}
         stdin = _dup(stdio.stdin)
         self._input = Thread(target=self._send, args=(stdin, command.terminal), daemon=True)
@@ -118,10 +121,13 @@ class PodProcess:
         self._end(128 + number)
 
     def resize(self, rows: int, columns: int) -> None:
-        """See `NodeProcess.resize`."""
-        with self._lock, contextlib.suppress(OSError):  # the stream has ended
+        """See `NodeProcess.resize`. Does not wait: the thread that sends input sends the newest
+        size, once there is room for it."""
+        with self._lock:
             if not self._is_closed:
-                self._channels.resize(rows, columns)
+                self._size = rows, columns
+                with contextlib.suppress(BlockingIOError):  # that thread is woken already
+                    os.write(self._wake, b"!")
 
     def _end(self, code: int) -> None:
         """End the stream, unless that has happened. code: of the command, unless that is known."""
@@ -143,12 +149,12 @@ class PodProcess:
             raise
         finally:
             self._channels.interrupt()
-            os.close(self._stop_input)
-            # it may wait for what another process has read
-            self._input.join(_INPUT_TIMEOUT)
             with self._lock:
                 self._is_closed = True
-                self._channels.close()
+                os.close(self._wake)
+            # it may wait for what another process has read
+            self._input.join(_INPUT_TIMEOUT)
+            self._channels.close()
             for descriptor in files.values():
                 os.close(descriptor)
             self._ended.set()
@@ -184,10 +190,15 @@ class PodProcess:
 
     def _send(self, stdin: int, is_terminal: bool) -> None:
         poll = select.poll()
-        for descriptor in (stdin, self._input_stopped):
+        for descriptor in (stdin, self._woken):
             poll.register(descriptor, select.POLLIN)
         try:
-            while self._input_stopped not in dict(poll.poll()):
+            while True:
+                if self._woken in dict(poll.poll()):
+                    if not os.read(self._woken, _CHUNK):
+                        break
+                    self._send_size()
+                    continue
                 try:
                     data = os.read(stdin, _CHUNK)
                 except OSError:  # a terminal that was closed
@@ -204,7 +215,14 @@ class PodProcess:
             pass  # the stream has ended, as the other thread learns
         finally:
             os.close(stdin)
-            os.close(self._input_stopped)
+            os.close(self._woken)
+
+    def _send_size(self) -> None:
+        """Raises OSError."""
+        with self._lock:
+            size, self._size = self._size, None
+        if size is not None:
+            self._channels.resize(*size)
 
 
 def exit_code(status: bytes) -> int | None:
