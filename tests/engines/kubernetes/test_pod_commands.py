@@ -7,6 +7,7 @@ import json
 import os
 import select
 import socket
+import ssl
 import subprocess
 import termios
 import threading
@@ -26,7 +27,7 @@ from websockets.uri import parse_uri
 
 from engines.kubernetes.test_exec_pipes import Cluster, Handler
 from muster.engines.base import NodeCommand, Stdio
-from muster.engines.kubernetes import exec_channels
+from muster.engines.kubernetes import exec_channels, pod_commands
 from muster.engines.kubernetes.exec_channels import ExecChannels, keep_alive
 from muster.engines.kubernetes.exec_pipes import Opened
 from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code
@@ -284,8 +285,80 @@ def test_messages_of_a_runtime_are_those_of_a_shell(start: Start) -> None:
 
 def test_a_connection_that_is_closed_without_a_status(start: Start) -> None:
     process, _ = start(lambda one: one.send(b"\x01x"))
-    with pytest.raises(EngineError, match="the connection to pod train-0 is lost"):
+    with pytest.raises(EngineError, match="pod train-0 is lost; the command may still be"):
         process.wait()
+
+
+def speak(connection: ServerConnection) -> None:
+    connection.send(b"\x01" + BIG)
+    end(connection)
+
+
+def started(channels: ExecChannels, stdin: int, stdout: int) -> PodProcess:
+    """A command whose standard error is not read."""
+    with (
+        open(os.dup(stdin), "rb") as given,
+        open(os.dup(stdout), "wb", buffering=0) as written,
+        open(os.devnull, "wb") as unused,
+    ):
+        return PodProcess(channels, "train-0", NodeCommand(("x",)), Stdio(given, written, unused))
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, tls=False)
+    with open("/dev/full", "r+b", buffering=0) as full:
+        channels = ExecChannels(cluster.connect(cluster.serve(speak)))
+        process = started(channels, full.fileno(), full.fileno())
+        with pytest.raises(EngineError, match="the command's output: No space left on device"):
+            process.wait()
+    cluster.close()
+
+
+def test_output_that_nobody_reads_ends_the_command(start: Start) -> None:
+    closed = threading.Event()
+
+    def handler(connection: ServerConnection) -> None:
+        assert closed.wait(20)
+        with contextlib.suppress(ConnectionClosed):
+            speak(connection)
+
+    process, files = start(handler)
+    files.stdout.close()
+    closed.set()
+    assert process.wait() == 141
+
+
+def test_files_that_do_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever shares them may have made them so."""
+    real, refused = os.read, list[int]()
+
+    def read(descriptor: int, size: int) -> bytes:
+        if size == pod_commands._CHUNK and not refused:  # another process was faster
+            refused.append(descriptor)
+            raise BlockingIOError
+        return real(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    cluster = Cluster(tmp_path, tls=False)
+    given, stdin = os.pipe()
+    stdout, written = os.pipe()
+    os.set_blocking(written, False)
+
+    def handler(connection: ServerConnection) -> None:
+        connection.send(b"\x01" + BIG)
+        end(connection, failure(3 if connection.recv() == b"\x00input" else 4))
+
+    process = started(ExecChannels(cluster.connect(cluster.serve(handler))), given, written)
+    until(lambda: not select.select([], [written], [], 0)[1], "there is no room for more")
+    os.close(written)
+    os.write(stdin, b"input")
+    with open(stdout, "rb") as file:
+        assert file.read() == BIG
+    assert process.wait() == 3
+    assert refused
+    os.close(given)
+    os.close(stdin)
+    cluster.close()
 
 
 def until_closed(connection: ServerConnection) -> None:
@@ -310,6 +383,20 @@ def test_a_signal_ends_the_stream(start: Start) -> None:
     process.send_signal(9)  # it has ended
     process.resize(3, 4)
     assert process.wait() == 143
+
+
+def test_a_stream_that_is_ended_keeps_its_keys(tmp_path: Path) -> None:
+    """Else a thread that sends input at that moment would send it in clear."""
+    cluster = Cluster(tmp_path, tls=True)
+    opened = cluster.connect(cluster.serve(until_closed))
+    channels = ExecChannels(opened)
+    channels.interrupt()
+    assert isinstance(opened.sock, ssl.SSLSocket)
+    assert opened.sock.cipher() is not None
+    with pytest.raises(OSError, match=r"EOF|Broken pipe"):
+        channels.send(0, b"input")
+    channels.close()
+    cluster.close()
 
 
 def test_a_connection_that_is_dead_ends() -> None:

@@ -1,12 +1,13 @@
 """A command in a pod of an observed JobSet, beside its program, by an exec stream of the cluster.
 
 Kubernetes has no way to send such a command a signal, so a signal ends the stream. A command with a
-terminal gets SIGHUP then; another one goes on until it reads or writes.
+terminal gets SIGHUP then; another one keeps running until it reads or writes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from muster.errors import EngineError
 _INPUT_TIMEOUT = 1.0
 #: Bytes of standard input that are sent at once.
 _CHUNK = 1 << 15
+#: Errors of a file that nobody reads any more.
+_UNREAD = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 #: What container runtimes say of a program that does not exist, or cannot be executed.
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
 _NO_RIGHT = re.compile(r"permission denied|exec format error", re.IGNORECASE)
@@ -164,13 +167,18 @@ class PodProcess:
             if channel in files and data:
                 try:
                     _write(files[channel], data)
-                except OSError:  # nobody reads it any more
-                    self._end(128 + SIGPIPE)
+                except OSError as error:
+                    if error.errno in _UNREAD:
+                        self._end(128 + SIGPIPE)
+                    else:
+                        self._failure = f"cannot write the command's output: {error.strerror}"
                     return
             elif channel == STATUS:
                 self._take_status(data, files[STDERR])
                 return
-        self._failure = f"the connection to pod {self._pod} is lost"
+        self._failure = (
+            f"the connection to pod {self._pod} is lost; the command may still be running there"
+        )
 
     def _take_status(self, status: bytes, stderr: int) -> None:
         """How the command has ended."""
@@ -201,6 +209,8 @@ class PodProcess:
                     continue
                 try:
                     data = os.read(stdin, _CHUNK)
+                except BlockingIOError:  # another process has read what was there
+                    continue
                 except OSError:  # a terminal that was closed
                     data = b""
                 if data:
@@ -244,6 +254,13 @@ def _dup(file: OpenFile) -> int:
 
 
 def _write(descriptor: int, data: bytes) -> None:
+    """Waits also for a file that does not block, as those who share it may have set. Raises
+    OSError."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
