@@ -25,12 +25,15 @@ from websockets.protocol import State
 from websockets.sync.server import ServerConnection
 from websockets.uri import parse_uri
 
+from engines.kubernetes.api_stub import ApiStub, status, write_config
 from engines.kubernetes.test_exec_pipes import Cluster, Handler
 from muster.engines.base import NodeCommand, Stdio
 from muster.engines.kubernetes import exec_channels, pod_commands
 from muster.engines.kubernetes.exec_channels import ExecChannels, keep_alive
 from muster.engines.kubernetes.exec_pipes import Opened
-from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code
+from muster.engines.kubernetes.observed_pods import NodePod
+from muster.engines.kubernetes.observed_record import ObservedRecord
+from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code, run
 from muster.errors import EngineError
 from support.faults import until
 
@@ -229,6 +232,38 @@ def in_terminal(channels: ExecChannels, terminal: int) -> PodProcess:
         return PodProcess(
             channels, "train-0", NodeCommand(("top",), terminal=True), Stdio(file, file, file)
         )
+
+
+def run_at(folder: Path, url: str, command: NodeCommand, stdio: Stdio) -> PodProcess:
+    pod = NodePod(0, "uid", "train-w-0-0-x", "main", "", 0)
+    profile = write_config(folder / "config", url)
+    return run(pod, ObservedRecord("train", "team"), profile, command, stdio)
+
+
+def test_a_pod_that_is_replaced(tmp_path: Path) -> None:
+    stub = ApiStub(lambda _: status(404, 'pods "train-w-0-0-x" not found'))
+    with open(os.devnull, "r+b") as unused, pytest.raises(EngineError) as caught:
+        run_at(tmp_path, stub.url, NodeCommand(("true",)), Stdio(unused, unused, unused))
+    assert str(caught.value) == (
+        "the pod of node-0 is being replaced: try again in a moment (pod train-w-0-0-x is gone)"
+    )
+    stub.close()
+
+
+def test_a_command_that_cannot_have_its_files_ends(tmp_path: Path) -> None:
+    cluster, closed = Cluster(tmp_path, tls=False), threading.Event()
+
+    def handler(connection: ServerConnection) -> None:
+        until_closed(connection)
+        closed.set()
+
+    url = f"http://localhost:{cluster.serve(handler)}"
+    with open(os.devnull, "r+b") as unused, pytest.raises(termios.error) as caught:
+        command = NodeCommand(("true",), terminal=True)  # which this file is not
+        run_at(tmp_path, url, command, Stdio(unused, unused, unused))
+    assert closed.wait(20)  # not only when `caught` is freed
+    del caught
+    cluster.close()
 
 
 def test_the_newest_size_is_sent(tmp_path: Path) -> None:

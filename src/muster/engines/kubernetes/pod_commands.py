@@ -53,12 +53,22 @@ def run(
     try:
         opened = _open(cluster, pod, command)
     except (OSError, CannotCall, InvalidHandshake) as error:
+        if isinstance(error, CannotCall) and error.is_unknown:
+            raise EngineError(
+                f"the pod of node-{pod.rank} is being replaced: try again in a moment (pod "
+                f"{pod.name} is gone)"
+            ) from None
         why = why_ended(Ending(failure=error))
         raise EngineError(f"cannot run a command in pod {pod.name}: {why}") from None
     finally:
         cluster.close()
-    keep_alive(opened.sock)
-    return PodProcess(ExecChannels(opened), pod.name, command, stdio)
+    channels = ExecChannels(opened)
+    try:
+        keep_alive(opened.sock)
+        return PodProcess(channels, pod.name, command, stdio)
+    except BaseException:
+        channels.close()
+        raise
 
 
 def _open(cluster: Cluster, pod: NodePod, command: NodeCommand) -> Opened:
@@ -99,13 +109,13 @@ class PodProcess:
         self._failure = ""
         self._size: tuple[int, int] | None = None  # the newest one that is not sent
         self._ended = Event()
-        # written for a new size, and closed at the end
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
         if command.terminal:
             # keys, from the first on, are for the terminal in the pod, which makes signals of them
             tty.setraw(stdio.stdin.fileno(), termios.TCSANOW)
-            self.resize(*termios.tcgetwinsize(stdio.stdin.fileno()))
+            self._size = termios.tcgetwinsize(stdio.stdin.fileno())
+        # written for a new size, and closed at the end
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
         files = {STDOUT: _dup(stdio.stdout), STDERR: _dup(stdio.stderr)}
         stdin = _dup(stdio.stdin)
         self._input = Thread(target=self._send, args=(stdin, command.terminal), daemon=True)
@@ -201,6 +211,7 @@ class PodProcess:
         for descriptor in (stdin, self._woken):
             poll.register(descriptor, select.POLLIN)
         try:
+            self._send_size()
             while True:
                 if self._woken in dict(poll.poll()):
                     if not os.read(self._woken, _CHUNK):
