@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from muster.client.http.protocol import Answer, ConnectionLost, HttpSocket, NothingArrived
 from muster.errors import InvalidInput
+from support.certificates import write_certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -128,6 +131,29 @@ def test_another_thread_ends_an_answer() -> None:
         thread.start()
         with pytest.raises(ConnectionLost):
             answer.read1(10)
+        thread.join()
+
+
+def test_an_answer_that_is_ended_keeps_its_keys(tmp_path: Path) -> None:
+    """Else a thread that reads it at that moment would take what is encrypted for its content."""
+    files = write_certificate(tmp_path, "localhost")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(files.cert, files.key)
+
+    def serve(sock: socket.socket) -> None:
+        with theirs.wrap_socket(sock, server_side=True) as secured:
+            secured.sendall(HEAD + b"Content-Length: 5\r\n\r\nhe")
+            secured.recv(1)
+
+    plain, served = socket.socketpair()
+    thread = Thread(target=serve, args=(served,))
+    thread.start()
+    ours = ssl.create_default_context(cafile=str(files.authority))
+    with ours.wrap_socket(plain, server_hostname="localhost") as secured:
+        with secured.makefile("rb") as reader:
+            answer = Answer(reader, secured, "GET")
+            answer.abort()
+            assert secured.cipher() is not None
         thread.join()
 
 

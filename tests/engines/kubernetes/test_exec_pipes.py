@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import ssl
 import threading
 import time
@@ -25,6 +26,7 @@ from muster.engines.kubernetes import exec_pipes
 from muster.engines.kubernetes.access import Access
 from muster.engines.kubernetes.exec_pipes import ExecPipes, Opened, open_stream
 from muster.engines.kubernetes.exec_streams import ExecStreams
+from muster.engines.kubernetes.refusals import CannotCall
 from support.certificates import write_certificate
 from support.connect_proxy import ConnectProxy
 from support.servers import serving
@@ -265,6 +267,36 @@ def test_frames_of_one_message(cluster: Cluster) -> None:
     pipes = cluster.open(handler)
     assert read(pipes, 3) == b"abc"
     pipes.close()
+
+
+@pytest.mark.parametrize("by_proxy", [False, True], ids=["cluster", "proxy"])
+def test_an_answer_that_comes_byte_by_byte_is_too_late(
+    by_proxy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_pipes, "_OPEN_TIMEOUT", 0.3)
+    given_up = threading.Event()
+
+    def serve() -> None:
+        accepted, _ = server.accept()
+        with accepted, suppress(OSError):
+            accepted.recv(1 << 16)
+            accepted.sendall(
+                b"HTTP/1.1 200 OK\r\nX-A: " if by_proxy else b"HTTP/1.1 101 Go\r\nX-A: "
+            )
+            for _ in range(100):
+                if given_up.wait(0.05):
+                    return
+                accepted.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        access = Access("http://localhost:1", proxy=url) if by_proxy else Access(url)
+        with pytest.raises(CannotCall if by_proxy else TimeoutError):
+            open_stream(access, "/exec")
+        given_up.set()
+        thread.join()
 
 
 def test_nothing_is_taken_while_the_other_end_does_not_read(

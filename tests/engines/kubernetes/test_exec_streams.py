@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from engines.kubernetes.api_stub import Answer, ApiStub, Request, status, write_config
 from muster.engines.kubernetes.cluster import Cluster
 from muster.engines.kubernetes.exec_pipes import ExecPipes
-from muster.engines.kubernetes.exec_streams import ExecStreams, status_text
+from muster.engines.kubernetes.exec_streams import ExecStreams, exec_query, status_text
 from muster.engines.kubernetes.profile import KubernetesProfile
 
 pytest.importorskip("kubernetes")
@@ -64,6 +65,11 @@ def why_ended(pipes: ExecPipes) -> str:
 )
 def test_how_a_program_has_ended(ended: dict[str, str], error: bytes, text: str) -> None:
     assert status_text(json.dumps(ended).encode(), error) == text
+
+
+def test_words_are_sent_as_they_were_typed() -> None:
+    query = exec_query("main", ("ls", os.fsdecode(b"caf\xe9"), "a b&c"))
+    assert query.endswith("&command=ls&command=caf%E9&command=a+b%26c")
 
 
 @pytest.mark.parametrize("status", [b"[]", b"7", b"null", b"not JSON"])

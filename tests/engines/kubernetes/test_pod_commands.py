@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import socket
+import ssl
 import subprocess
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,12 +25,15 @@ from websockets.protocol import State
 from websockets.sync.server import ServerConnection
 from websockets.uri import parse_uri
 
+from engines.kubernetes.api_stub import ApiStub, status, write_config
 from engines.kubernetes.test_exec_pipes import Cluster, Handler
 from muster.engines.base import NodeCommand, Stdio
-from muster.engines.kubernetes import exec_channels
+from muster.engines.kubernetes import exec_channels, pod_commands
 from muster.engines.kubernetes.exec_channels import ExecChannels, keep_alive
 from muster.engines.kubernetes.exec_pipes import Opened
-from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code
+from muster.engines.kubernetes.observed_pods import NodePod
+from muster.engines.kubernetes.observed_record import ObservedRecord
+from muster.engines.kubernetes.pod_commands import PodProcess, argv_of, exit_code, run
 from muster.errors import EngineError
 from support.faults import until
 
@@ -192,6 +198,104 @@ def test_input_that_is_never_read_ends_with_its_command() -> None:
     files.close()
 
 
+def test_sizes_behind_input_that_is_never_read_block_nobody() -> None:
+    """`muster server` passes sizes and signals on in the thread of its event loop."""
+    channels, ours, theirs = silent()
+    keys, terminal = os.openpty()
+    os.set_blocking(keys, False)
+    process = in_terminal(channels, terminal)
+
+    def is_full() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.write(keys, BIG[:4096])
+        return not select.select([], [ours], [], 0)[1]
+
+    until(is_full, "there is no room for more")
+
+    def change() -> None:
+        for rows in range(100_000):  # more than a pipe holds
+            process.resize(rows, 80)
+        process.send_signal(1)
+
+    changer = threading.Thread(target=change, daemon=True)
+    changer.start()
+    changer.join(20)
+    assert not changer.is_alive()
+    assert process.wait() == 129
+    os.close(keys)
+    os.close(terminal)
+    theirs.close()
+
+
+def in_terminal(channels: ExecChannels, terminal: int) -> PodProcess:
+    with os.fdopen(os.dup(terminal), "r+b", buffering=0) as file:
+        return PodProcess(
+            channels, "train-0", NodeCommand(("top",), terminal=True), Stdio(file, file, file)
+        )
+
+
+def run_at(folder: Path, url: str, command: NodeCommand, stdio: Stdio) -> PodProcess:
+    pod = NodePod(0, "uid", "train-w-0-0-x", "main", "", 0)
+    profile = write_config(folder / "config", url)
+    return run(pod, ObservedRecord("train", "team"), profile, command, stdio)
+
+
+def test_a_pod_that_is_replaced(tmp_path: Path) -> None:
+    stub = ApiStub(lambda _: status(404, 'pods "train-w-0-0-x" not found'))
+    with open(os.devnull, "r+b") as unused, pytest.raises(EngineError) as caught:
+        run_at(tmp_path, stub.url, NodeCommand(("true",)), Stdio(unused, unused, unused))
+    assert str(caught.value) == (
+        "the pod of node-0 is being replaced: try again in a moment (pod train-w-0-0-x is gone)"
+    )
+    stub.close()
+
+
+def test_a_command_that_cannot_have_its_files_ends(tmp_path: Path) -> None:
+    cluster, closed = Cluster(tmp_path, tls=False), threading.Event()
+
+    def handler(connection: ServerConnection) -> None:
+        until_closed(connection)
+        closed.set()
+
+    url = f"http://localhost:{cluster.serve(handler)}"
+    with open(os.devnull, "r+b") as unused, pytest.raises(termios.error) as caught:
+        command = NodeCommand(("true",), terminal=True)  # which this file is not
+        run_at(tmp_path, url, command, Stdio(unused, unused, unused))
+    assert closed.wait(20)  # not only when `caught` is freed
+    del caught
+    cluster.close()
+
+
+def test_the_newest_size_is_sent(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, tls=False)
+    first, changed = threading.Event(), threading.Event()
+    found = list[tuple[int, int]]()
+
+    def handler(connection: ServerConnection) -> None:
+        while (9, 99) not in found:
+            message = connection.recv()
+            assert isinstance(message, bytes)
+            assert message[0] == 4
+            size = json.loads(message[1:])
+            found.append((size["Height"], size["Width"]))
+            first.set()
+            assert changed.wait(20)
+        end(connection)
+
+    keys, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (7, 77))
+    process = in_terminal(ExecChannels(cluster.connect(cluster.serve(handler))), terminal)
+    assert first.wait(20)
+    process.resize(8, 88)
+    process.resize(9, 99)
+    changed.set()
+    assert process.wait() == 0
+    assert found[0] == (7, 77)
+    os.close(keys)
+    os.close(terminal)
+    cluster.close()
+
+
 def test_a_status_is_read_though_nothing_can_be_sent() -> None:
     channels, _, theirs = silent()
     status = b"\x03" + json.dumps(failure(6)).encode()
@@ -216,8 +320,80 @@ def test_messages_of_a_runtime_are_those_of_a_shell(start: Start) -> None:
 
 def test_a_connection_that_is_closed_without_a_status(start: Start) -> None:
     process, _ = start(lambda one: one.send(b"\x01x"))
-    with pytest.raises(EngineError, match="the connection to pod train-0 is lost"):
+    with pytest.raises(EngineError, match="pod train-0 is lost; the command may still be"):
         process.wait()
+
+
+def speak(connection: ServerConnection) -> None:
+    connection.send(b"\x01" + BIG)
+    end(connection)
+
+
+def started(channels: ExecChannels, stdin: int, stdout: int) -> PodProcess:
+    """A command whose standard error is not read."""
+    with (
+        open(os.dup(stdin), "rb") as given,
+        open(os.dup(stdout), "wb", buffering=0) as written,
+        open(os.devnull, "wb") as unused,
+    ):
+        return PodProcess(channels, "train-0", NodeCommand(("x",)), Stdio(given, written, unused))
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, tls=False)
+    with open("/dev/full", "r+b", buffering=0) as full:
+        channels = ExecChannels(cluster.connect(cluster.serve(speak)))
+        process = started(channels, full.fileno(), full.fileno())
+        with pytest.raises(EngineError, match="the command's output: No space left on device"):
+            process.wait()
+    cluster.close()
+
+
+def test_output_that_nobody_reads_ends_the_command(start: Start) -> None:
+    closed = threading.Event()
+
+    def handler(connection: ServerConnection) -> None:
+        assert closed.wait(20)
+        with contextlib.suppress(ConnectionClosed):
+            speak(connection)
+
+    process, files = start(handler)
+    files.stdout.close()
+    closed.set()
+    assert process.wait() == 141
+
+
+def test_files_that_do_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever shares them may have made them so."""
+    real, refused = os.read, list[int]()
+
+    def read(descriptor: int, size: int) -> bytes:
+        if size == pod_commands._CHUNK and not refused:  # another process was faster
+            refused.append(descriptor)
+            raise BlockingIOError
+        return real(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    cluster = Cluster(tmp_path, tls=False)
+    given, stdin = os.pipe()
+    stdout, written = os.pipe()
+    os.set_blocking(written, False)
+
+    def handler(connection: ServerConnection) -> None:
+        connection.send(b"\x01" + BIG)
+        end(connection, failure(3 if connection.recv() == b"\x00input" else 4))
+
+    process = started(ExecChannels(cluster.connect(cluster.serve(handler))), given, written)
+    until(lambda: not select.select([], [written], [], 0)[1], "there is no room for more")
+    os.close(written)
+    os.write(stdin, b"input")
+    with open(stdout, "rb") as file:
+        assert file.read() == BIG
+    assert process.wait() == 3
+    assert refused
+    os.close(given)
+    os.close(stdin)
+    cluster.close()
 
 
 def until_closed(connection: ServerConnection) -> None:
@@ -242,6 +418,20 @@ def test_a_signal_ends_the_stream(start: Start) -> None:
     process.send_signal(9)  # it has ended
     process.resize(3, 4)
     assert process.wait() == 143
+
+
+def test_a_stream_that_is_ended_keeps_its_keys(tmp_path: Path) -> None:
+    """Else a thread that sends input at that moment would send it in clear."""
+    cluster = Cluster(tmp_path, tls=True)
+    opened = cluster.connect(cluster.serve(until_closed))
+    channels = ExecChannels(opened)
+    channels.interrupt()
+    assert isinstance(opened.sock, ssl.SSLSocket)
+    assert opened.sock.cipher() is not None
+    with pytest.raises(OSError, match=r"EOF|Broken pipe"):
+        channels.send(0, b"input")
+    channels.close()
+    cluster.close()
 
 
 def test_a_connection_that_is_dead_ends() -> None:

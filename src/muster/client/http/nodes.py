@@ -133,7 +133,13 @@ class ServerProcess:
             tty.setraw(stdio.stdin.fileno(), termios.TCSANOW)
             size = termios.tcgetwinsize(stdio.stdin.fileno())
             env = {"TERM": os.environ.get("TERM", "dumb"), **env}
-        self._send(Command(command.argv, env, command.cwd, size))
+        try:
+            self._send(Command(command.argv, env, command.cwd, size))
+        except UnicodeEncodeError:
+            self._socket.close()
+            raise InvalidInput(
+                "the command cannot be sent to the server: it contains bytes that are not UTF-8"
+            ) from None
         try:
             first = _ANSWER.decode(str(self._socket.recv()))
         except ConnectionClosed:

@@ -147,7 +147,8 @@ class Answer:
     def abort(self) -> None:
         """End the connection, so that another thread that reads it returns."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # that of TLS would also forget its keys, and the other thread read what is encrypted
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _read1(self, most: int) -> bytes:
         if self._chunked and not self._left:

@@ -85,7 +85,7 @@ class _Reader(io.RawIOBase):
         super().close()
 
 
-class _Response(HTTPResponse):
+class Response(HTTPResponse):
     """Everything of it is read until the deadline, whichever part of it comes slowly. That of a
     proxy to CONNECT is one, too."""
 
@@ -102,11 +102,11 @@ class _Response(HTTPResponse):
 
 
 class _HttpConnection(HTTPConnection):
-    response_class = _Response
+    response_class = Response
 
 
 class _HttpsConnection(HTTPSConnection):
-    response_class = _Response
+    response_class = Response
 
 
 class _HttpPool(HTTPConnectionPool):

@@ -89,7 +89,8 @@ class ExecChannels:
     def interrupt(self) -> None:
         """End the stream: `messages` returns soon. May be repeated."""
         with contextlib.suppress(OSError):  # it has ended
-            self._sock.shutdown(socket.SHUT_RDWR)
+            # that of TLS would also forget its keys, and another thread send in clear
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Free what it has. No other call may follow, or be in progress."""

@@ -17,6 +17,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -225,20 +226,23 @@ class ExecPipes(Pipes):
 
 
 def open_stream(access: Access, path: str) -> Opened:
-    """Open a stream. Raises OSError, websockets' InvalidHandshake."""
+    """Open a stream, in time as a whole: the timeout of a socket starts again with each byte.
+    Raises OSError, CannotCall, websockets' InvalidHandshake."""
     from websockets.client import ClientProtocol
     from websockets.typing import Subprotocol
     from websockets.uri import parse_uri
 
     uri = parse_uri(access.url.replace("http", "ws", 1) + path)
+    deadline = time.monotonic() + _OPEN_TIMEOUT
     sock = _connect(access, uri.host, uri.port)
     try:
         if access.ssl is not None:
+            sock.settimeout(_left(deadline))
             sock = access.ssl.wrap_socket(sock, server_hostname=access.server_name or uri.host)
         protocol = ClientProtocol(
             uri, subprotocols=[Subprotocol(_PROTOCOL)], max_size=_MOST_MESSAGE
         )
-        frames = _upgrade(sock, protocol, access)
+        frames = _upgrade(sock, protocol, access, deadline)
         sock.setblocking(False)
     except BaseException:
         sock.close()
@@ -246,7 +250,17 @@ def open_stream(access: Access, path: str) -> Opened:
     return Opened(sock, protocol, frames)
 
 
-def _upgrade(sock: socket.socket, protocol: ClientProtocol, access: Access) -> list[Frame]:
+def _left(deadline: float) -> float:
+    """Seconds until then. Raises TimeoutError."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _upgrade(
+    sock: socket.socket, protocol: ClientProtocol, access: Access, deadline: float
+) -> list[Frame]:
     """Have a connection become a WebSocket. Returns the frames that have arrived with that. Raises
     OSError, InvalidHandshake."""
     from websockets.frames import Frame
@@ -255,8 +269,10 @@ def _upgrade(sock: socket.socket, protocol: ClientProtocol, access: Access) -> l
     for name, value in access.headers:
         request.headers[name] = value  # adds one
     protocol.send_request(request)
+    sock.settimeout(_left(deadline))
     sock.sendall(b"".join(protocol.data_to_send()))
     while True:
+        sock.settimeout(_left(deadline))
         data = sock.recv(CHUNK)
         if data:
             protocol.receive_data(data)
@@ -272,7 +288,7 @@ def _upgrade(sock: socket.socket, protocol: ClientProtocol, access: Access) -> l
 
 
 def _connect(access: Access, host: str, port: int) -> socket.socket:
-    """Connect, through a proxy if there is one. Raises OSError."""
+    """Connect, through a proxy if there is one. Raises OSError, CannotCall."""
     if access.proxy is None:
         sock = socket.create_connection((host, port), _OPEN_TIMEOUT)
     else:
@@ -280,11 +296,19 @@ def _connect(access: Access, host: str, port: int) -> socket.socket:
 
         from urllib3.util import parse_url
 
+        from muster.engines.kubernetes.answer_deadlines import Response, complete_within
+
         proxy = parse_url(access.proxy)
         name = (proxy.host or "").strip("[]")
         way = HTTPConnection(name, proxy.port or 80, timeout=_OPEN_TIMEOUT)
+        way.response_class = Response
         way.set_tunnel(host, port, access.proxy_headers)
-        way.connect()
+        try:
+            with complete_within(_OPEN_TIMEOUT, f"CONNECT at the proxy {name}", is_stream=False):
+                way.connect()
+        except BaseException:
+            way.close()
+            raise
         sock = way.sock
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock

@@ -99,7 +99,8 @@ def exec_query(container: str, argv: Sequence[str], *, terminal: bool = False) -
     standard error is then, too."""
     query = [("container", container), ("stdin", "true"), ("stdout", "true")]
     query.append(("tty", "true") if terminal else ("stderr", "true"))
-    return urlencode([*query, *(("command", word) for word in argv)])
+    words = [("command", word) for word in argv]
+    return urlencode([*query, *words], errors="surrogateescape")  # bytes as they were typed
 
 
 def why_ended(ending: Ending) -> str:

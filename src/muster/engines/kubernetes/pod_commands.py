@@ -1,12 +1,13 @@
 """A command in a pod of an observed JobSet, beside its program, by an exec stream of the cluster.
 
 Kubernetes has no way to send such a command a signal, so a signal ends the stream. A command with a
-terminal gets SIGHUP then; another one goes on until it reads or writes.
+terminal gets SIGHUP then; another one keeps running until it reads or writes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from muster.errors import EngineError
 _INPUT_TIMEOUT = 1.0
 #: Bytes of standard input that are sent at once.
 _CHUNK = 1 << 15
+#: Errors of a file that nobody reads any more.
+_UNREAD = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 #: What container runtimes say of a program that does not exist, or cannot be executed.
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
 _NO_RIGHT = re.compile(r"permission denied|exec format error", re.IGNORECASE)
@@ -50,12 +53,22 @@ def run(
     try:
         opened = _open(cluster, pod, command)
     except (OSError, CannotCall, InvalidHandshake) as error:
+        if isinstance(error, CannotCall) and error.is_unknown:
+            raise EngineError(
+                f"the pod of node-{pod.rank} is being replaced: try again in a moment (pod "
+                f"{pod.name} is gone)"
+            ) from None
         why = why_ended(Ending(failure=error))
         raise EngineError(f"cannot run a command in pod {pod.name}: {why}") from None
     finally:
         cluster.close()
-    keep_alive(opened.sock)
-    return PodProcess(ExecChannels(opened), pod.name, command, stdio)
+    channels = ExecChannels(opened)
+    try:
+        keep_alive(opened.sock)
+        return PodProcess(channels, pod.name, command, stdio)
+    except BaseException:
+        channels.close()
+        raise
 
 
 def _open(cluster: Cluster, pod: NodePod, command: NodeCommand) -> Opened:
@@ -94,12 +107,15 @@ class PodProcess:
         self._is_closed = False
         self._code: int | None = None
         self._failure = ""
+        self._size: tuple[int, int] | None = None  # the newest one that is not sent
         self._ended = Event()
         if command.terminal:
             # keys, from the first on, are for the terminal in the pod, which makes signals of them
             tty.setraw(stdio.stdin.fileno(), termios.TCSANOW)
-            self.resize(*termios.tcgetwinsize(stdio.stdin.fileno()))
-        self._stop_input, self._input_stopped = os.pipe()[::-1]
+            self._size = termios.tcgetwinsize(stdio.stdin.fileno())
+        # written for a new size, and closed at the end
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
         files = {STDOUT: _dup(stdio.stdout), STDERR: _dup(stdio.stderr)}
         stdin = _dup(stdio.stdin)
         self._input = Thread(target=self._send, args=(stdin, command.terminal), daemon=True)
@@ -118,10 +134,13 @@ class PodProcess:
         self._end(128 + number)
 
     def resize(self, rows: int, columns: int) -> None:
-        """See `NodeProcess.resize`."""
-        with self._lock, contextlib.suppress(OSError):  # the stream has ended
+        """See `NodeProcess.resize`. Does not wait: the thread that sends input sends the newest
+        size, once there is room for it."""
+        with self._lock:
             if not self._is_closed:
-                self._channels.resize(rows, columns)
+                self._size = rows, columns
+                with contextlib.suppress(BlockingIOError):  # that thread is woken already
+                    os.write(self._wake, b"!")
 
     def _end(self, code: int) -> None:
         """End the stream, unless that has happened. code: of the command, unless that is known."""
@@ -143,12 +162,12 @@ class PodProcess:
             raise
         finally:
             self._channels.interrupt()
-            os.close(self._stop_input)
-            # it may wait for what another process has read
-            self._input.join(_INPUT_TIMEOUT)
             with self._lock:
                 self._is_closed = True
-                self._channels.close()
+                os.close(self._wake)
+            # it may wait for what another process has read
+            self._input.join(_INPUT_TIMEOUT)
+            self._channels.close()
             for descriptor in files.values():
                 os.close(descriptor)
             self._ended.set()
@@ -158,13 +177,18 @@ class PodProcess:
             if channel in files and data:
                 try:
                     _write(files[channel], data)
-                except OSError:  # nobody reads it any more
-                    self._end(128 + SIGPIPE)
+                except OSError as error:
+                    if error.errno in _UNREAD:
+                        self._end(128 + SIGPIPE)
+                    else:
+                        self._failure = f"cannot write the command's output: {error.strerror}"
                     return
             elif channel == STATUS:
                 self._take_status(data, files[STDERR])
                 return
-        self._failure = f"the connection to pod {self._pod} is lost"
+        self._failure = (
+            f"the connection to pod {self._pod} is lost; the command may still be running there"
+        )
 
     def _take_status(self, status: bytes, stderr: int) -> None:
         """How the command has ended."""
@@ -184,12 +208,20 @@ class PodProcess:
 
     def _send(self, stdin: int, is_terminal: bool) -> None:
         poll = select.poll()
-        for descriptor in (stdin, self._input_stopped):
+        for descriptor in (stdin, self._woken):
             poll.register(descriptor, select.POLLIN)
         try:
-            while self._input_stopped not in dict(poll.poll()):
+            self._send_size()
+            while True:
+                if self._woken in dict(poll.poll()):
+                    if not os.read(self._woken, _CHUNK):
+                        break
+                    self._send_size()
+                    continue
                 try:
                     data = os.read(stdin, _CHUNK)
+                except BlockingIOError:  # another process has read what was there
+                    continue
                 except OSError:  # a terminal that was closed
                     data = b""
                 if data:
@@ -204,7 +236,14 @@ class PodProcess:
             pass  # the stream has ended, as the other thread learns
         finally:
             os.close(stdin)
-            os.close(self._input_stopped)
+            os.close(self._woken)
+
+    def _send_size(self) -> None:
+        """Raises OSError."""
+        with self._lock:
+            size, self._size = self._size, None
+        if size is not None:
+            self._channels.resize(*size)
 
 
 def exit_code(status: bytes) -> int | None:
@@ -226,6 +265,13 @@ def _dup(file: OpenFile) -> int:
 
 
 def _write(descriptor: int, data: bytes) -> None:
+    """Waits also for a file that does not block, as those who share it may have set. Raises
+    OSError."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
