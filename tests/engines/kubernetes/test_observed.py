@@ -23,6 +23,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import run_lock
 from muster.engines.kubernetes.names import FIELD_MANAGER, PART_OF, RUN
+from muster.engines.kubernetes.observed_pods import read_pods
 from muster.errors import EngineError, InvalidInput, NoLogs
 from muster.storage.home import Home
 from support.faults import until
@@ -273,6 +274,46 @@ def test_what_was_reported_is_not_reported_by_the_next_supervisor(
         assert states_of(found) == ["SUCCEEDED"]
         assert story(found).count("exit code 3") == failures, story(found)
         assert lines(found) == ["first", "up 0", "down 0"]
+
+
+@pytest.mark.parametrize("is_next", [False, True], ids=["same supervisor", "next supervisor"])
+def test_a_pod_without_an_index_that_fails_unseen(
+    is_next: bool, tmp_path: Path, own_home: Path, cluster: Cluster
+) -> None:
+    """The list has the pod that was made for it, and the others, in any order."""
+    mark, flag = tmp_path / "mark", tmp_path / "flag"
+    fail = f"until [ -e {flag} ]; do sleep 0.1; done; exit 3"
+    manifest = jobset(f"mkdir {mark} 2>/dev/null && {{ {fail}; }}; sleep 600", pods=3, retries=6)
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job["completionMode"] = "NonIndexed"
+    del job["template"]["spec"]["containers"][0]["env"]
+    run = begin(tmp_path, manifest)
+    until_state(run, "RUNNING", "RUNNING", "RUNNING")
+    before = [node.host_id for node in run.refresh().nodes]
+
+    def names(phase: str) -> set[str]:
+        pods = cluster.pods()
+        return {one["metadata"]["name"] for one in pods if one["status"].get("phase") == phase}
+
+    with cluster.away():
+        if is_next:
+            kill_supervisor(own_home, run)
+        flag.touch()
+        cluster.until(lambda: names("Failed") and len(names("Running")) == 3, "it is replaced")
+    (failed,) = names("Failed")
+    with Client(own_home) as other:
+        found = other.run(run.id)
+
+        def hosts() -> list[str]:
+            return [node.host_id for node in found.refresh().nodes]
+
+        until(lambda: failed not in hosts(), "its node is replaced", PATIENCE)
+        until_state(found, "RUNNING", "RUNNING", "RUNNING")
+        after = hosts()
+        assert story(found).count("has exited with code 3") == 1, story(found)
+    assert [old for old, new in zip(before, after, strict=True) if old != new] == [failed]
+    pods = read_pods(Home(own_home).run_dir(run.id))
+    assert [pods[rank].name for rank in range(3)] == after
 
 
 def test_commands_say_what_to_type_instead(

@@ -11,7 +11,7 @@ from engines.kubernetes.test_observation import part, pod, runs
 from muster.engines.kubernetes.ended_pods import ENDED, EndedPod, add_ended
 from muster.engines.kubernetes.observed_facts import ObservedPod
 from muster.engines.kubernetes.observed_nodes import node_pod
-from muster.engines.kubernetes.observed_pods import ObservedPods, read_pods
+from muster.engines.kubernetes.observed_pods import ObservedPods, read_pods, recorded_ranks
 from muster.engines.kubernetes.observed_record import ObservedRecord
 from muster.engines.kubernetes.places import Places
 from muster.errors import EngineError
@@ -105,3 +105,11 @@ def test_what_cannot_be_recorded_is_recorded_later(folder: RunDir) -> None:
     assert read_pods(folder) == {}
     pods.see([runs("a", 0)])
     assert names(folder) == {0: "a"}
+
+
+def test_later_sessions_know_the_ranks_of_pods(folder: RunDir) -> None:
+    assert recorded_ranks(folder) == {}
+    recorder(folder).see([runs("a", 0), runs("b", 1), runs("c", 1)])
+    ended = [EndedPod(NodeRef(1, 0), "uid-b"), EndedPod(NodeRef(2, 0), "uid-never-ran")]
+    add_ended(folder.path / ENDED, ended)
+    assert recorded_ranks(folder) == {"uid-a": 0, "uid-b": 1, "uid-c": 1, "uid-never-ran": 2}

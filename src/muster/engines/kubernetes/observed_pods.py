@@ -1,5 +1,5 @@
 """Which pod each node of an observed JobSet has: recorded in the run's folder for commands that
-enter a node, or measure it. A new pod of a node is a new line."""
+enter a node, or measure it, and for later sessions. A new pod of a node is a new line."""
 
 from __future__ import annotations
 
@@ -78,6 +78,12 @@ def read_pods(folder: RunDir) -> dict[int, NodePod]:
         if known is None or one.age >= known.age:
             found[one.rank] = one
     return {rank: one for rank, one in sorted(found.items()) if one.uid not in ended}
+
+
+def recorded_ranks(folder: RunDir) -> dict[str, int]:
+    """The ranks of the pods that have run or ended, by uid. Raises OSError."""
+    running = {one.uid: one.rank for one in _read(folder.path / _FILE)}
+    return running | {one.uid: one.ref.rank for one in read_ended(folder.path / ENDED)}
 
 
 def _read(path: Path) -> list[NodePod]:

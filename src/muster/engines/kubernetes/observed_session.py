@@ -19,7 +19,7 @@ from muster.engines.kubernetes.observation import Observation
 from muster.engines.kubernetes.observed_facts import ObservedJobSet, ObservedPod, ReadObserved
 from muster.engines.kubernetes.observed_jobset import JobSetOfRun, NotApplied
 from muster.engines.kubernetes.observed_outputs import ObservedOutputs
-from muster.engines.kubernetes.observed_pods import ObservedPods
+from muster.engines.kubernetes.observed_pods import ObservedPods, recorded_ranks
 from muster.engines.kubernetes.observed_record import ObservedRecord, jobset_name, workload_of
 from muster.engines.kubernetes.places import Places
 from muster.engines.kubernetes.profile import KubernetesProfile
@@ -60,7 +60,7 @@ class ObservedSession:
         self._plan = context.plan
         self._folder = context.home.run_dir(self._plan.run_id)
         self._parts = parts(workload_of(self._plan).manifest)
-        self._places = Places(self._parts)
+        self._places = Places(self._parts, recorded_ranks(self._folder))
         self._jobset = JobSetOfRun(context, profile)
         self._ended_file = self._folder.path / ENDED
         self._observation = Observation(
@@ -234,6 +234,12 @@ class ObservedSession:
 
     def _seen(self, changes: Sequence[Change]) -> None:
         running: list[ObservedPod] = []
+        self._places.see(
+            pod
+            for change in changes
+            if isinstance(change, PodChanged) and isinstance(pod := change.pod, ObservedPod)
+            if self._is_of_jobset(pod)
+        )
         for change in changes:
             match change:
                 case PodChanged(pod=ObservedPod() as pod) if self._is_of_jobset(pod):
