@@ -59,12 +59,12 @@ def _measured(found: ObservedRecord, profile: KubernetesProfile) -> dict[str, Po
 
 
 def _why(error: CannotCall, kubectl: str) -> str:
-    """Why the metrics API shows nothing, and what to do. kubectl: the command that asks it."""
+    """Why the metrics API shows nothing, and what to do. kubectl: the command that reads it."""
     if error.is_unknown:
         return (
             "the cluster has no metrics API (metrics.k8s.io/v1beta1): install metrics-server; "
             f"then this command works, as does {kubectl}"
         )
     if error.status == 403:
-        return f"its metrics API may not be read: {error}; who may reads it with {kubectl}"
-    return f"its metrics API shows nothing: {error}; {kubectl} tries the same"
+        return f"you may not read its metrics API: {error}; who may can run {kubectl}"
+    return f"its metrics API shows nothing: {error}; {kubectl} makes the same request"
