@@ -192,6 +192,24 @@ def test_a_metrics_api_that_does_not_answer_is_named(cluster: Cluster, run: JobR
     assert f"(503); `{KUBECTL}` makes the same request" in found
 
 
+def test_clusters_that_were_not_called_lately_are_forgotten(
+    cluster: Cluster, run: JobRun, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(cluster.install_metrics(), pod(cluster, 0), "1", "1Mi")
+    closed: list[str] = []
+
+    class Other:
+        def close(self) -> None:
+            closed.append("other")
+
+    kept: dict[object, object] = {"other": Other()}
+    monkeypatch.setattr("muster.engines.kubernetes.observed_usage._clusters", kept)
+    monkeypatch.setattr("muster.engines.kubernetes.observed_usage._MOST_CLUSTERS", 1)
+    for _ in range(2):
+        assert client.api.counters(run.id)[0].cpus == 1.0
+        assert (len(kept), closed) == (1, ["other"])
+
+
 def test_pods_are_known_without_their_logs(tmp_path: Path, cluster: Cluster) -> None:
     run = muster.run(
         write(tmp_path, jobset("sleep 600", pods=1)),

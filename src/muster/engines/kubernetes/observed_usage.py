@@ -3,6 +3,7 @@ it has the metrics API."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
@@ -19,9 +20,12 @@ from muster.storage.home import RunDir
 
 #: Of a node that was not measured.
 _UNKNOWN = Counters(None, None, None, None, None, None, None)
-#: The clusters that were called: `muster top` calls one every few seconds, and each time there
-#: would be another connection, and another token of a credential plug-in.
+#: The clusters that were called, the last one last: `muster top` calls one every few seconds, and
+#: each time there would be another connection, and another token of a credential plug-in.
 _clusters: dict[Hashable, Cluster] = {}
+_lock = threading.Lock()
+#: How many are kept: a server runs for long, and others are created and deleted meanwhile.
+_MOST_CLUSTERS = 32
 
 
 def read_counters(
@@ -47,8 +51,7 @@ def _measured(found: ObservedRecord, profile: KubernetesProfile) -> dict[str, Po
     made = Cluster(profile_of(profile, found), ref=found.cluster, retry_for=RETRY_BRIEFLY)
     selector = f"{JOBSET_NAME}={found.name}"
     try:
-        cluster = _clusters.setdefault(made.connection.key, made)
-        items = cluster.list("PodMetrics", selector).items
+        items = _kept(made).list("PodMetrics", selector).items
     except CannotCall as error:
         kubectl = f"`kubectl top pods -n {found.namespace} -l {selector}`"
         raise EngineError(
@@ -56,6 +59,18 @@ def _measured(found: ObservedRecord, profile: KubernetesProfile) -> dict[str, Po
             f"and {_why(error, kubectl)}"
         ) from None
     return {one.pod: one for one in map(pod_usage, items) if one is not None}
+
+
+def _kept(made: Cluster) -> Cluster:
+    """The one that was called before, if there is one."""
+    key = made.connection.key
+    with _lock:
+        found = _clusters[key] = _clusters.pop(key, made)
+        oldest = next(iter(_clusters)) if len(_clusters) > _MOST_CLUSTERS else None
+        old = None if oldest is None else _clusters.pop(oldest)
+    if old is not None:
+        old.close()
+    return found
 
 
 def _why(error: CannotCall, kubectl: str) -> str:
