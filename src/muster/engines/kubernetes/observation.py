@@ -337,6 +337,11 @@ class Observation:
         if pod is None:
             self._advance_without_pod(node)
             return
+        if node.located and pod.name != node.located:
+            node.reach()
+            why = f"pod {node.located} was deleted while no supervisor was running"
+            node.end(_node_ended(node.ref, None, 0, self._why_deleted(why)))
+            return
         self._reach_or_lose(node, pod)
         if pod.end is not None:
             if self._may_report_end(rank, node, pod):
