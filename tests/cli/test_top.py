@@ -141,16 +141,25 @@ def test_a_row_of_several_nodes_adds_up_what_is_known() -> None:
     before = {("r", 0): Counters(3.0, 5, 100, 0, None, None, 1)}
     nodes = [
         (("r", 0), Counters(4.0, 10, 300, 0, None, None, 1)),
-        (("r", 1), Counters(1.0, 20, 0, 0, 8, 0, 2, gpus=0.5, gpu_memory=7)),  # has just started
+        (("r", 1), Counters(1.0, 20, 0, 0, 8, 0, 2, gpus=0.5, gpu_memory=7)),  # is new
         (("r", 2), Counters(None, 30, None, None, None, None, None, cpus=0.75)),
         (("r", 3), Counters(None, None, None, None, None, None, None)),
     ]
     assert _row("r-1", "4", nodes, before, 2.0) == Row(
-        "r-1", "4", 3, 1.75, 60, 100.0, 0.0, 4.0, 0.0, 0.5, 7
+        "r-1", "4", 3, 1.25, 60, 100.0, 0.0, None, None, 0.5, 7
     )
     assert _row("3", "w", nodes[3:], before, 2.0) == Row("3", "w", *[None] * 7)
     restarted = [(("r", 0), Counters(0.5, 10, 0, 0, None, None, 1))]
     assert _row("0", "w", restarted, before, 2.0).cpu == 0.0
+
+
+def test_what_the_sample_before_lacks_has_no_rate() -> None:
+    """Such as that of a node that could not be reached: its counters have grown for long."""
+    now = Counters(5000.0, 1 << 30, 10**12, 10**9, 10**9, 10**9, 3)
+    expected = Row("0", "w", 3, None, 1 << 30, None, None, None, None)
+    assert _row("0", "w", [(("r", 0), now)], {}, 2.0) == expected
+    unknown = Counters(None, None, None, None, None, None, None)
+    assert _row("0", "w", [(("r", 0), now)], {("r", 0): unknown}, 2.0) == expected
 
 
 def test_cells_and_sorting() -> None:

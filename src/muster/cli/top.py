@@ -83,8 +83,8 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
     Without RUN, shows all runs in progress. CPUS and GPUS count busy CPUs and GPUs (the latter as
     nvidia-smi reports them); 1.00 is one that is fully busy. Memory shared between processes is
     counted once (PSS). Disk and network are rates per second; nodes that use the machine's own
-    network have no network rates. Pods of a JobSet that runs as it is have CPU and memory only, as
-    the cluster's metrics API has them. Press q or Ctrl-C to quit.
+    network have no network rates. For JobSets that run unchanged or were adopted, only CPU and
+    memory are shown, from the cluster's metrics API. Press q or Ctrl-C to quit.
 
     \b
     muster top
@@ -203,7 +203,7 @@ class _View:
         return f"{run.name} {verb} {run.state}; `muster status {run.name}` shows what it used"
 
     def rows(self, before: Sample, now: Sample, seconds: float) -> list[Row]:
-        """The rows of the table. A node that has started meanwhile has used nothing before."""
+        """The rows of the table."""
         rows = []
         if self._run is not None:
             self._find_groups(self._run.id, {rank for _, rank in now})
@@ -269,11 +269,16 @@ def _row(
     before: Sample,
     seconds: float,
 ) -> Row:
-    """The row of one or more nodes."""
-    from muster.api.usage import NOTHING, grown
+    """The row of one or more nodes. What the sample before lacks has no rate: the counter may have
+    grown for long."""
+    from muster.api.usage import grown
 
     def rate(counter: Callable[[Counters], float | None]) -> float | None:
-        more = _sum(grown(counter(before.get(key, NOTHING)), counter(now)) for key, now in nodes)
+        more = _sum(
+            grown(last, counter(now))
+            for key, now in nodes
+            if key in before and (last := counter(before[key])) is not None
+        )
         return None if more is None else more / seconds
 
     return Row(

@@ -269,6 +269,16 @@ def test_a_list_has_all_pages(serve: Serve, tmp_path: Path) -> None:
     assert all(one.query["labelSelector"] == "x=y" for one in stub.requests)
 
 
+def test_a_list_without_an_end_is_not_read_for_ever(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.engines.kubernetes.cluster._MOST_PAGES", 3)
+    stub = serve(lambda _: Answer({"metadata": {"continue": "2"}, "items": [{"name": "a"}]}))
+    with pytest.raises(CannotCall, match="its list of Pod objects does not end"):
+        of(stub, tmp_path).list("Pod")
+    assert len(stub.requests) == 3
+
+
 def test_a_list_that_takes_too_long_is_begun_again(serve: Serve, tmp_path: Path) -> None:
     first = Answer({"metadata": {"continue": "2"}, "items": [{"name": "a"}]})
     whole = Answer({"metadata": {"resourceVersion": "9"}, "items": [{"name": "b"}]})

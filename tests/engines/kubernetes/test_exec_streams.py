@@ -61,6 +61,8 @@ def why_ended(pipes: ExecPipes) -> str:
             b"first\nmuster-node: no server\n",
             "muster-node: no server",
         ),
+        ({"status": "Failure", "message": "no\x1b[2J\r\nsuch  file"}, b"", "no?[2J such file"),
+        ({"status": "Failure", "message": None}, b"", ""),
     ],
 )
 def test_how_a_program_has_ended(ended: dict[str, str], error: bytes, text: str) -> None:
@@ -75,6 +77,10 @@ def test_words_are_sent_as_they_were_typed() -> None:
 @pytest.mark.parametrize("status", [b"[]", b"7", b"null", b"not JSON"])
 def test_a_status_that_is_none_is_shown(status: bytes) -> None:
     assert status_text(status, b"") == status.decode()
+
+
+def test_a_status_that_is_nested_too_deeply_is_cut() -> None:
+    assert status_text(b"[" * 100_000, b"") == "[" * 1000
 
 
 def test_a_right_that_is_missing(streams: Open, tmp_path: Path) -> None:

@@ -409,6 +409,34 @@ def test_another_supervisor_finds_what_there_is() -> None:
     assert kinds(one.take()) == [(NodeReachable, 1), (NodeQueued, 1)]
 
 
+@pytest.mark.parametrize("index", [0, None], ids=["Indexed", "NonIndexed"])
+def test_another_supervisor_finds_the_later_pod_first(index: int | None) -> None:
+    """A list has the pods of a node in any order: the end of the one that it had is reported."""
+    found = {NodeRef(0, 0): NodeStatus(NodeState.RUNNING, host_id="a")}
+    one = Observation(Places([part(pods=1)], {"uid-a": 0, "uid-b": 0}), found)
+    one.take()
+    one.see_pod(runs("b", index), 0.0)
+    assert one.take() == []
+    one.see_pod(pod("a", index, code=3), 0.0)
+    assert kinds(one.take()) == [(NodeReachable, 0), (NodeEnded, 0)]
+    one.start([NodeRef(0, 1)])
+    assert NodeLocated(0, 1, "m1", "10.0.0.1", "b") in one.take()
+
+
+def test_another_supervisor_finds_that_a_pod_was_replaced() -> None:
+    found = {NodeRef(0, 0): NodeStatus(NodeState.RUNNING, host_id="gone")}
+    one = Observation(Places([part(pods=1)]), found)
+    one.take()
+    one.see_pod(runs("b"), 0.0)
+    assert one.take() == []
+    one.pods_listed(0.0)
+    _, ended = one.take()
+    why = "pod gone was deleted while no supervisor was running"
+    assert ended == NodeEnded(0, None, 0, Reason.NODE_LOST, why)
+    one.start([NodeRef(0, 1)])
+    assert NodeLocated(0, 1, "m1", "10.0.0.1", "b") in one.take()
+
+
 def test_another_supervisor_says_why_it_hears_nothing() -> None:
     one = Observation(Places([part(pods=1)]), alive(a=NodeState.RUNNING))
     one.take()

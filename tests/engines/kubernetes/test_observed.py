@@ -326,10 +326,11 @@ def test_commands_say_what_to_type_instead(
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(InvalidInput) as said:
         client.node_access.forward(run.id, 0, ["127.0.0.1"], 8080, listener)
     assert forward in str(said.value)
+    assert "Muster cannot connect to ports of JobSet train: it was applied" in str(said.value)
     done = command("stacks", run.name)
     assert done.returncode == 2
     assert "stacks of JobSet train cannot be read: it was applied as it is" in done.stderr
-    assert "`muster exec` of `py-spy dump --pid 1` shows them" in done.stderr
+    assert "`muster exec RUN --rank N -- py-spy dump --pid 1` shows them" in done.stderr
     by_hand = r"kubectl patch jobset train .* '{.spec.: {.suspend.: true}}'"
     with pytest.raises(InvalidInput, match=by_hand):
         run.suspend()

@@ -175,9 +175,9 @@ def test_a_verb_that_is_missing_is_named(cluster: Cluster, run: JobRun) -> None:
     measure(cluster.install_metrics(), pod(cluster, 0), "1", "1Mi")
     forbid(cluster, "", "")  # what runs need is allowed
     assert (
-        "its metrics API may not be read: admin may not list pods in namespace default: its Role "
+        "you may not read its metrics API: admin may not list pods in namespace default: its Role "
         "there lacks {apiGroups: [metrics.k8s.io], resources: [pods], verbs: [list]}; who may "
-        f"reads it with `{KUBECTL}`"
+        f"can run `{KUBECTL}`"
     ) in refusal(run)
     cluster.grant("token-of-admin", "admin", (Rule(("list",), ("pods",), (GROUP,), "default"),))
     assert used(run) == {0: (1.0, 1 << 20), 1: NOTHING}
@@ -189,7 +189,25 @@ def test_a_metrics_api_that_does_not_answer_is_named(cluster: Cluster, run: JobR
     metrics.is_up = False
     found = refusal(run)
     assert "its metrics API shows nothing: the server is currently unable to handle" in found
-    assert f"(503); `{KUBECTL}` tries the same" in found
+    assert f"(503); `{KUBECTL}` makes the same request" in found
+
+
+def test_clusters_that_were_not_called_lately_are_forgotten(
+    cluster: Cluster, run: JobRun, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(cluster.install_metrics(), pod(cluster, 0), "1", "1Mi")
+    closed: list[str] = []
+
+    class Other:
+        def close(self) -> None:
+            closed.append("other")
+
+    kept: dict[object, object] = {"other": Other()}
+    monkeypatch.setattr("muster.engines.kubernetes.observed_usage._clusters", kept)
+    monkeypatch.setattr("muster.engines.kubernetes.observed_usage._MOST_CLUSTERS", 1)
+    for _ in range(2):
+        assert client.api.counters(run.id)[0].cpus == 1.0
+        assert (len(kept), closed) == (1, ["other"])
 
 
 def test_pods_are_known_without_their_logs(tmp_path: Path, cluster: Cluster) -> None:

@@ -69,6 +69,7 @@ def test_exit_codes(status: object, code: int | None) -> None:
 
 def test_a_status_that_is_none_has_no_code() -> None:
     assert exit_code(b"not JSON") is None
+    assert exit_code(b"[" * 100_000) is None
 
 
 def test_variables_and_a_directory_are_given_by_programs_of_the_pod(tmp_path: Path) -> None:
@@ -315,6 +316,9 @@ def test_messages_of_a_runtime_are_those_of_a_shell(start: Start) -> None:
     assert files.stderr.read().decode() == f"{text}\n"
     process, _ = start(lambda one: end(one, {"status": "Failure", "message": "out of pids"}))
     with pytest.raises(EngineError, match="cannot run a command in pod train-0: out of pids"):
+        process.wait()
+    process, _ = start(lambda one: end(one, {}))
+    with pytest.raises(EngineError, match="in pod train-0: the cluster does not say why"):
         process.wait()
 
 

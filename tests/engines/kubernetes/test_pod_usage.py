@@ -83,13 +83,14 @@ def test_a_pod_may_have_no_time(timestamp: object) -> None:
         metrics({"cpu": "1", "memory": "1MiB"}),
         metrics({"cpu": "1", "memory": "1e999"}),
         metrics({"cpu": "9e9999", "memory": "1Mi"}),
+        metrics({"cpu": "9" * 1_000_000, "memory": "1Mi"}),
         metrics({"cpu": True, "memory": "1Mi"}),
         metrics({"cpu": "1", "memory": "1Mi"}, None),
         metrics({"cpu": "1", "memory": "1Mi"}, metadata=None),
         metrics({"cpu": "1", "memory": "1Mi"}, metadata={}),
         {},
     ],
-    ids=repr,
+    ids=lambda found: repr(found)[:160],
 )
 def test_what_cannot_be_read_was_not_measured(found: dict[str, Any]) -> None:
     assert pod_usage(found) is None

@@ -147,7 +147,7 @@ def test_a_cluster_works_without_an_optional_right(serve: Serve, tmp_path: Path)
     )
     assert finding.works
     assert finding.says == (
-        "all that runs need in namespace team; optional, and missing: list "
+        "all that runs need in namespace team; missing, but optional: list "
         "pods.metrics.k8s.io (to show what pods of JobSets use that run as they are)"
     )
 

@@ -66,6 +66,8 @@ RETRY_BRIEFLY = 2.0
 #: Objects in a page of a list; how often a list is begun whose pages were forgotten, and seconds
 #: between two of these.
 _PAGE, _MOST_LISTS, _LIST_PAUSE = 100, 3, 0.2
+#: Pages of a list that are read: several times the pods for which Kubernetes is made.
+_MOST_PAGES = 5000
 #: Bytes of a page of a list, or of a whole log, that are read: twice of what etcd stores of each
 #: object by default, as JSON is longer.
 _LONGEST_PAGE = _LONGEST_LOG = _PAGE * (3 << 20)
@@ -171,7 +173,7 @@ class Cluster:
         path = self._kind(kind).path(operation.namespace)
         query = {"limit": str(_PAGE), **_selection(selector)}
         more = ""
-        while True:
+        for _ in range(_MOST_PAGES):
             own = query | ({"continue": more} if more else {})
             try:
                 form = Page if excerpts else dict[str, Any]
@@ -192,6 +194,8 @@ class Cluster:
             yield Listing(items, version)
             if not more:
                 return
+        text = f"the cluster's answer cannot be read: its list of {kind} objects does not end"
+        raise CannotCall(text, refused=False)
 
     def events(
         self, kind: str, name: str, reason: str = "", *, retry_for: float = RETRY_FOR

@@ -47,7 +47,7 @@ def _of_cluster(
             return
         given = {"--kubeconfig": profile.kubeconfig, "--context": profile.context}
         options = "".join(f" {o} {value}" for o, value in given.items() if value is not None)
-        advice = f"`kubectl{options} cluster-info` tries the same"
+        advice = f"`kubectl{options} cluster-info` makes the same request"
         yield Finding("cluster", False, str(error), advice)
         return
     text = f"Kubernetes {_text(versions.kubernetes)} answers, and accepts the credentials"
@@ -107,7 +107,7 @@ def _rights(
         if problem := _why_no_namespace(cluster):
             return Finding("namespace", False, problem)
         text = f"all that runs need in namespace {namespace}"
-        text += f"; optional, and missing: {_missing(every, lacking)}" if lacking else ""
+        text += f"; missing, but optional: {_missing(every, lacking)}" if lacking else ""
         return Finding("rights", True, text)
     text = _missing(every, missing)
     advice = f"`muster engines role {engine} --user NAME` prints the Role for an administrator"

@@ -20,6 +20,8 @@ from muster.engines.kubernetes.refusals import CannotCall, Operation, redirect, 
 
 #: Threads that open streams: more would not be faster, and the API server limits requests.
 _MOST_OPENING = 8
+#: Characters of a text of the cluster that are shown.
+_LONGEST = 1000
 
 
 class _Wanted(Struct, frozen=True):
@@ -118,11 +120,17 @@ def status_text(status: bytes, error: bytes) -> str:
     error: what it has written to standard error."""
     try:
         said = json.loads(status)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        return status.decode(errors="replace").strip()
+        return _in_a_line(status.decode(errors="replace"))
     if said.get("status") == "Success":
         return ""
     lines = error.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else str(said.get("message", ""))
+    return _in_a_line(lines[-1] if lines else str(said.get("message") or ""))
+
+
+def _in_a_line(text: str) -> str:
+    """A text that may reach a terminal, without characters that would control it."""
+    words = " ".join(text.split())
+    return "".join(one if one.isprintable() else "?" for one in words)[:_LONGEST]

@@ -43,6 +43,8 @@ class NodeReports:
         self.newest = -1
         #: The uid of its pod; "": it has none yet.
         self.pod = ""
+        #: The name of its pod if an earlier session has reported it; else "".
+        self.located = ""
         #: Whether the run is ending, and it is to end with it.
         self.stopping = False
         #: Why it cannot be reached, as it was reported; "" if it can.
@@ -60,13 +62,14 @@ class NodeReports:
         self.ref, self.newest = ref, ref.incarnation
         stages = {NodeState.QUEUED: _Stage.QUEUED, NodeState.STARTING: _Stage.NEW}
         self._stage = stages.get(status.state, _Stage.STARTED)
+        self.located = status.host_id if self.has_started else ""
         self.lose(_NOT_HEARD)
 
     def begin(self, ref: NodeRef) -> None:
         """An incarnation is new."""
         self.ref, self.newest = ref, ref.incarnation
         self._stage, self._why, self.pod, self.unreachable = _Stage.NEW, "", "", ""
-        self.stopping = False
+        self.stopping, self.located = False, ""
 
     def queue(self, why: str) -> None:
         """It waits. why: as a phrase."""

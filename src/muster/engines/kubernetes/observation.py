@@ -313,10 +313,20 @@ class Observation:
         """The pod of a node: the one that it has or, as it has none, the next one of its place."""
         pods = self._pods[rank]
         if node.pod not in pods:
-            # of pods that were there before they were seen, those that have ended were first
-            left = sorted(pods.values(), key=lambda one: (one.end is None, one.accepted_at or "~"))
-            node.pod = left[0].uid if left else ""
+            node.pod = self._first(pods.values(), node.located)
         return pods.get(node.pod)
+
+    def _first(self, pods: Iterable[ObservedPod], located: str) -> str:
+        """The uid of the first of a node's pods; "" if it is not known yet. located: the name of
+        the one that it had when the session began; the list may have a later one before it."""
+        if located and not self._pods_listed:
+            pods = [one for one in pods if one.name == located]
+        # of pods that were there before they were seen, those that have ended were first
+        left = sorted(
+            pods,
+            key=lambda one: (one.name != located, one.end is None, one.accepted_at or "~"),
+        )
+        return left[0].uid if left else ""
 
     def _advance(self, rank: int) -> None:
         """Report what is new of a node."""
@@ -326,6 +336,11 @@ class Observation:
         pod = self._pod_of(rank, node)
         if pod is None:
             self._advance_without_pod(node)
+            return
+        if node.located and pod.name != node.located:
+            node.reach()
+            why = f"pod {node.located} was deleted while no supervisor was running"
+            node.end(_node_ended(node.ref, None, 0, self._why_deleted(why)))
             return
         self._reach_or_lose(node, pod)
         if pod.end is not None:

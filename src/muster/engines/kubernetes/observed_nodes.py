@@ -53,7 +53,7 @@ def refuse_forward(folder: RunDir, rank: int, port: int) -> None:
     if (found := observed(folder)) is not None:
         pod = quote(node_pod(folder, rank, found).name)
         command = f"kubectl port-forward -n {found.namespace} {pod} {port}"
-        text = f"JobSet {found.name} is not entered by Muster: {why_unentered(found)}"
+        text = f"Muster cannot connect to ports of JobSet {found.name}: {why_unentered(found)}"
         raise InvalidInput(Problem("", text, f"use `{command}`"))
 
 
@@ -61,5 +61,6 @@ def refuse_stacks(folder: RunDir) -> None:
     """Refuse to read the stacks of nodes: as `refuse_forward`."""
     if (found := observed(folder)) is not None:
         text = f"stacks of JobSet {found.name} cannot be read: {why_unentered(found)}"
-        hint = "in a pod whose image has py-spy, `muster exec` of `py-spy dump --pid 1` shows them"
+        command = "muster exec RUN --rank N -- py-spy dump --pid 1"
+        hint = f"in a pod whose image has py-spy, `{command}` shows them"
         raise InvalidInput(Problem("", text, hint))

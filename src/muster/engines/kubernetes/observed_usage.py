@@ -3,6 +3,7 @@ it has the metrics API."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 
 from muster.engines.kubernetes.cluster import RETRY_BRIEFLY, CannotCall, Cluster
@@ -19,9 +20,12 @@ from muster.storage.home import RunDir
 
 #: Of a node that was not measured.
 _UNKNOWN = Counters(None, None, None, None, None, None, None)
-#: The clusters that were called: `muster top` calls one every few seconds, and each time there
-#: would be another connection, and another token of a credential plug-in.
+#: The clusters that were called, the last one last: `muster top` calls one every few seconds, and
+#: each time there would be another connection, and another token of a credential plug-in.
 _clusters: dict[Hashable, Cluster] = {}
+_lock = threading.Lock()
+#: How many are kept: a server runs for long, and others are created and deleted meanwhile.
+_MOST_CLUSTERS = 32
 
 
 def read_counters(
@@ -47,8 +51,7 @@ def _measured(found: ObservedRecord, profile: KubernetesProfile) -> dict[str, Po
     made = Cluster(profile_of(profile, found), ref=found.cluster, retry_for=RETRY_BRIEFLY)
     selector = f"{JOBSET_NAME}={found.name}"
     try:
-        cluster = _clusters.setdefault(made.connection.key, made)
-        items = cluster.list("PodMetrics", selector).items
+        items = _kept(made).list("PodMetrics", selector).items
     except CannotCall as error:
         kubectl = f"`kubectl top pods -n {found.namespace} -l {selector}`"
         raise EngineError(
@@ -58,13 +61,25 @@ def _measured(found: ObservedRecord, profile: KubernetesProfile) -> dict[str, Po
     return {one.pod: one for one in map(pod_usage, items) if one is not None}
 
 
+def _kept(made: Cluster) -> Cluster:
+    """The one that was called before, if there is one."""
+    key = made.connection.key
+    with _lock:
+        found = _clusters[key] = _clusters.pop(key, made)
+        oldest = next(iter(_clusters)) if len(_clusters) > _MOST_CLUSTERS else None
+        old = None if oldest is None else _clusters.pop(oldest)
+    if old is not None:
+        old.close()
+    return found
+
+
 def _why(error: CannotCall, kubectl: str) -> str:
-    """Why the metrics API shows nothing, and what to do. kubectl: the command that asks it."""
+    """Why the metrics API shows nothing, and what to do. kubectl: the command that reads it."""
     if error.is_unknown:
         return (
             "the cluster has no metrics API (metrics.k8s.io/v1beta1): install metrics-server; "
             f"then this command works, as does {kubectl}"
         )
     if error.status == 403:
-        return f"its metrics API may not be read: {error}; who may reads it with {kubectl}"
-    return f"its metrics API shows nothing: {error}; {kubectl} tries the same"
+        return f"you may not read its metrics API: {error}; who may can run {kubectl}"
+    return f"its metrics API shows nothing: {error}; {kubectl} makes the same request"

@@ -197,6 +197,7 @@ class PodProcess:
             why = status_text(status, b"")
             code = 127 if _NO_PROGRAM.search(why) else 126 if _NO_RIGHT.search(why) else None
             if code is None:
+                why = why or "the cluster does not say why"
                 self._failure = f"cannot run a command in pod {self._pod}: {why}"
             else:
                 with contextlib.suppress(OSError):  # nobody reads it
@@ -255,7 +256,7 @@ def exit_code(status: bytes) -> int | None:
             return 0
         causes = found["details"]["causes"]
         (code,) = (int(one["message"]) for one in causes if one.get("reason") == "ExitCode")
-    except (AttributeError, LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return None
     return code if 0 <= code <= 255 else None
 

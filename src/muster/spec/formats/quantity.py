@@ -15,6 +15,8 @@ _POWERS = {
     **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
 }
+#: Characters of a number: its sums and products are far from the largest `Decimal`.
+_LONGEST = 100
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
 
 
@@ -24,7 +26,7 @@ def parse_quantity(value: object) -> Decimal:
     if match is None or isinstance(value, bool):
         raise Refused(f"{say(value)} is not a quantity", "write 500m, 2 or 4Gi")
     number, exponent, unit = match.groups()
-    if exponent and len(exponent) > 5:
+    if len(number) > _LONGEST or (exponent and len(exponent) > 5):
         raise Refused(f"{say(value)} is out of range", "write 500m, 2 or 4Gi")
     made = Decimal(number + (exponent or "")) * _POWERS[unit or ""]
     if made < 0:
