@@ -55,10 +55,15 @@ from muster.cli.pseudo_terminal import run_in_terminal
 sys.exit(run_in_terminal(lambda terminal: Remote(terminal, obstinate=True)))
 """
 WITH_FILES = """
-from muster.cli.exec import wait_forwarding_signals
-from muster.node.processes import block_forwarded_signals
-block_forwarded_signals()
-sys.exit(wait_forwarding_signals(Remote(sys.stdout)))
+from muster.cli.exec import run_forwarding_signals
+sys.exit(run_forwarding_signals(lambda: Remote(sys.stdout)))
+"""
+NEVER_STARTS = """
+from muster.cli.exec import run_forwarding_signals
+def start():
+    print("starting", flush=True)
+    threading.Event().wait()
+run_forwarding_signals(start)
 """
 
 
@@ -97,3 +102,14 @@ def test_keys_send_signals_to_a_command_without_a_terminal(
         terminal.wait_for(f"signal {number:d}\n")
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.end() == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_command_that_does_not_start(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with on_terminal(tmp_path, NEVER_STARTS) as terminal:
+        terminal.wait_for("starting\n")
+        terminal.resize(31, 101)
+        terminal.process.send_signal(number)
+        assert terminal.end() == 128 + number

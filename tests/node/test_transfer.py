@@ -13,6 +13,7 @@ import tarfile
 import threading
 from pathlib import Path
 from typing import IO, cast
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -372,12 +373,16 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
     assert copy.read_bytes().strip(b"\0") == b"end"
 
 
+def test_the_program_fits_into_a_url_that_proxies_accept() -> None:
+    assert len(quote_plus(transfer.program())) < 12 << 10
+
+
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_an_ended_program_leaves_no_part(tmp_path: Path, unnamed: bool) -> None:
     """unnamed: whether the file system can have files without a name."""
     code = transfer.program()
     if not unnamed:
-        code = code.replace('hasattr(os, "O_TMPFILE")', "False")
+        code = f"import os\nif hasattr(os, 'O_TMPFILE'): del os.O_TMPFILE\n{code}"
     target = tmp_path / "target"
     target.mkdir()
     words = [sys.executable, "-I", "-S", "-c", code, "write", str(target / "file")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from signal import SIGWINCH
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from muster.client.client import Client
     from muster.store.records import NodeRecord, RunSummary
 
+#: Seconds that a command has to start when a signal comes that is for it.
+_START_GRACE = 1.0
 #: Starts the first shell that the node has.
 _SHELL = 'for shell in "$SHELL" bash sh; do command -v "$shell" >/dev/null && exec "$shell"; done'
 
@@ -132,7 +136,6 @@ def _run(
     """Run a command inside a node, connected with this process's terminal or files. greeting: shown
     once it has started."""
     from muster.api.node_access import Stdio
-    from muster.node.processes import block_forwarded_signals
 
     def start(stdio: Stdio) -> NodeProcess:
         process = client.node_access.execute(run.id, node.rank, command, stdio)
@@ -144,23 +147,30 @@ def _run(
         from muster.cli.pseudo_terminal import run_in_terminal
 
         return run_in_terminal(lambda terminal: start(Stdio(terminal, terminal, terminal)))
-    block_forwarded_signals()
-    return wait_forwarding_signals(start(Stdio(sys.stdin, sys.stdout, sys.stderr)))
+    return run_forwarding_signals(lambda: start(Stdio(sys.stdin, sys.stdout, sys.stderr)))
 
 
-def wait_forwarding_signals(process: NodeProcess) -> int:
-    """Wait for a command inside a node; returns its exit code. Signals are passed on to it, except
-    those of keys that it gets from the kernel.
-
-    They have to be blocked (`block_forwarded_signals`) since before it was started.
+def run_forwarding_signals(start: Callable[[], NodeProcess]) -> int:
+    """Start a command inside a node, and wait for it; returns its exit code. Signals are passed on
+    to it, except those of keys that it gets from the kernel. One that would end this process does
+    so if the command does not start: its cluster may not answer.
     """
-    from threading import Thread
+    from threading import Event, Thread
 
-    from muster.node.processes import forwarded_signals
+    from muster.node.processes import block_forwarded_signals, forwarded_signals
+
+    started = Event()
+    process: NodeProcess | None = None
 
     def forward() -> None:
-        for number in forwarded_signals(keys=not process.in_process_group):
-            process.send_signal(number)
+        for number, is_in_group in forwarded_signals():
+            if not started.wait(_START_GRACE) and number != SIGWINCH:
+                os._exit(128 + number)  # the main thread waits, and has started nothing
+            if process is not None and not (is_in_group and process.in_process_group):
+                process.send_signal(number)
 
+    block_forwarded_signals()  # before any thread or process of the command is there
     Thread(target=forward, daemon=True).start()
+    process = start()
+    started.set()
     return process.wait()

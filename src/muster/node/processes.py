@@ -389,13 +389,12 @@ def _is_hung_up(terminal: int) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
-def forwarded_signals(*, keys: bool) -> Iterator[int]:
-    """Wait for signals to pass on; the number of each. They have to be blocked. keys: also those
-    of keys."""
+def forwarded_signals() -> Iterator[tuple[int, bool]]:
+    """Wait for signals to pass on. They have to be blocked. Yields the number of each, and whether
+    the whole process group has got it, for a key."""
     while True:
         found = signal.sigwaitinfo(_FORWARDED)
-        if keys or not _sent_to_group(found):
-            yield found.si_signo
+        yield found.si_signo, _sent_to_group(found)
 
 
 def _sent_to_group(found: signal.struct_siginfo) -> bool:

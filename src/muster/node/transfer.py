@@ -453,14 +453,23 @@ for name, source in %r:
     exec(compile(source, name, "exec"), vars(module))
 sys.exit(module.main(*sys.argv[1:]))
 """
+_UNPACK = """
+import base64, zlib
+exec(zlib.decompress(base64.urlsafe_b64decode("%s")))
+"""
 
 
 def program() -> str:
-    """This program as text for `python -c`: a node may not see the files of this package."""
+    """This program as text for `python -c`: a node may not see the files of this package. It is
+    packed, as Kubernetes has it in a URL, whose length proxies limit: often to 16 KB."""
+    import base64
+    import zlib
+
     from muster.node import folder_access  # as text it has no package
 
     sources = []
     for module in (folder_access, sys.modules[__name__]):
         with open(str(module.__file__), encoding="utf-8") as file:
             sources.append((module.__name__, file.read()))
-    return _START % sources
+    packed = zlib.compress((_START % sources).encode(), 9)
+    return _UNPACK % base64.urlsafe_b64encode(packed).decode()

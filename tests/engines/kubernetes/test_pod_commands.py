@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import ssl
 import subprocess
@@ -422,6 +423,19 @@ def test_a_signal_ends_the_stream(start: Start) -> None:
     process.send_signal(9)  # it has ended
     process.resize(3, 4)
     assert process.wait() == 143
+
+
+def test_a_new_size_of_the_terminal_here_does_not_end_a_command_without_one(start: Start) -> None:
+    sent = threading.Event()
+
+    def handler(connection: ServerConnection) -> None:
+        assert sent.wait(20)
+        end(connection, failure(5))
+
+    process, _ = start(handler)
+    process.send_signal(signal.SIGWINCH)
+    sent.set()
+    assert process.wait() == 5
 
 
 def test_a_stream_that_is_ended_keeps_its_keys(tmp_path: Path) -> None:

@@ -193,6 +193,25 @@ REFUSED: list[tuple[Operation, int, dict[str, Any], str]] = [
         body("Request entity too large: limit is 3145728"),
         "JobSet train is larger than the cluster accepts",
     ),
+    (
+        APPLY,
+        414,
+        {"message": "<html><h1>414 Request-URI Too Large</h1></html>"},
+        "the request is longer than the cluster, or a proxy on the way to it, accepts (414)",
+    ),
+    (
+        APPLY,
+        431,
+        {"message": ""},
+        "the request is longer than the cluster, or a proxy on the way to it, accepts (431)",
+    ),
+    (
+        APPLY,
+        400,
+        {"message": "\n<!DOCTYPE html><title>400 Bad Request</title>"},
+        "what answers 400 is not the API server, but a proxy on the way to it, which does not "
+        "accept the request: it may be too long",
+    ),
 ]
 
 

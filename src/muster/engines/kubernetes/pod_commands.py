@@ -15,7 +15,7 @@ import select
 import termios
 import threading
 import tty
-from signal import SIGHUP, SIGPIPE
+from signal import SIGCHLD, SIGCONT, SIGHUP, SIGPIPE, SIGURG, SIGWINCH
 from threading import Event, Thread
 
 from muster.engines.base import NodeCommand, OpenFile, Stdio
@@ -32,6 +32,9 @@ from muster.errors import EngineError
 _INPUT_TIMEOUT = 1.0
 #: Bytes of standard input that are sent at once.
 _CHUNK = 1 << 15
+#: Signals that a program ignores, unless it handles them: SIGWINCH comes with each new size of a
+#: terminal here, which a command need not have.
+_HARMLESS = (SIGCHLD, SIGCONT, SIGURG, SIGWINCH)
 #: Errors of a file that nobody reads any more.
 _UNREAD = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 #: What container runtimes say of a program that does not exist, or cannot be executed.
@@ -130,8 +133,9 @@ class PodProcess:
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """See `NodeProcess.send_signal`: it ends the stream."""
-        self._end(128 + number)
+        """See `NodeProcess.send_signal`: it ends the stream, if it ends a program by default."""
+        if number not in _HARMLESS:
+            self._end(128 + number)
 
     def resize(self, rows: int, columns: int) -> None:
         """See `NodeProcess.resize`. Does not wait: the thread that sends input sends the newest

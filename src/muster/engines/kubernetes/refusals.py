@@ -59,6 +59,9 @@ _MODIFIED = re.compile(r"the object has been modified|storage error|try again", 
 _TERMINATING = re.compile(r"because it is being terminated")
 #: Statuses that anything on the way to the API server may answer with, such as an ingress.
 _OF_ANYTHING = frozenset({403, 404})
+#: Statuses about the line of a request, or its headers. Proxies also answer 400, with a page.
+_TOO_LONG = frozenset({414, 431})
+_PAGE = re.compile(r"\s*<(?:!doctype|html|head|h1)", re.IGNORECASE)
 #: The core group of the API, in a Role.
 _CORE = '""'
 #: Group of the API -> who brings it.
@@ -155,6 +158,8 @@ def refusal(operation: Operation, status: int, body: Mapping[str, Any]) -> Canno
         return because("the requested version has expired (410)")
     if status == 413 or "Request entity too large" in text or "too long: may not be more" in text:
         return because(f"{operation.what} is larger than the cluster accepts")
+    if why := _too_long(status, text):
+        return because(why)
     if status == 429:
         return because("the API server limits requests (429)", refused=False)
     if (found := _SILENT_WEBHOOK.search(text)) is not None:
@@ -172,6 +177,21 @@ def _not_the_api_server(status: int) -> str:
         f"what answers {status} is not the API server: check `server` of the cluster, and what is "
         "on the way, such as a proxy or an ingress"
     )
+
+
+def _too_long(status: int, text: str) -> str:
+    """The sentence about a request with too long a line or headers; "" if it is something else."""
+    if status in _TOO_LONG:
+        return (
+            "the request is longer than the cluster, or a proxy on the way to it, accepts "
+            f"({status})"
+        )
+    if status == 400 and _PAGE.match(text):
+        return (
+            "what answers 400 is not the API server, but a proxy on the way to it, which does not "
+            "accept the request: it may be too long"
+        )
+    return ""
 
 
 def redirect(location: str) -> CannotCall:
