@@ -69,7 +69,8 @@ def test_an_example(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     install_engine(engine, own_home, tmp_path, monkeypatch)
-    shutil.copytree(EXAMPLES / name, tmp_path / name)
+    # without what a run in the source tree has left, such as `make demo`
+    shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pt"))
     done = muster("run", str(tmp_path / name / "job.yaml"), "--engine", engine, timeout=600)
     shown = output_of("logs", "last")
     details = json_of("runs", "show", "last", "--json")["details"]

@@ -48,7 +48,8 @@ def run(target: Path) -> subprocess.CompletedProcess[str]:
 
 def copy_of(example: str, folder: Path) -> Path:
     """The job of an example, in a folder where it may write."""
-    shutil.copytree(ROOT / "examples" / example, folder / example)
+    ignored = shutil.ignore_patterns("*.pt")  # of a run in the source tree, such as `make demo`
+    shutil.copytree(ROOT / "examples" / example, folder / example, ignore=ignored)
     return folder / example / "job.yaml"
 
 
