@@ -66,6 +66,8 @@ class AwaitedCauses:
         """The events that count now, of those that have come and were held back before. status:
         without them."""
         self._follow(events)
+        if not (self._held or self._lost):  # the usual case: thousands of nodes may end together
+            return list(events)
         ends = [one for one in events if isinstance(one, NodeEnded) and _is_failure(status, one)]
         if not (self._held or ends):
             return list(events)
@@ -83,7 +85,7 @@ class AwaitedCauses:
         for event in events:
             if isinstance(event, NodeUnreachable):
                 self._lost[event.rank] = event.incarnation
-            elif isinstance(event, NodeReachable | NodeEnded):
+            elif self._lost and isinstance(event, NodeReachable | NodeEnded):
                 self._lost.pop(event.rank, None)
 
     def _may_wait(self, status: RunStatus, events: Iterable[Event], now: float) -> bool:
