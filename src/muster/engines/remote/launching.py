@@ -64,17 +64,21 @@ class SharedText:
 
 
 class _TextsOfCluster:
-    """What the nodes of a cluster are told of each other. node: one of them."""
+    """What the nodes of a cluster get about each other. node: one of them."""
 
     def __init__(self, plan: RunPlan, node: NodePlan) -> None:
-        addresses = [one.address for one in plan.cluster(node)]
-        self.hostfile = SharedText(encode_hostfile(addresses, plan.processes_per_node).decode())
-        self._found_by = plan, node
+        self._plan, self._node = plan, node
+
+    @cached_property
+    def hostfile(self) -> SharedText:
+        """The host file of MPI."""
+        addresses = [one.address for one in self._plan.cluster(self._node)]
+        return SharedText(encode_hostfile(addresses, self._plan.processes_per_node).decode())
 
     @cached_property
     def names(self) -> SharedText:
         """See `names_found_by`."""
-        return SharedText(encode_names(names_found_by(*self._found_by)))
+        return SharedText(encode_names(names_found_by(self._plan, self._node)))
 
 
 class Launcher:
@@ -327,9 +331,15 @@ class Launcher:
         self._report([NodeLocated(node.rank, node.incarnation, *place)])
 
     def _texts_of(
-        self, owner: NodeContact, plan: NodePlan, known: dict[int, _TextsOfCluster]
+        self,
+        owner: NodeContact,
+        plan: NodePlan,
+        known: dict[int, _TextsOfCluster],
+        *,
+        launches: bool,
     ) -> dict[str, SharedText]:
-        """Path on its host -> what a node is told of others there. known: by cluster."""
+        """Path on its host -> what a node gets there about others. known: by cluster. launches:
+        whether it is launched, and not only has outdated texts."""
         assert owner.node.facts is not None, "its host is known"
         cluster, path = self._clusters[owner.slot], _cluster_file(owner.node.facts.folder)
         if id(cluster) not in known:
@@ -338,9 +348,11 @@ class Launcher:
         if owner.node.takes_turns:
             members = (_member(one, rank) for rank, one in enumerate(self._plan.cluster(plan)))
             roster = SharedText(encode_roster(members).decode())
-        made = {path: roster, hostfile_beside(path): known[id(cluster)].hostfile}
+        made = {path: roster}
         if owner.host.has_names:
             made[names_beside(owner.node.facts.folder)] = known[id(cluster)].names
+        if launches:  # it has the nodes that the cluster has started with
+            made[hostfile_beside(path)] = known[id(cluster)].hostfile
         return made
 
     def _message(self, owner: NodeContact, known: dict[int, _TextsOfCluster]) -> messages.Launch:
@@ -388,7 +400,7 @@ class Launcher:
         launch = launch._replace(incarnation=node.number)
         there = CommandPaths(python.path, str(paths.work), python.package)
         command = self._command(group, there, owner.host.image)
-        shared = self._texts_of(owner, plan, known)
+        shared = self._texts_of(owner, plan, known, launches=True)
         texts = [one.text for one in shared.values()]
         if self._on_host.get(slot) == texts:
             shared = {}  # as when a program restarts in place
@@ -555,9 +567,7 @@ class Launcher:
             if owner.node.facts is not None and owner.node.stage >= Stage.JOINED:
                 self._outdated.discard(owner.slot)
                 self._on_host.pop(owner.slot, None)
-                texts = self._texts_of(owner, self._planned(owner), known)
-                # the host file has the nodes that the cluster has started with
-                del texts[hostfile_beside(_cluster_file(owner.node.facts.folder))]
+                texts = self._texts_of(owner, self._planned(owner), known, launches=False)
                 files = {path: one.text for path, one in texts.items() if not one.packed}
                 packed = {path: one.packed for path, one in texts.items() if one.packed}
                 owner.contact.send(messages.WriteFiles(files, packed))
