@@ -158,8 +158,9 @@ def hidden(data: Any) -> Any:
             and shown != value
         }
         name, value = data.get("name"), data.get("value")
-        if isinstance(name, str) and isinstance(value, str) and hide(name, value) != value:
-            changed["value"] = hide(name, value)
+        texts = isinstance(name, str) and isinstance(value, str)
+        if texts and (shown := hide(str(name), str(value))) != value:
+            changed["value"] = shown
         return {**data, **changed} if changed else data
     if isinstance(data, (list, tuple)):
         if data and all(isinstance(item, str) for item in data):
