@@ -22,7 +22,7 @@ NO_VARIABLES: Variables = MappingProxyType({})
 Chooser: TypeAlias = Callable[[Variables], bool]
 #: The variable that says who has created a resource: the OCID of a user.
 CREATED_BY = "target.resource.createdBy"
-#: Who has a permission has the right that it stands for, as far as people are told.
+#: People with a permission are said to have the right that it stands for.
 _STANDS_FOR: Mapping[Right, Permission] = {
     Right.READ: Permission.JOB_RUN_READ,
     Right.SUBMIT: Permission.JOB_RUN_CREATE,

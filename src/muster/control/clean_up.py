@@ -47,7 +47,7 @@ def is_under_way(run_id: str) -> bool:
 
 def clean_up_soon(engine: Engine, run_id: str) -> None:
     """As `Engine.clean_up`. Raises EngineError, also if that takes longer than a command may wait:
-    then it goes on as long as this process does, and the next command does it again."""
+    then it continues while this process runs, and the next command does it again."""
     if not engine.capabilities.detached:  # nothing of it is elsewhere
         engine.clean_up(run_id)
         return
