@@ -515,6 +515,28 @@ def test_a_success_waits_for_outputs_of_a_host_that_cannot_be_reached(
     close(one)
 
 
+@succeeds
+@pytest.mark.parametrize(
+    ("why", "found"), [(Reason.NODE_LOST, "output_lost"), (Reason.PREEMPTED, "preempted")]
+)
+def test_a_success_on_a_host_that_is_gone_has_failed_for_the_reason_of_the_host(
+    open_session: Open, network: Network, impatient: None, why: Reason, found: str
+) -> None:
+    """A program that is told to end with its host may exit with 0, and be heard before that."""
+    one = open_session()
+    one.session.start(0, [NodeRef(0, 0)])
+    network.cut_at_end(one)
+    one.expect(NodeStarted, NodeReady, NodeUnreachable)
+    one.session.gone(0, "job 1 has ended", why)
+    one.until(lambda: bool(one.events))
+    (ended,) = one.events
+    assert isinstance(ended, NodeEnded)
+    assert (ended.exit_code, ended.reason) == (1, found)
+    assert ended.message.endswith("job 1 has ended")
+    network.is_down = False
+    close(one)
+
+
 @pytest.mark.parametrize("ends_with_slot", [False, True])
 def test_a_host_is_given_up_without_contact_if_that_ends_what_runs_there(
     open_session: Open,

@@ -273,9 +273,12 @@ def test_a_run_that_was_preempted_gets_another_job(cluster: SlurmCluster, own_ho
     script.write_text("#!/bin/sh\nexec sleep 600\n")
     words = ("--parsable", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null")
     other = cluster.run("sbatch", *words, str(script)).strip()
-    until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.2)
-    cluster.run("scancel", other)
+    try:
+        until(lambda: run.status()["attempt"] == 1, "it was restarted", pause=0.2)
+    finally:
+        cluster.run("scancel", other)
     run.until_lines(attempt=1)
+    until(lambda: len(cluster.jobs()) == 1, "the other job has ended")
     assert run.job(cluster) != first
     muster("cancel", run.name)
 

@@ -252,6 +252,44 @@ def test_a_node_that_has_not_dialed_yet_is_not_spare(
     assert added == ([spare] if spare else [])
 
 
+def test_a_node_of_a_job_that_is_ending_is_not_spare(hosts: Any, plan_of: PlanOf) -> None:
+    jobs, nodes = hosts._jobs, ("n1", "n2", "n3")
+    jobs._plan, jobs._options = plan_of(nodes=3), {}
+    jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"}, ending=True)}
+    jobs._components = {0: [Job(7, 7, "muster-r1.0", "RUNNING", "", nodes, "None")]}
+    assert not hosts._nodes.use_spare(2)
+
+
+PREEMPTED = [Job(7, 7, "muster-r1.0", "RUNNING", "", ("n1", "n2"), "None", preempted=True)]
+
+
+def test_nodes_of_a_job_that_is_preempted_end_together(hosts: Any) -> None:
+    """Otherwise the run starts again while one of them is still where it was."""
+    hosts._jobs.cancel = print
+    slots, told = hosts._nodes._slots, hosts._owner.told
+    slots[0].terminated_at = 100.0
+    hosts._explained(0, PREEMPTED)
+    assert told == [] and hosts._jobs._allocations[0].ending
+    slots[1].terminated_at = 101.0
+    hosts._explained(0, PREEMPTED)
+    assert told == [(slot, "Slurm job 7 was preempted") for slot in (0, 1)]
+
+
+def test_a_node_of_a_job_that_is_preempted_does_not_wait_long_for_others(hosts: Any) -> None:
+    hosts._nodes._slots[0].terminated_at = 100.0
+    hosts._nodes._slots[1].lost_at = 100.0
+    hosts.now = 109.0
+    hosts._explained(0, PREEMPTED)
+    assert hosts._owner.told == []
+    hosts.now = 110.0
+    hosts._explained(0, PREEMPTED)
+    assert hosts._owner.told == [(0, "Slurm job 7 was preempted")]
+    hosts.now = 1000.0  # the job runs: slot 1 is not started there again
+    hosts._jobs.start_server = None
+    hosts._seen(0, PREEMPTED)
+    assert hosts._owner.told == [(0, "Slurm job 7 was preempted")]
+
+
 EXPIRES = "Slurm job 7 is about to reach its time limit"
 
 

@@ -250,10 +250,14 @@ class Collection:
         for tree in self._trees:
             tree.close()
 
-    def event(self, lost: str = "") -> NodeEnded:
-        """The end to report. lost: why the rest cannot be had, as the host is gone."""
+    def event(self, lost: str = "", reason: Reason = Reason.NODE_LOST) -> NodeEnded:
+        """The end to report. lost: why the rest cannot be had, as the host is gone. reason: why it
+        is, if the infrastructure says so."""
         failures = [tree.failure for tree in self._trees if tree.failure]
         if lost and not all(tree.done for tree in self._trees):
+            if not (failures or self.wanted or reason is Reason.NODE_LOST):
+                # what ended the host may have ended the program, too, which then saved its work
+                return replace(self._event, exit_code=1, reason=reason, message=lost)
             failures.append(lost)
         if not failures:
             return self._event

@@ -27,7 +27,7 @@ from muster.engines.remote.node_contact import NodeContact
 from muster.engines.remote.output import NodeOutput, on_host
 from muster.engines.remote.outputs import SentOutputs
 from muster.lifecycle.events import EngineEvent, NodeEnded
-from muster.lifecycle.status import NodeRef
+from muster.lifecycle.status import NodeRef, Reason
 from muster.node import messages
 from muster.node.files import remove_tree
 from muster.node.tree_streams import version_at
@@ -287,12 +287,19 @@ class RunOutput:
             return None
         return collection.waits_until(owner.lost_at)
 
-    def _report_end(self, node: RemoteNode, collection: Collection, lost: str = "") -> None:
-        """Report the end of an incarnation, unless that was done. lost: see `Collection.event`."""
+    def _report_end(
+        self,
+        node: RemoteNode,
+        collection: Collection,
+        lost: str = "",
+        reason: Reason = Reason.NODE_LOST,
+    ) -> None:
+        """Report the end of an incarnation, unless that was done. lost, reason: see
+        `Collection.event`."""
         if not collection.reported:
             collection.reported = True
             node.collecting = False
-            self._report(self._end_order.next(collection.event(lost)))
+            self._report(self._end_order.next(collection.event(lost, reason)))
 
     def _finish_output(self, node: RemoteNode, attempt: int | None) -> None:
         """A node that has ended in an attempt writes nothing more to its logs."""
@@ -303,8 +310,8 @@ class RunOutput:
         if attempt is not None and self._logs.remove_node(attempt, node.slot):
             self._has_old_logs = True
 
-    def give_up(self, node: RemoteNode, why: str) -> None:
-        """Copy nothing more from the host of a node."""
+    def give_up(self, node: RemoteNode, why: str, reason: Reason = Reason.NODE_LOST) -> None:
+        """Copy nothing more from the host of a node. why, reason: see `HostsOwner.gone`."""
         slot = node.slot
         assert slot is not None, "it has a host"
         self._kept_there.discard(slot)
@@ -312,7 +319,7 @@ class RunOutput:
             output.close()
         if (collection := self._collections.pop(slot, None)) is not None:
             collection.close()
-            self._report_end(node, collection, why)
+            self._report_end(node, collection, why, reason)
             self._finish_output(node, collection.attempt)
 
     def restarted(self, nodes: Iterable[RemoteNode]) -> None:

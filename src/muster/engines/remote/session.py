@@ -473,7 +473,7 @@ class RemoteSession:
             self._output.take_rest(node, left / LOGS)
         elif owner is not None:
             why += self._missing_output(owner, why)
-        self._output.give_up(node, why)
+        self._output.give_up(node, why, reason)
         node.gone(why, reason)
         self._has_no_host(slot)
         self._usage.forget(slot)

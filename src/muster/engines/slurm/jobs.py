@@ -138,6 +138,10 @@ class Jobs:
         """The nodes of an allocation are told to save. A later session does not tell them again."""
         self._put(replace(one, warned=True))
 
+    def ending(self, one: Allocation) -> None:
+        """Slurm is ending the job of an allocation."""
+        self._put(replace(one, ending=True))
+
     def found_host(self, one: Allocation, slot: int, host: str) -> None:
         """The node of a slot is known. Of nodes that arrive together, that is written once."""
         if one.hosts.get(slot) == host:

@@ -35,6 +35,9 @@ _GONE_AFTER = 10.0
 #: say why: while its job goes on, and while that ends or Slurm does not answer.
 _UNEXPLAINED_AFTER, _UNANSWERED_AFTER = 10.0, 60.0
 _UNEXPLAINED = "its node server was told to end, and Slurm does not say why"
+#: Seconds for which the end of a node is not reported whose job Slurm is ending, while others of
+#: the job have not ended: those that end together start again together, in one job.
+_TOGETHER_WITHIN = 10.0
 #: What a node is called whose name is not known.
 _UNNAMED = "its node"
 
@@ -232,9 +235,16 @@ class Nodes:
                 self._lose(slot, text, Reason.DEADLINE)
 
     def end_terminated(self, one: Allocation, why: str, reason: Reason) -> None:
-        """It is known why they were told to end."""
-        for slot in self.terminated(one):
-            self._lose(slot, why, reason)
+        """It is known why they were told to end: Slurm is ending the job."""
+        if not one.ending:
+            self._jobs.ending(one)
+        known = [self._slots[slot] for slot in one.slots if slot in self._slots]
+        times = [slot.terminated_at for slot in known if slot.arrivals is not None]
+        ended = [at for at in times if at is not None]
+        all_ended = len(ended) == len(times)
+        if all_ended or self._loop.now() >= min(ended, default=0.0) + _TOGETHER_WITHIN:
+            for slot in self.terminated(one):
+                self._lose(slot, why, reason)
 
     def end_unexplained(self, one: Allocation, *, ending: bool) -> None:
         """It is not known why they were told to end; after a while, that is reported. ending:
@@ -260,6 +270,8 @@ class Nodes:
                 text = f"node {host} was lost, and Slurm job {one.key} goes on without it"
                 self._lose(slot, text)
                 self._end_warned(one)  # if it was the last that had not saved
+            elif one.ending:
+                continue  # it is over soon
             elif known.failed and self._loop.now() >= known.lost_at + _UNSTARTABLE_AFTER:
                 self._give_up_job(one, host)
             elif self._may_restart(known):
@@ -299,7 +311,9 @@ class Nodes:
         for one in self._jobs:
             parts = self._jobs.parts([*one.slots, slot])
             jobs = self._jobs.components(one)
-            if one.warned or len(parts) != len(jobs) or any(job.state != "RUNNING" for job in jobs):
+            if one.warned or one.ending or len(parts) != len(jobs):
+                continue
+            if any(job.state != "RUNNING" for job in jobs):
                 continue
             for part, job in zip(parts, sorted(jobs, key=lambda job: job.id), strict=True):
                 free = [name for name in job.nodes if name not in one.hosts.values()]

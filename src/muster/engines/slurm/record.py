@@ -25,6 +25,9 @@ class Allocation(Struct, frozen=True):
     hosts: dict[int, str] = {}
     #: Whether its nodes were told to save, as its job is about to reach its time limit.
     warned: bool = False
+    #: Whether Slurm is ending its job, as it was preempted or has reached its time limit: nothing
+    #: more starts there.
+    ending: bool = False
     #: slot -> the number of its server (`Arrivals.server`), for slots that were added later. Of all
     #: others, it is that of the allocation.
     servers: dict[int, int] = {}
