@@ -373,8 +373,17 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
     assert copy.read_bytes().strip(b"\0") == b"end"
 
 
-def test_the_program_fits_into_a_url_that_proxies_accept() -> None:
-    assert len(quote_plus(transfer.program())) < 12 << 10
+def test_what_loads_the_program_fits_into_a_url_that_proxies_accept() -> None:
+    assert len(quote_plus(transfer.LOADER)) < 1 << 10
+
+
+@pytest.mark.parametrize("sent", [0, 100])
+def test_a_program_that_does_not_arrive_whole(sent: int) -> None:
+    program = transfer.program()
+    words = [sys.executable, "-I", "-S", "-c", transfer.LOADER, str(len(program)), "read", "x"]
+    done = subprocess.run(words, input=program[:sent], capture_output=True, timeout=60, check=False)
+    assert done.returncode not in (transfer.OK, transfer.INCOMPLETE, transfer.FAILED)
+    assert done.stderr == b"the connection was lost before the copy began\n"
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
@@ -382,13 +391,14 @@ def test_an_ended_program_leaves_no_part(tmp_path: Path, unnamed: bool) -> None:
     """unnamed: whether the file system can have files without a name."""
     code = transfer.program()
     if not unnamed:
-        code = f"import os\nif hasattr(os, 'O_TMPFILE'): del os.O_TMPFILE\n{code}"
+        code = b"import os\nif hasattr(os, 'O_TMPFILE'): del os.O_TMPFILE\n" + code
     target = tmp_path / "target"
     target.mkdir()
-    words = [sys.executable, "-I", "-S", "-c", code, "write", str(target / "file")]
+    words = [sys.executable, "-I", "-S", "-c", transfer.LOADER, str(len(code))]
+    words += ["write", str(target / "file")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdin is not None
-        program.stdin.write(struct.pack("!I", 1 << 20) + bytes(1 << 20))
+        program.stdin.write(code + struct.pack("!I", 1 << 20) + bytes(1 << 20))
         program.stdin.flush()
         opened = Path(f"/proc/{program.pid}/fd")
         until(lambda: any(str(target) in os.readlink(each) for each in opened.iterdir()))

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import IO, Any, Protocol
 
@@ -48,6 +48,9 @@ class Outcome(Struct, frozen=True):
 class End(Protocol):
     """One end of a copy."""
 
+    #: What an end that receives reads first, before what is copied.
+    preamble: bytes
+
     def start(self, descriptor: int) -> None:
         """Start to send to a pipe, or to receive from it; takes over the descriptor."""
 
@@ -61,6 +64,8 @@ class End(Protocol):
 class EndHere:
     """An end on this machine. action: copies to or from a stream, and reports what it leaves
     out."""
+
+    preamble = b""
 
     def __init__(
         self,
@@ -153,16 +158,26 @@ def connect(sender: End, receiver: End) -> tuple[str, ...]:
 def start(sender: End, receiver: End) -> None:
     """Start both ends, with a pipe between them."""
     reading, writing = os.pipe()
-    ends = [(sender, writing), (receiver, reading)]
-    ends.sort(key=lambda end: isinstance(end[0], EndHere))  # fork processes before threads start
+    # the receiver first, as it reads the preamble; and processes fork before threads start
+    ends = [(receiver, reading), (sender, writing)]
+    ends.sort(key=lambda end: isinstance(end[0], EndHere))
     while ends:
         end, descriptor = ends.pop(0)
         try:
             end.start(descriptor)
+            if end is receiver and receiver.preamble:
+                _write_preamble(receiver.preamble, writing)
         except BaseException:
             for _, unused in ends:
                 os.close(unused)  # ends what has started
             raise
+
+
+def _write_preamble(preamble: bytes, descriptor: int) -> None:
+    """Write what a receiver that has started reads first."""
+    with suppress(BrokenPipeError):  # it has ended, and says why
+        while preamble:
+            preamble = preamble[os.write(descriptor, preamble) :]
 
 
 def finish(sender: End, receiver: End) -> tuple[str, ...]:

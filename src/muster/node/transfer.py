@@ -1,10 +1,10 @@
-"""Sends and receives a file or a folder as a tar stream: `python -c PROGRAM ACTION PATH`.
+"""Sends and receives a file or a folder as a tar stream: `python -c LOADER SIZE ACTION PATH`.
 
 As a program (see `program`) it runs inside a node, next to the node's own programs: it can read and
 write only what they can, whatever the links in their folders point to. ACTION is `send` or `read`
-(one file, as it is) to standard output, `receive` or `write` from standard input. It exits with 0;
-with 3 if files were left out; with 2 if nothing could be copied; with 4 for a bug. Messages are on
-standard error, one a line.
+(one file, as it is) to standard output, `receive` or `write` from standard input, where the program
+itself comes first: SIZE bytes. It exits with 0; with 3 if files were left out; with 2 if nothing
+could be copied; with 4 for a bug. Messages are on standard error, one a line.
 
 Nothing here follows a link that is in a folder. A link that is named itself is followed.
 """
@@ -446,30 +446,33 @@ _ACTIONS: Dict[str, Callable[[str, Report], None]] = {
     "write": _write,
 }
 
+#: Reads the program from standard input, and runs it: as an argument it would be too long for
+#: Kubernetes, which has arguments in a URL, whose length proxies limit, often to 8 KB.
+LOADER = """\
+import os, sys
+size, text = int(sys.argv[1]), b""
+while len(text) < size:
+    data = os.read(0, size - len(text))
+    if not data:
+        sys.exit("the connection was lost before the copy began")
+    text += data
+exec(text)
+"""
 _START = """
 import sys
 for name, source in %r:
     sys.modules[name] = module = type(sys)(name)
     exec(compile(source, name, "exec"), vars(module))
-sys.exit(module.main(*sys.argv[1:]))
-"""
-_UNPACK = """
-import base64, zlib
-exec(zlib.decompress(base64.urlsafe_b64decode("%s")))
+sys.exit(module.main(*sys.argv[2:]))
 """
 
 
-def program() -> str:
-    """This program as text for `python -c`: a node may not see the files of this package. It is
-    packed, as Kubernetes has it in a URL, whose length proxies limit: often to 16 KB."""
-    import base64
-    import zlib
-
+def program() -> bytes:
+    """This program as text for LOADER: a node may not see the files of this package."""
     from muster.node import folder_access  # as text it has no package
 
     sources = []
     for module in (folder_access, sys.modules[__name__]):
         with open(str(module.__file__), encoding="utf-8") as file:
             sources.append((module.__name__, file.read()))
-    packed = zlib.compress((_START % sources).encode(), 9)
-    return _UNPACK % base64.urlsafe_b64encode(packed).decode()
+    return (_START % sources).encode()

@@ -94,6 +94,8 @@ def _place(name: str, sent: dict[str, list[str]]) -> NodePath | None:
 class _ClientSender:
     """The end at a client that sends. See `End`."""
 
+    preamble = b""
+
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._descriptor = -1
@@ -124,6 +126,8 @@ class _ClientSender:
 
 class _ClientReceiver:
     """The end at a client that receives. See `End`."""
+
+    preamble = b""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket

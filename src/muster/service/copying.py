@@ -116,6 +116,14 @@ exit 127
 """
 
 
+def _file(content: bytes) -> IO[bytes]:
+    """A file without a name, to be read from its start."""
+    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+    file.write(content)
+    file.seek(0)
+    return file
+
+
 class EndInNode:
     """An end in a running node."""
 
@@ -123,17 +131,19 @@ class EndInNode:
         self._place, self._node, self._action = place, node, action
         self._messages: IO[bytes] | None = None  # from `start` on, until `finish` or `stop`
         self._process: NodeProcess | None = None
+        #: The program, which an end that sends has in a file.
+        self.preamble = transfer.program()
 
     def start(self, descriptor: int) -> None:
         """See `End`."""
-        words = (sys.executable, transfer.program(), self._action, self._place.path or ".")
-        argv = ("sh", "-c", _START, *words)
+        words = (sys.executable, transfer.LOADER, str(len(self.preamble)), self._action)
+        argv = ("sh", "-c", _START, *words, self._place.path or ".")
         receives = self._action in ("receive", "write")
         with (
             open(descriptor, "rb" if receives else "wb") as pipe,
-            open(os.devnull, "r+b", buffering=0) as unused,
+            open(os.devnull, "wb", buffering=0) if receives else _file(self.preamble) as other,
         ):
-            stdin, stdout = (pipe, unused) if receives else (unused, pipe)
+            stdin, stdout = (pipe, other) if receives else (other, pipe)
             messages = tempfile.TemporaryFile()  # noqa: SIM115
             try:
                 stdio = Stdio(stdin, stdout, messages)

@@ -63,6 +63,8 @@ def _open(connection: Connection, raw: bool, **places: NodePath) -> ClientConnec
 class ServerEnd:
     """The end of a copy that is at the server. See `End`. receives: whether it receives."""
 
+    preamble = b""
+
     def __init__(self, connected: ClientConnection, *, receives: bool) -> None:
         self._socket, self._receives = connected, receives
         self._outcome = Outcome(failed=True)
