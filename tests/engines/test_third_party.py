@@ -186,7 +186,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
         pytest.warns(NotRecovered),
         pytest.raises(EngineError, match="its supervisor has ended, and it cannot be recovered"),
     ):
-        client.run("last").wait(60)
+        client.run("last").wait(240)
     client.close()
     assert json.loads(muster("ps", "--json", code=0).stdout)[0]["state"] == "IN_PROGRESS"
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -215,5 +215,5 @@ def test_the_python_api_takes_the_engine(own_home: Path) -> None:
 
     with pytest.raises(InvalidInput, match="engine: no engine named 'pbs' is installed"):
         api.run(command="true", engine="pbs", home=own_home)
-    run = api.run(command="true", engine="local", home=own_home).wait(60)
+    run = api.run(command="true", engine="local", home=own_home).wait(240)
     assert (run.state, run.to_dict()["engine"]) == ("SUCCEEDED", "local")

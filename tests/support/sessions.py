@@ -240,7 +240,7 @@ class Session(DrivenSession):
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self._read_rest() == "", "no event is left"
-        return self.process.wait(60)
+        return self.process.wait(240)
 
     def _read_rest(self) -> str:
         """What the process prints until it ends."""
@@ -254,7 +254,7 @@ class Session(DrivenSession):
         if self.process.poll() is None:
             self.process.kill()
             os.kill(self.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.wait(240)
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

@@ -206,7 +206,7 @@ def test_an_agent_that_was_changed_is_not_used_again(
 def test_an_agent_is_used_after_a_failure(client: Client, lasting: JobRun) -> None:
     shell = "sed 's/.*) //' /proc/1/stat | cut -d ' ' -f 20; "
     runs = [
-        start(client, "sh", "-c", shell + end).wait(60)
+        start(client, "sh", "-c", shell + end).wait(240)
         for end in ("exit 3", "kill -SEGV $$", "exit 0")
     ]
     assert [run.exit_code for run in runs] == [3, 128 + signal.SIGSEGV, 0]
@@ -217,7 +217,7 @@ def test_an_agent_is_used_after_a_failure(client: Client, lasting: JobRun) -> No
 def test_a_run_with_a_large_environment_gets_a_new_agent(
     client: Client, lasting: JobRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(client, "true").wait(60)
+    start(client, "true").wait(240)
     idle = idle_agents(client, lasting)
     for number in range(3):
         monkeypatch.setenv(f"LARGE{number}", "x" * 50_000)
@@ -235,10 +235,10 @@ def idle_agents(client: Client, lasting: JobRun) -> list[int]:
 def test_an_agent_that_was_killed_while_it_was_idle_is_replaced(
     client: Client, lasting: JobRun
 ) -> None:
-    start(client, "true").wait(60)
+    start(client, "true").wait(240)
     (agent,) = idle_agents(client, lasting)
     os.kill(agent, signal.SIGKILL)
-    assert start(client, "true").wait(60).state == "SUCCEEDED"
+    assert start(client, "true").wait(240).state == "SUCCEEDED"
     assert agent not in idle_agents(client, lasting)
 
 
@@ -318,7 +318,7 @@ def test_an_agent_that_ended_right_after_it_was_idle_is_not_kept(own_home: Path)
 @pytest.mark.parametrize("idle_for", [3.0])
 def test_idle_agents_end_after_a_while(client: Client, lasting: JobRun) -> None:
     for run in [start(client, "sleep", "0.2") for _ in range(3)]:
-        assert run.wait(60).state == "SUCCEEDED"
+        assert run.wait(240).state == "SUCCEEDED"
     assert idle_agents(client, lasting)
     until(lambda: not idle_agents(client, lasting), "the idle agents have ended")
     assert lasting.refresh().state == "IN_PROGRESS"
@@ -326,7 +326,7 @@ def test_idle_agents_end_after_a_while(client: Client, lasting: JobRun) -> None:
 
 @as_root
 def test_idle_agents_end_with_the_supervisor(client: Client, lasting: JobRun) -> None:
-    assert start(client, "true").wait(60).state == "SUCCEEDED"
+    assert start(client, "true").wait(240).state == "SUCCEEDED"
     agents = children(supervisor(client, lasting))
     assert len(agents) == 2
     os.kill(supervisor(client, lasting), signal.SIGKILL)
@@ -370,7 +370,7 @@ def test_many_runs_end_as_they_should(client: Client) -> None:
 
     def one(number: int) -> None:
         script, code = ends[number % len(ends)]
-        run = start(client, "sh", "-c", f"echo {number}; {script}").wait(60)
+        run = start(client, "sh", "-c", f"echo {number}; {script}").wait(240)
         assert run.exit_code == code, run.details
         assert str(number) in output(run)
 
