@@ -67,9 +67,8 @@ CPUs={cpus} RealMemory=65536
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=ALL MaxTime=5 State=UP
 """
-#: What daemons and the commands of tests may take on a busy machine: Slurm takes nodes that answer
-#: later for lost, and does not use those again on which processes end later. Programs that are
-#: tested have Slurm's own limits, and learn sooner that a controller is away.
+#: What daemons and commands may take on a busy machine: Slurm takes nodes that answer later for
+#: lost, does not use those again on which processes end later, and launches fail that take longer.
 PATIENT = """\
 MessageTimeout=100
 SlurmdTimeout=300
@@ -104,9 +103,11 @@ class SlurmCluster:
             settings=settings,
             user=user.stdout.strip(),
         )
-        self.config, self._patient = folder / "slurm.conf", folder / "patient.conf"
-        self.config.write_text(text)
-        self._patient.write_text(text + PATIENT)
+        self.config = folder / "slurm.conf"
+        self.config.write_text(text + PATIENT)
+        #: For commands that are to learn within ten seconds that the controller is away.
+        self.impatient = folder / "impatient.conf"
+        self.impatient.write_text(text)
         #: With these variables, the clients of Slurm use this cluster.
         self.environ = {"SLURM_CONF": str(self.config), "PATH": _SBIN}
         self._start_munge()
@@ -129,7 +130,7 @@ class SlurmCluster:
 
     def start_controller(self) -> None:
         """Start slurmctld, which finds the state of an earlier one."""
-        self.run("slurmctld", "-f", str(self._patient))
+        self.run("slurmctld", "-f", str(self.config))
 
     def stop_controller(self) -> None:
         """End slurmctld, which saves its state: else it would start jobs again that have ended."""
@@ -137,7 +138,7 @@ class SlurmCluster:
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
-        self.run("slurmd", "-f", str(self._patient), "-N", name)
+        self.run("slurmd", "-f", str(self.config), "-N", name)
 
     def stop_node(self, name: str) -> None:
         """Kill the slurmd of a node."""
@@ -164,7 +165,7 @@ class SlurmCluster:
 
     def _processes(self) -> list[int]:
         """Processes of jobs, and of those who use the cluster, except this one."""
-        marks = {f"SLURM_CONF={path}".encode() for path in (self.config, self._patient)}
+        marks = {f"SLURM_CONF={path}".encode() for path in (self.config, self.impatient)}
         found = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -179,7 +180,7 @@ class SlurmCluster:
         """What a command of Slurm prints."""
         done = subprocess.run(
             words,
-            env={**os.environ, **self.environ, "SLURM_CONF": str(self._patient), **environ},
+            env={**os.environ, **self.environ, **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -316,8 +316,9 @@ def test_a_controller_that_is_away_for_a_while(cluster: SlurmCluster, own_home: 
 
 
 def test_a_run_that_starts_while_the_controller_is_away(
-    cluster: SlurmCluster, own_home: Path
+    cluster: SlurmCluster, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.impatient))
     cluster.stop_controller()
     try:
         run = Counting(own_home, "--set", "engine=slurm")
