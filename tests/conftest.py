@@ -141,7 +141,7 @@ def client(own_home: Path, _server: None) -> Iterator[Client]:
     yield client
     for run in client.runs():
         if not run.done:
-            run.cancel("the test is over").wait(60)
+            run.cancel("the test is over").wait(240)
     client.close()
 
 

@@ -42,8 +42,9 @@ for i in 1 2 3 4 5; do say; done
 case $NODE_RANK-$MUSTER_RESTART in
     2-0) echo 0 ends after $n; kill -9 $PPID; sleep 1000;;
     2-1) touch "$RECORDS/replaced"; go_on;;
-    1-0) until [ -e "$RECORDS/replaced" ]; do say; done; echo 0 ends after $n; exit 3;;
-    0-0) go_on;;
+    1-0) until [ -e "$RECORDS/replaced" ] && [ -e "$RECORDS/listens" ]; do say; done
+         echo 0 ends after $n; exit 3;;
+    0-0) touch "$RECORDS/listens"; go_on;;
 esac
 echo $MUSTER_RESTART ends after $n
 """

@@ -143,7 +143,7 @@ def test_no_process_outlives_its_node(
         assert alive(mark) == [], "an end is reported after the last process has ended"
     if way == "close":
         one.process.stdin.close()  # type: ignore[union-attr]
-        one.process.wait(30)
+        one.process.wait(240)
     else:
         one.close()
     assert alive(mark) == []
@@ -161,7 +161,7 @@ def test_no_process_outlives_a_session_that_is_killed(
     if kind in DETACHED:
         pytest.skip("its nodes outlive the session")
     os.kill(one.pid, signal.SIGKILL)
-    one.process.wait(30)
+    one.process.wait(240)
     if kind in NAMESPACES:
         # the kernel kills the namespace's processes before it reports the end of the first
         assert alive(mark) == []

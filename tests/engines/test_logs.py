@@ -13,6 +13,7 @@ import pytest
 
 from muster.engines import logs
 from muster.engines.logs import AttemptLogs, RunLogs
+from muster.node import file_watch
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.log_index import is_finished
@@ -113,20 +114,27 @@ def test_attempts_that_an_earlier_session_has_left_are_completed(
         cursor.close()
 
 
+@pytest.mark.parametrize("inotify", [True, False])
 def test_growth_is_not_polled_for_until_the_interval_has_passed(
-    plan_of: PlanOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan_of: PlanOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: bool
 ) -> None:
     """Whenever there is no descriptor to poll, there is a time limit."""
+    if not inotify:
+        monkeypatch.setattr(file_watch, "_take_descriptor", lambda: -1)
     now = 100.0
     clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
     monkeypatch.setattr(logs, "time", clock)
     attempt = AttemptLogs(plan_of(nodes=1), tmp_path)
-    watched, timeout = attempt.waits()
-    assert (watched is None, timeout) == (False, None)
+
+    def are_polled() -> bool:  # other processes may have all that this user can have of inotify
+        watched, timeout = attempt.waits()
+        return watched is not None or timeout is not None
+
+    assert are_polled()
     (tmp_path / "workers-0.out").write_text("a line\n")
     attempt.record_growth()
     watched, pause = attempt.waits()
     assert (watched, pause is not None and pause > 0) == (None, True)
     now += pause or 0
-    assert attempt.waits()[0] is not None
+    assert are_polled()
     attempt.finish()

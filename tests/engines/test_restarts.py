@@ -217,7 +217,7 @@ def test_kept_nodes_end_with_a_session_that_is_killed(session: MakeSession, kind
     one.ended(0, 1)
     agents = one.agents()
     os.kill(one.pid, signal.SIGKILL)
-    one.process.wait(30)
+    one.process.wait(240)
     until(lambda: not any(Path(f"/proc/{agent}").exists() for agent in agents), "their end")
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,8 @@ from muster.control import run_lock
 from muster.engines import registry
 from muster.errors import EngineError, InvalidInput, NotRecovered
 from support.command import json_of, muster, output_of
+from support.faults import until
+from support.node_servers import kill
 from support.plugins import install_processes
 
 
@@ -34,8 +33,7 @@ def sleeping() -> Iterator[str]:
     """The name of a run of two nodes in progress on the engine."""
     script = "echo up; exec sleep 1000"
     output_of("run", "--engine", "processes", "--nodes", "2", "-d", "--", "sh", "-c", script)
-    while output_of("logs", "last").count("up") < 2:
-        time.sleep(0.01)
+    until(lambda: output_of("logs", "last").count("up") == 2, "both write")
     yield "last"
     muster("cancel", "last", "--force")
 
@@ -178,9 +176,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
     run = json_of("runs", "show", sleeping, "--json")
     pid = run_lock.last_holder(own_home / "runs" / run["id"] / "lease")
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.001)
+    kill(pid)
     monkeypatch.delenv("PYTHONPATH")
     done = muster("status", "last", code=0)
     assert "no engine named 'processes' is installed" in done.stdout
@@ -190,7 +186,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
         pytest.warns(NotRecovered),
         pytest.raises(EngineError, match="its supervisor has ended, and it cannot be recovered"),
     ):
-        client.run("last").wait(60)
+        client.run("last").wait(240)
     client.close()
     assert json.loads(muster("ps", "--json", code=0).stdout)[0]["state"] == "IN_PROGRESS"
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -204,10 +200,14 @@ def test_a_run_is_suspended_and_resumed_on_its_engine(sleeping: str) -> None:
     done = muster("runs", "resume", sleeping, "--set", "engine=local", code=2)
     assert "the engine cannot change while a run is suspended" in done.stderr
     output_of("runs", "resume", sleeping)
-    while output_of("logs", sleeping, "--attempt", "all").count("up") < 4:
-        time.sleep(0.01)
-    run = json_of("runs", "show", sleeping, "--json")
-    assert (run["state"], run["engine"]) == ("IN_PROGRESS", "processes")
+    logs = ("logs", sleeping, "--attempt", "all")
+    until(lambda: output_of(*logs).count("up") == 4, "both write again")
+
+    def state() -> tuple[str, str]:
+        run = json_of("runs", "show", sleeping, "--json")
+        return run["state"], run["engine"]
+
+    until(lambda: state() == ("IN_PROGRESS", "processes"), "that is recorded")
 
 
 def test_the_python_api_takes_the_engine(own_home: Path) -> None:
@@ -215,5 +215,5 @@ def test_the_python_api_takes_the_engine(own_home: Path) -> None:
 
     with pytest.raises(InvalidInput, match="engine: no engine named 'pbs' is installed"):
         api.run(command="true", engine="pbs", home=own_home)
-    run = api.run(command="true", engine="local", home=own_home).wait(60)
+    run = api.run(command="true", engine="local", home=own_home).wait(240)
     assert (run.state, run.to_dict()["engine"]) == ("SUCCEEDED", "local")

@@ -113,7 +113,7 @@ class Started:
         server = self._servers.pop(rank, None)
         if server is not None:
             server.terminate()  # it may have taken the place of that of an earlier session
-            server.wait(30)
+            server.wait(240)
 
     def close(self) -> None:
         self._dialing.close()

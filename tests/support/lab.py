@@ -110,7 +110,7 @@ class Machine:
             with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 if b"sshd" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
                     os.kill(pid, signal.SIGKILL)
-        self.sshd.wait(30)
+        self.sshd.wait(240)
         (self.folder / "log").unlink()
 
     def pids(self) -> list[int]:
@@ -179,7 +179,7 @@ class Machine:
                     os.kill(pid, signal.SIGKILL)
         _close(self._holder)
         if self.sshd is not None:
-            self.sshd.wait(30)
+            self.sshd.wait(240)
 
 
 class Lab:
@@ -341,14 +341,14 @@ class Counting:
 
 def _close(process: subprocess.Popen[str]) -> None:
     """Wait for a process that was killed."""
-    process.wait(30)
+    process.wait(240)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
 
 
 def _run(argv: Sequence[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout
 

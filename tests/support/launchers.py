@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import pytest
 
 from muster.control.launcher import Launcher
 from muster.store.records import Lease
@@ -19,6 +21,23 @@ _KEPT = 8
 
 #: The product's function, which tests replace.
 spawn = Launcher.spawn
+
+
+def have_linger(monkeypatch: pytest.MonkeyPatch, agents: float, supervisors: float = 600.0) -> None:
+    """Have launchers that are spawned from now on keep a supervisor, and this an idle agent, for so
+    many seconds. The product's take a second: on a busy machine, the next run comes later."""
+    start = os.posix_spawn
+    names = {
+        "muster.control.launcher": f"_SharedSupervisors.LINGER = {supervisors}",
+        "muster.engines.local.agent_pool": f"_LINGER = {agents}",
+    }
+    changes = "".join(f"import {name}; {name}.{change}; " for name, change in names.items())
+
+    def start_with_changes(path: str, argv: Sequence[str], *rest: Any, **more: Any) -> int:
+        before, call, last = argv[-1].partition("serve_on(")
+        return start(path, [*argv[:-1], f"{before}{call and changes}{call}{last}"], *rest, **more)
+
+    monkeypatch.setattr("muster.control.launcher.os.posix_spawn", start_with_changes)
 
 
 class SharedLauncher(Launcher):

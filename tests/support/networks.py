@@ -33,7 +33,7 @@ class Machines:
         program = self.start(
             number, *argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        out, _ = program.communicate(stdin, timeout=60)
+        out, _ = program.communicate(stdin, timeout=240)
         assert program.returncode == 0, out
         return str(out)
 

@@ -19,6 +19,7 @@ from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef
+from muster.node import leftovers
 from muster.node.processes import children
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
@@ -240,7 +241,7 @@ class Session(DrivenSession):
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self._read_rest() == "", "no event is left"
-        return self.process.wait(60)
+        return self.process.wait(240)
 
     def _read_rest(self) -> str:
         """What the process prints until it ends."""
@@ -254,7 +255,7 @@ class Session(DrivenSession):
         if self.process.poll() is None:
             self.process.kill()
             os.kill(self.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.wait(240)
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -332,19 +333,29 @@ class Session(DrivenSession):
     def agents(self) -> list[int]:
         """The pids of the nodes' agents, in the order they were started."""
         if self.engine in DETACHED:
-            found = [one for server in self.servers() for one in children(server)]
-            return [pid for pid in found if _leads_session(pid)]
+            folders = [self.host_folder(node.rank) for node in self.plan.nodes]
+            return [pid for folder in folders if folder.is_dir() for pid in _agents_in(folder)]
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in text.split()][self._others :]
 
 
-def _leads_session(pid: int) -> bool:
-    """Whether a process is the first of its session, as agents are: a server that dials its
-    supervisor has another child for a moment."""
-    try:
-        return os.getsid(pid) == pid
-    except ProcessLookupError:
-        return False
+def _agents_in(folder: Path) -> list[int]:
+    """The pid of the agent of a node whose server has this folder, if there is one. A server has
+    other children for a moment: they dial its supervisor, or measure the node."""
+    server = server_pid_if_any(folder)
+    held = folder / leftovers._LOCK
+    return [] if server is None else [pid for pid in children(server) if _has_open(pid, held)]
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    with contextlib.suppress(OSError):  # it has ended, or there is no such file
+        wanted = path.stat()
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if os.path.samestat(wanted, descriptor.stat()):
+                    return True
+    return False
 
 
 def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:

@@ -59,16 +59,21 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=512
 SlurmdParameters=config_overrides
-SlurmdTimeout=10
-SlurmctldTimeout=10
 KillWait=2
 ReturnToService=2
-UnkillableStepTimeout=20
 {settings}
 NodeName=n[1-{nodes}] NodeAddr=127.0.0.1 NodeHostname={host} Port=[{first}-{last}] \
 CPUs={cpus} RealMemory=65536
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=ALL MaxTime=5 State=UP
+"""
+#: What daemons and commands may take on a busy machine: Slurm takes nodes that answer later for
+#: lost, does not use those again on which processes end later, and launches fail that take longer.
+PATIENT = """\
+MessageTimeout=100
+SlurmdTimeout=300
+BatchStartTimeout=300
+UnkillableStepTimeout=300
 """
 #: The scheduler looks at once, as the clusters of tests are small.
 FAST = (
@@ -87,20 +92,22 @@ class SlurmCluster:
         folder.chmod(0o755)
         first = _free_ports(nodes + 1)
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True)
-        self.config = folder / "slurm.conf"
-        self.config.write_text(
-            CONFIG.format(
-                folder=folder,
-                host=socket.gethostname(),
-                port=first,
-                first=first + 1,
-                last=first + nodes,
-                nodes=nodes,
-                cpus=cpus,
-                settings=settings,
-                user=user.stdout.strip(),
-            )
+        text = CONFIG.format(
+            folder=folder,
+            host=socket.gethostname(),
+            port=first,
+            first=first + 1,
+            last=first + nodes,
+            nodes=nodes,
+            cpus=cpus,
+            settings=settings,
+            user=user.stdout.strip(),
         )
+        self.config = folder / "slurm.conf"
+        self.config.write_text(text + PATIENT)
+        #: For commands that are to learn within ten seconds that the controller is away.
+        self.impatient = folder / "impatient.conf"
+        self.impatient.write_text(text)
         #: With these variables, the clients of Slurm use this cluster.
         self.environ = {"SLURM_CONF": str(self.config), "PATH": _SBIN}
         self._start_munge()
@@ -158,11 +165,12 @@ class SlurmCluster:
 
     def _processes(self) -> list[int]:
         """Processes of jobs, and of those who use the cluster, except this one."""
-        mark, found = f"SLURM_CONF={self.config}".encode(), []
+        marks = {f"SLURM_CONF={path}".encode() for path in (self.config, self.impatient)}
+        found = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and int(folder.name) != os.getpid():
                 with contextlib.suppress(OSError):
-                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    if marks & set((folder / "environ").read_bytes().split(b"\0")):
                         found.append(int(folder.name))
         return found
 
@@ -176,7 +184,7 @@ class SlurmCluster:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         if done.returncode:

@@ -92,7 +92,7 @@ def run_in_world(
     code = textwrap.dedent(_WORLD)
     kind = "user" if user else "root"
     argv = [sys.executable, "-c", code, str(folder), kind, INTERNET, str(PORT), *command]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
     if check:
         assert done.returncode == 0, done.stdout + done.stderr
     return done

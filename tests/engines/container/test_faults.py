@@ -281,7 +281,8 @@ def test_what_a_lost_node_has_written_is_kept(
     one._kill()
     (outputs,) = one.host_folder(0).glob("*/outputs")
     (outputs / "rank-0/go").touch()
-    until((outputs / "rank-0/own").exists, "the node has written")
+    own = outputs / "rank-0/own"
+    until(lambda: own.exists() and own.read_text() == "own\n", "the node has written")
     options = ["--force", "--time=0"] if verb == "rm" else []
     podman.podman(verb, *options, f"muster-{one.plan.run_id}-0")
     one.replaced()
@@ -534,14 +535,14 @@ def test_containers_are_removed_when_an_engine_answers_again(
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers), "servers have left")
     podman.refuse(8)
     podman.start()
-    assert one.process.wait(60) == 0
+    assert one.process.wait(240) == 0
 
 
 def test_what_is_left_of_a_run_is_removed_with_the_run(
     podman: PodmanService, own_home: Path, client: Client
 ) -> None:
     podman_service.add_engine(own_home, podman)
-    one = api.run(command="true", engine="container").wait(60)
+    one = api.run(command="true", engine="container").wait(240)
     (own_home / "runs" / one.id / "containers").mkdir()  # as where it could not be removed
     label = f"muster.run={one.id}"
     podman.podman("create", "--label", label, "--label", "muster.slot=0", IMAGE, "true")

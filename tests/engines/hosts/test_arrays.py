@@ -81,12 +81,17 @@ def test_replicas_run_on_all_machines(lab: Lab) -> None:
 
 
 def test_a_supervisor_that_is_killed(lab: Lab) -> None:
-    name = start(lab, 50, f"{WORK} sleep 0.2")
+    waits = [
+        f"[ $MUSTER_PARAM_N -le {done} ] || until [ -e {lab.folder}/{done} ]; do sleep 0.05; done"
+        for done in (8, 24)
+    ]
+    name = start(lab, 50, "; ".join([*waits, WORK]))
     for done in (8, 24):
-        until(lambda done=done: len(ended(lab, name)) >= done, "some have ended", pause=0.1)
+        until(lambda done=done: len(ended(lab, name)) == done, "some have ended", pause=0.1)
         (supervisor,) = lab.supervisors()
         os.kill(supervisor, signal.SIGKILL)
         until(lambda: not lab.supervisors(), "it has ended")
+        (lab.folder / f"{done}").touch()
     assert lab.muster("wait", name)[0] == 0
     assert [row["state"] for row in rows(lab, name)] == ["SUCCEEDED"] * 50
     check_outputs(lab, name, 50)

@@ -265,10 +265,11 @@ def test_nodes_go_on_when_a_file_of_their_run_cannot_be_read(
     kept = tmp_path / "kept"
     (folder / name).rename(kept)
     (folder / name).write_text("{")
+    pid = run_lock.last_holder(folder / "lease")
+    assert pid is not None
+    kill(pid)
     for _ in range(2):
         pid = run_lock.last_holder(folder / "lease")
-        assert pid is not None
-        kill(pid)
         status(run_id)  # starts another supervisor
         until(lambda pid=pid: run_lock.last_holder(folder / "lease") != pid)
         until(lambda: not run_lock.is_held(folder / "lease"), "it has given up")

@@ -19,7 +19,7 @@ pytestmark = needs_lab
 EXAMPLES = Path(__file__).parents[3] / "examples"
 #: Continues where it was when it was stopped; ends once a file exists.
 STEPS = (
-    "cd $MUSTER_OUTPUTS; mkdir -p steps; ls steps; echo began; touch steps/$MUSTER_RESTART; "
+    "cd $MUSTER_OUTPUTS; mkdir -p steps; ls steps; touch steps/$MUSTER_RESTART; echo began; "
     "[ $MUSTER_RESTART -lt {failures} ] && exit 3; until [ -e {flag} ]; do sleep 0.05; done"
 )
 

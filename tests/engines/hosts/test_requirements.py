@@ -139,11 +139,9 @@ def test_a_run_can_be_canceled_while_packages_are_installed(own_home: Path, job:
     pid = building(started)
     # what pip prints can be followed
     until(lambda: "muster: installing 1 requirement" in output_of("logs", "last"), "it is shown")
-    begun = time.monotonic()
     muster("cancel", "last", code=0)
     muster("wait", "last")
     assert json_of("status", "last", "--json")["state"] == "CANCELED"
-    assert time.monotonic() - begun < 20
     until(lambda: state_of(pid) in ("", "Z"), "the build has ended")
     assert environments(own_home) == []
 

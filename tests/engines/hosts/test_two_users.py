@@ -151,7 +151,8 @@ def tickets(queue: Path) -> list[tuple[Path, str]]:
 def assert_protected(owner: Person, other: Person, queue: Path) -> None:
     """What one account has on the machine, another one can neither read nor harm."""
     (server,) = owner.nodes.glob("*-0")
-    (log,) = (path for path in server.glob("logs/**/*.out") if path.stat().st_size)
+    (log,) = server.glob("logs/**/*.out")
+    until(lambda: log.stat().st_size, "the program has written")
     assert owner.can(f"cat {log}")
     scripts = [f"cat {log}", f"ls {server}", f"rm -rf {server}", f"touch {owner.nodes}/new"]
     scripts.append(f"kill -0 $(pgrep -u {owner.name} | head -1)")

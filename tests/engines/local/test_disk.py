@@ -59,7 +59,7 @@ def test_a_node_that_uses_more_than_its_disk_is_reported(client: Client, place: 
         working_dir=".",
         resources={"disk": "2MiB"},
         mounts=[{"source": "scratch:node/mine"}],
-    ).wait(60)
+    ).wait(240)
     assert run.state == "SUCCEEDED", run.details
     assert EXCEEDED in [record.message for record in run.logs(streams=["service"])]
     assert EXCEEDED in run.notes
@@ -70,7 +70,7 @@ def test_a_node_within_its_disk_is_not_reported(client: Client) -> None:
     script = f"PLACE=.; {WRITES.format(1 << 20)}; head -c 3000000 /dev/zero"
     run = muster.run(
         command=["sh", "-c", script], working_dir=".", resources={"disk": "2MiB"}
-    ).wait(60)
+    ).wait(240)
     assert run.state == "SUCCEEDED", run.details
     assert "disk" not in [entry.kind for entry in run.events()]
     (note,) = run.notes
@@ -85,7 +85,7 @@ def test_disk_usage_is_reported_while_the_node_runs(client: Client, tmp_path: Pa
     messages = (record.message for record in run.logs(follow=True, streams=["service"]))
     assert EXCEEDED in messages
     gate.write_text("exit\n")
-    assert run.wait(60).state == "SUCCEEDED"
+    assert run.wait(240).state == "SUCCEEDED"
 
 
 def test_disk_that_a_run_already_uses_is_not_required_again(
@@ -97,7 +97,7 @@ def test_disk_that_a_run_already_uses_is_not_required_again(
         command=["sh", "-c", "exec sleep 1000"], node_groups=group, resources={"disk": "64MiB"}
     )
     embedded(client).suspend(run.id)
-    run.wait(60)
+    run.wait(240)
     context, record = embedded(client).context, embedded(client).run(run.id)
     free = SimpleNamespace(f_blocks=9, f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
     monkeypatch.setattr("muster.engines.local.capacity.os.statvfs", lambda _: free)
@@ -109,7 +109,7 @@ def test_disk_that_a_run_already_uses_is_not_required_again(
     node.mkdir(parents=True, exist_ok=True)
     (node / "big").write_bytes(b"x" * (3 << 20))
     assert prepare_resume(context, record, None) is None
-    run.cancel("enough").wait(60)
+    run.cancel("enough").wait(240)
 
 
 # --- a disk image for each node
@@ -146,7 +146,7 @@ def test_a_node_cannot_use_more_than_its_disk(client: Client, place: str) -> Non
         working_dir=".",
         resources={"disk": "20MiB", "disk_image": True},
         mounts=[{"source": "scratch:node/mine"}],
-    ).wait(60)
+    ).wait(240)
     assert run.state == "FAILED"
     assert run.cause is not None
     head, message = run.cause["message"].split("\n", 1)
@@ -168,7 +168,7 @@ def test_a_disk_image_keeps_its_files_over_restarts_in_place(
     spec.write_text(
         "artifact: p.sh\nresources: {disk: 32MiB, disk_image: true}\nfailure: {max_restarts: 1}\n"
     )
-    run = muster.run(spec).wait(60)
+    run = muster.run(spec).wait(240)
     assert run.state == "SUCCEEDED", run.details
     messages = [r.message for r in run.logs(attempt="all", streams=["stdout"])]
     assert messages[1:2] == ["kept"]
@@ -189,7 +189,7 @@ def test_disk_images_are_removed_when_the_supervisor_is_killed(client: Client) -
     assert len(loops(folder.path)) == 2
     assert not (folder.node(0) / "disk.img").exists(), "the file is removed once it is mounted"
     os.kill(int(folder.lock.read_text()), 9)
-    assert run.wait(60).state == "FAILED"
+    assert run.wait(240).state == "FAILED"
     assert free_of_loops(embedded(client).home.root)
     assert str(folder.path) not in Path("/proc/self/mountinfo").read_text()
 

@@ -69,7 +69,7 @@ def test_a_process_gets_the_explained_environment(
     explained = explained_environment(
         prepared.plan, planned, lambda template: template.replace("${rank}", "0")
     )
-    assert client.start(prepared).wait(60).state == "SUCCEEDED"
+    assert client.start(prepared).wait(240).state == "SUCCEEDED"
 
     seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().split("\0") if line)
     for name, setting in explained.items():

@@ -78,7 +78,7 @@ def run_twice(client: Client, code: Path) -> JobRun:
     """Two runs on two nodes each; the second one must find the code as it was."""
     before = content(code)
     for _ in range(2):
-        run = muster.run(code, entrypoint="main.py", nodes=2).wait(60)
+        run = muster.run(code, entrypoint="main.py", nodes=2).wait(240)
         assert run.state == "SUCCEEDED", (run.details, run.logs())
         lines = sorted(record.message for record in run.logs(streams=["stdout"]))
         assert lines == ["00 text0 3 False", "11 text1 3 False"]
@@ -105,7 +105,7 @@ def test_plain_processes_get_copies(
 @pytest.mark.skipif(bool(namespaces.probe()), reason="needs namespaces")
 def test_nodes_of_large_code_take_little_more_disk(client: Client, code: Path) -> None:
     (code / "main.py").write_text("import os; open('mine', 'w').write('x' * 1000)\n")
-    run = muster.run(code, entrypoint="main.py", nodes=2).wait(60)
+    run = muster.run(code, entrypoint="main.py", nodes=2).wait(240)
     assert run.state == "SUCCEEDED", run.details
     folder = embedded(client).home.run_dir(run.id)
     assert blocks(folder.path) < 1 << 20
@@ -210,7 +210,7 @@ def test_a_retried_replica_finds_its_files_in_large_code(
         parallelism=1,
         retries=1,
         failure={"backoff": {"initial": 0}},
-    ).wait(60)
+    ).wait(240)
     assert run.state == "SUCCEEDED", [record.message for record in run.logs()]
     assert embedded(client).home.run_dir(run.id).overlay(0).is_dir(), "the code is a layer"
 

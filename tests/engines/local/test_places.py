@@ -31,7 +31,7 @@ def run(client: Client, script: str, **spec: Any) -> JobRun:
     job = embedded(client).prepare_job(
         spec_from_mapping({"name": "demo", "node_groups": [group], **spec})
     )
-    return client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
+    return client.start(client.prepare_run(job.record, new_job=job.new)).wait(240)
 
 
 def output(run: JobRun) -> list[str]:
@@ -116,7 +116,7 @@ def test_code_starts_in_a_working_dir_outside_its_copy(
     code = {"artifact": str(tmp_path / "code" / name), "node_groups": [{"name": "g"}]}
     code["node_groups"][0]["working_dir"] = "/usr"  # type: ignore[index]
     job = embedded(client).prepare_job(spec_from_mapping({"name": "demo", **code}))
-    done = client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
+    done = client.start(client.prepare_run(job.record, new_job=job.new)).wait(240)
     assert (done.state, output(done)) == ("SUCCEEDED", ["/usr"])
 
 

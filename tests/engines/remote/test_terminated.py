@@ -33,10 +33,16 @@ def program_of(session: Session) -> int:
 def test_a_node_whose_processes_are_all_terminated_is_lost(session: Session, first: str) -> None:
     session.start(0)
     session.ready(0)
-    pids = [program_of(session), *session.servers()]
-    for pid in pids if first == "program" else reversed(pids):
+    program, (server,) = program_of(session), session.servers()
+    if first == "program":
+        os.kill(server, signal.SIGSTOP)  # it waits for its own signal for a moment only
+        os.kill(program, signal.SIGTERM)
+        os.kill(server, signal.SIGTERM)
+        os.kill(server, signal.SIGCONT)
+    else:
+        os.kill(server, signal.SIGTERM)
         with contextlib.suppress(ProcessLookupError):  # the server has ended its program
-            os.kill(pid, signal.SIGTERM)
+            os.kill(program, signal.SIGTERM)
     ended = session.ended_after_all(0)[0]  # its outputs cannot be copied any more
     assert ended["reason"] == "node_lost"
     assert "canceled, preempted or out of time" in ended["message"]

@@ -46,9 +46,10 @@ def test_a_node_that_ends_between_two_samples(session: MakeSession, keep: bool) 
 
 
 def test_a_node_that_runs_is_asked(session: MakeSession) -> None:
-    one = session(f"{BURN}; exec sleep 1000")
+    one = session(f"{BURN}; echo burnt; exec sleep 1000")
     one.start(0)
     one.ready(0)
+    one.wait_for_output("burnt")
 
     def is_recorded() -> bool:  # every 10 s
         return usage_of(one).get(0, NodeUsage()).memory_average is not None

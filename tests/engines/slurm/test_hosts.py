@@ -290,6 +290,19 @@ def test_a_node_of_a_job_that_is_preempted_does_not_wait_long_for_others(hosts: 
     assert hosts._owner.told == [(0, "Slurm job 7 was preempted")]
 
 
+def test_a_node_on_which_a_job_has_ended_first_is_not_lost(hosts: Any) -> None:
+    """A job that was canceled would start again otherwise."""
+    jobs, told = hosts._jobs, hosts._owner.told
+    jobs._allocations = {0: Allocation(0, (0, 1), 7, hosts={0: "n1", 1: "n2"})}
+    jobs.start_server = None
+    hosts._nodes._slots[1].lost_at = 100.0
+    for hosts.now in (100.0, 200.0):
+        hosts._seen(0, [Job(7, 7, "muster-r1.0", "COMPLETING", "", ("n1",), "None")])
+    assert told == []
+    hosts._ended(jobs._allocations[0], [Job(7, 7, "muster-r1.0", "CANCELLED", "", (), "None")])
+    assert told == [(slot, "Slurm job 7 was canceled in Slurm") for slot in (0, 1)]
+
+
 EXPIRES = "Slurm job 7 is about to reach its time limit"
 
 

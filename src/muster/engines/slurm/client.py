@@ -107,6 +107,12 @@ class Job(Struct, frozen=True):
         return self.state in _OVER
 
     @property
+    def ending(self) -> bool:
+        """Whether it is over soon: Slurm is ending its processes, and lists only those of its nodes
+        on which some may be left."""
+        return self.state == "COMPLETING"
+
+    @property
     def waits(self) -> bool:
         """Whether it has no nodes yet."""
         return self.state in _WAITING

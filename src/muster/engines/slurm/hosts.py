@@ -283,7 +283,7 @@ class SlurmHosts:
             self._jobs.explain(one, partial(self._explained, number))
         elif any(job.waits for job in answer):
             self._waits(one, answer)
-        else:
+        elif not any(job.ending for job in answer):  # else nodes are missing that are not lost
             self._limits.see(number, answer)
             self._nodes.look_at(one, answer)
 
@@ -327,8 +327,7 @@ class SlurmHosts:
             reason, why = known
             self._nodes.end_terminated(one, why, reason)
         else:
-            ending = any(job.state == "COMPLETING" for job in jobs)
-            self._nodes.end_unexplained(one, ending=ending)
+            self._nodes.end_unexplained(one, ending=any(job.ending for job in jobs))
 
     def _ended(self, one: Allocation, jobs: Sequence[Job]) -> None:
         """A job has ended, and all of its processes."""

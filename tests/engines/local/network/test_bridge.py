@@ -81,7 +81,7 @@ def test_nodes_of_an_isolated_network_reach_each_other_only(nodes: int, client: 
     from muster.spec.overrides import overrides_from_mapping
 
     prepared = client.prepare_run(job, overrides_from_mapping({"nodes": nodes}), new_job=new)
-    run = client.start(prepared).wait(60)
+    run = client.start(prepared).wait(240)
     assert run.state == "SUCCEEDED", run.details
     assert {record.message for record in run.logs(streams=["stdout", "stderr"])} == {
         "Network is unreachable"
@@ -91,7 +91,7 @@ def test_nodes_of_an_isolated_network_reach_each_other_only(nodes: int, client: 
 def test_the_router_keeps_its_hardware_address_when_nodes_come_and_go() -> None:
     """The others remember it; what they send to another one is lost."""
     argv = [sys.executable, "-c", _ADDRESSES]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     if "Operation not permitted" in done.stderr and os.geteuid():
         pytest.skip("this account cannot create network namespaces")
     assert done.returncode == 0, done.stderr
