@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("own_launcher")
 REPLICAS, AT_ONCE = 200, 6
 #: Replicas that wait.
 LAST = 20
-#: Every line is that of one incarnation; some have no end, some go to stderr. The last replicas wait
-#: until the file `GO` is there: the run is not over before it was interrupted.
+#: Every line is that of one incarnation; some have no end, some go to stderr. The last replicas
+#: wait until the file `GO` is there: the run is not over before it was interrupted.
 PROGRAM = """
 line=$MUSTER_REPLICA.$MUSTER_RESTART
 case $MUSTER_REPLICA in *3) printf $line >&2 ;; *4) printf $line ;; *) echo $line ;; esac
