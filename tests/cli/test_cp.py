@@ -33,7 +33,7 @@ PROGRAM = f"truncate -s {SIZE} large && mkdir in && touch up && sleep 1000"
 def test_nothing_incomplete_is_left(
     client: Client, tmp_path: Path, engine: str, number: signal.Signals, code: int, direction: str
 ) -> None:
-    probe = {"exec": ["test", "-e", "up"], "period": 0.02}
+    probe = {"exec": ["test", "-e", "up"], "period": 0.02, "threshold": 10_000}
     until_ready(
         start_spec(client, {"command": PROGRAM, "startup_probe": probe, "engine": engine}, tmp_path)
     )
