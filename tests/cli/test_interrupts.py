@@ -200,10 +200,24 @@ def test_a_single_ctrl_c_detaches_in_time(client: Client) -> None:
     assert client.run("last").state == "IN_PROGRESS"
 
 
-def test_a_run_that_ends_after_ctrl_c_is_summarized(client: Client) -> None:
-    with Terminal([*MUSTER, "run", "--", "sh", "-c", "echo up; sleep 0.5; exit 3"]) as terminal:
+#: Waits an hour for a second Ctrl-C.
+PATIENT = """
+from muster.cli import detach
+from muster.__main__ import main
+detach._TIME_TO_CANCEL = 3600.0
+main()
+"""
+
+
+def test_a_run_that_ends_after_ctrl_c_is_summarized(client: Client, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    program = f"echo up; until [ -e {go} ]; do sleep 0.01; done; exit 3"
+    argv = [sys.executable, "-c", PATIENT, "run", "--", "sh", "-c", program]
+    with Terminal(argv) as terminal:
         terminal.wait_for("up\n")
         terminal.type("\x03")
+        terminal.wait_for("Press Ctrl-C again within 3600 s")
+        go.touch()
         assert terminal.end() == 1
     assert "Detached" not in terminal.output
 
