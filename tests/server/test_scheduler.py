@@ -337,11 +337,15 @@ def test_problems_are_all_named(api: MusterAPI) -> None:
 def test_what_is_done_is_counted(api: MusterAPI, teams: Teams) -> None:
     fired(api, create(api, "true"), "started")
     assert isinstance(api, HttpAPI)
-    text = api.connection.request("GET", "/v1/metrics").decode()
-    counted = {
-        one.labels["outcome"]: one.value
-        for family in text_string_to_metric_families(text)
-        for one in family.samples
-        if one.name == "muster_schedule_times_total"
-    }
-    assert counted["started"] >= 1
+    connection = api.connection
+
+    def counted() -> dict[str, float]:
+        text = connection.request("GET", "/v1/metrics").decode()
+        return {
+            one.labels["outcome"]: one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+            if one.name == "muster_schedule_times_total"
+        }
+
+    until(lambda: counted().get("started", 0.0) >= 1, "what was recorded is counted")
