@@ -472,7 +472,7 @@ def test_closing_a_reader_halfway_closes_its_files(run: Run) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with closing(run.chunks(follow=True)) as found:  # type: ignore[type-var]
         assert next(found).data == b"a\n"
-    assert len(os.listdir("/proc/self/fd")) == before, "nothing is left open"
+    assert len(os.listdir("/proc/self/fd")) <= before, "nothing is left open"
 
 
 @pytest.mark.parametrize("repetition", range(6))
