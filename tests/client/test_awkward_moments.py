@@ -24,7 +24,7 @@ from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
 from muster.storage import wakeup
 from support.embedded import embedded
-from support.runs import supervisor_pid, until_any_ready, until_ready
+from support.runs import supervisor_pid, until_any_ready, until_ready, until_state
 
 
 def start(client: Client, *command: str, **overrides: Any) -> JobRun:
@@ -80,15 +80,39 @@ def test_no_program_starts_after_a_cancel(
     code.mkdir()
     for number in range(3000):
         (code / f"{number}.txt").write_text("x")
-    (code / "main.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    job, new = client.job(code, entrypoint="main.py")
-    run = client.start(client.prepare_run(job, new_job=new))
-    work = embedded(client).home.run_dir(run.id).work(0)
-    while not work.exists():
-        assert not run.refresh().done
-    run.cancel().wait(60)
-    assert run.state == "CANCELED"
-    assert not (tmp_path / "ran").exists()
+    program = "import os\nopen(os.environ['RAN'] + os.environ['MUSTER_RUN_ID'], 'w')\n"
+    (code / "main.py").write_text(program)
+    run, node = stopped_halfway(client, code, f"{tmp_path}/ran-")
+    run.cancel()
+    until_state(run, "CANCELING")
+    continue_processes(node)
+    assert run.wait(60).state == "CANCELED"
+    assert not (tmp_path / f"ran-{run.id}").exists()
+
+
+def stopped_halfway(client: Client, code: Path, ran: str) -> tuple[JobRun, list[int]]:
+    """A run whose node was stopped while its code was being unpacked, and the node's processes.
+    Before it, runs may have been started whose code was there already."""
+    files = len(os.listdir(code))
+    while True:
+        job, new = client.job(code, entrypoint="main.py", env={"RAN": ran})
+        run = client.start(client.prepare_run(job, new_job=new))
+        work = embedded(client).home.run_dir(run.id).work(0)
+        while not work.exists():
+            assert not run.refresh().done
+        node = [*children(supervisor_pid(client, run))]
+        for pid in node:
+            os.kill(pid, signal.SIGSTOP)
+        if len(os.listdir(work)) < files:
+            return run, node
+        continue_processes(node)
+        run.wait(60)
+
+
+def continue_processes(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it was killed
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_all_waiting_commands_see_the_end_of_a_killed_run(
