@@ -68,10 +68,17 @@ def test_the_ctrl_c_handler_is_set_before_other_imports() -> None:
     assert done.stdout == "muster muster.interrupt\n"
 
 
-def test_a_signal_that_arrives_in_a_callback_detaches_after_it() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -> None:
+    """Also if it takes long to start a thread."""
     code = """
-        import os, signal, time, weakref
+        import os, signal, sys, threading, time, weakref
         from muster.cli.detach import Detached, detach_on_signals
+        real = threading.Thread.start
+        def start(thread):
+            real(thread)
+            time.sleep(float(sys.argv[1]))
+        threading.Thread.start = start
         class Thing:
             pass
         detach_on_signals([])
@@ -83,7 +90,7 @@ def test_a_signal_that_arrives_in_a_callback_detaches_after_it() -> None:
         except Detached as detached:
             print(detached.number == signal.SIGTERM)
     """
-    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(seconds)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
