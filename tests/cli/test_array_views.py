@@ -507,7 +507,7 @@ def shows(pattern: str, terminal: Terminal) -> None:
 def test_progress_is_one_line(folder: Path) -> None:
     words = ("sweep.py", "--array", "seed=3..9", "--parallelism", "2", "--", str(folder / "go"))
     with on_terminal("run", *words, cwd=folder) as run:
-        shows(r"^sweep-1 RUNNING 0 of 7 done, 2 running · 0:0\d$", run)
+        shows(r"^sweep-1 RUNNING 0 of 7 done, 2 running · \d:\d\d$", run)
         with on_terminal("runs", "table", "last", "-f", cwd=folder) as table:
             shows(r"^0 of 7 done, 2 running$", table)
             shows(r"^      1     4  RUNNING     -  ", table)

@@ -279,7 +279,7 @@ def test_groups_start_in_order_of_their_probes(tmp_path: Path) -> None:
     path.write_text(
         "startup: in_order\nnode_groups:\n"
         "  - name: first\n    command: [sh, -c, 'sleep 0.2; touch up; echo up; sleep 0.2']\n"
-        "    startup_probe: {file: up, period: 10ms}\n"
+        "    startup_probe: {file: up, period: 10ms, threshold: 10000}\n"
         "  - {name: second, command: echo second}\n"
     )
     assert output_of("run", str(path)).splitlines() == [

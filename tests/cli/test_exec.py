@@ -147,9 +147,10 @@ def test_jobs_of_a_shell_end_with_muster_exec(
     """Those in the background do, too, as with ssh; those that ignore SIGHUP stay."""
     words = [*MUSTER, "exec", "-it", run.name, "--rank", "0", "--", shell, "-i"]
     with Terminal(words) as terminal:
-        terminal.type(f"{LONG}2 & nohup {LONG}3 >/dev/null & sleep 0.1; echo up-$((6 * 7))\n")
+        terminal.type(f"{LONG}2 & nohup {LONG}3 >/dev/null & echo up-$((6 * 7))\n")
         terminal.wait_for("up-42")
-        assert f"{LONG}2" in processes_in(run)
+        both = {f"{LONG}2", f"{LONG}3"}  # the second one is `nohup ...` before it ignores SIGHUP
+        until(lambda: both <= {*processes_in(run).splitlines()}, "both run")
         terminal.process.send_signal(number)
         terminal.end()
     until(lambda: f"{LONG}2" not in processes_in(run), "it has ended")

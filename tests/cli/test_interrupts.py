@@ -68,10 +68,17 @@ def test_the_ctrl_c_handler_is_set_before_other_imports() -> None:
     assert done.stdout == "muster muster.interrupt\n"
 
 
-def test_a_signal_that_arrives_in_a_callback_detaches_after_it() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -> None:
+    """Also if it takes long to start a thread."""
     code = """
-        import os, signal, time, weakref
+        import os, signal, sys, threading, time, weakref
         from muster.cli.detach import Detached, detach_on_signals
+        real = threading.Thread.start
+        def start(thread):
+            real(thread)
+            time.sleep(float(sys.argv[1]))
+        threading.Thread.start = start
         class Thing:
             pass
         detach_on_signals([])
@@ -83,7 +90,7 @@ def test_a_signal_that_arrives_in_a_callback_detaches_after_it() -> None:
         except Detached as detached:
             print(detached.number == signal.SIGTERM)
     """
-    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(seconds)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
@@ -200,10 +207,24 @@ def test_a_single_ctrl_c_detaches_in_time(client: Client) -> None:
     assert client.run("last").state == "IN_PROGRESS"
 
 
-def test_a_run_that_ends_after_ctrl_c_is_summarized(client: Client) -> None:
-    with Terminal([*MUSTER, "run", "--", "sh", "-c", "echo up; sleep 0.5; exit 3"]) as terminal:
+#: Waits an hour for a second Ctrl-C.
+PATIENT = """
+from muster.cli import detach
+from muster.__main__ import main
+detach._TIME_TO_CANCEL = 3600.0
+main()
+"""
+
+
+def test_a_run_that_ends_after_ctrl_c_is_summarized(client: Client, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    program = f"echo up; until [ -e {go} ]; do sleep 0.01; done; exit 3"
+    argv = [sys.executable, "-c", PATIENT, "run", "--", "sh", "-c", program]
+    with Terminal(argv) as terminal:
         terminal.wait_for("up\n")
         terminal.type("\x03")
+        terminal.wait_for("Press Ctrl-C again within 3600 s")
+        go.touch()
         assert terminal.end() == 1
     assert "Detached" not in terminal.output
 

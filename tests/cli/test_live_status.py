@@ -106,8 +106,11 @@ def test_the_status_is_shown_while_output_goes_to_a_file(tmp_path: Path) -> None
 
 def test_colors_and_symbols_depend_on_the_terminal(tmp_path: Path) -> None:
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "NO_COLOR": "1"}
-    run = on_terminal("run", "--", "sleep", "0.7", cwd=tmp_path, **ascii_only)
-    run.read_until(lambda s: "RUNNING 1/1 node ready - 0:0" in status(s))
+    script = "until [ -e $0 ]; do sleep 0.01; done"
+    go = tmp_path / "go"
+    run = on_terminal("run", "--", "sh", "-c", script, str(go), cwd=tmp_path, **ascii_only)
+    run.read_until(lambda s: "RUNNING 1/1 node ready - 0:" in status(s))
+    go.touch()
     assert run.end() == 0
     assert run.raw.isascii()
     assert not re.search(rb"\x1b\[[\d;]*m", run.raw)

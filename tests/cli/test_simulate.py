@@ -66,11 +66,11 @@ def test_a_chart_has_a_column_for_each_share(blocks: str, rows: list[str]) -> No
 def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     argv = [sys.executable, "-m", "muster", "simulate", "job.yaml", "--mtbf", "200h", "--runs", "2"]
-    command = Terminal(argv, env={**os.environ, "TERM": "xterm"}, cwd=str(tmp_path))
-    command.read_until(lambda screen: "simulated 0 of " in screen.lines[-1])
-    assert command.end() == 0
-    assert not any(line.startswith("simulated") for line in command.screen.lines)
-    assert any(line.startswith("goodput") for line in command.screen.lines)
+    with Terminal(argv, env={**os.environ, "TERM": "xterm"}, cwd=str(tmp_path)) as command:
+        command.wait_for("simulated 0 of ")
+        assert command.end() == 0
+        assert not any(line.startswith("simulated") for line in command.screen.lines)
+        assert any(line.startswith("goodput") for line in command.screen.lines)
 
 
 def test_json_has_the_same_data(tmp_path: Path) -> None:

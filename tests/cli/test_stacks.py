@@ -26,16 +26,15 @@ threads = ("MainThread", "feeder")
 print(json.dumps([{{"thread_name": t, "thread_id": 1, "frames": [frame]}} for t in threads]))
 """
 
+#: It waits in the line that says so.
 PROGRAM = """
 import os, sys, time
 
 def wait_for_data():
-    print("up", flush=True)
-    time.sleep(1000)
+    print("up", flush=True); time.sleep(1000)
 
 def wait_for_others():
-    print("up", flush=True)
-    time.sleep(1000)
+    print("up", flush=True); time.sleep(1000)
 
 wait_for_data() if os.environ["NODE_RANK"] == "1" else wait_for_others()
 """
@@ -116,5 +115,5 @@ def test_the_rank_that_differs_stands_alone(client: Client, engine: str) -> None
         if not missing:
             break
     shown = output_of("stacks", run.name)
-    assert "ranks 0,2:\n    <module> (<string>:12)\n    wait_for_others (<string>:10)\n" in shown
-    assert "rank 1:\n    <module> (<string>:12)\n    wait_for_data (<string>:6)\n" in shown
+    assert "ranks 0,2:\n    <module> (<string>:10)\n    wait_for_others (<string>:8)\n" in shown
+    assert "rank 1:\n    <module> (<string>:10)\n    wait_for_data (<string>:5)\n" in shown

@@ -63,7 +63,7 @@ def run(
         monkeypatch.setenv("MUSTER_ISOLATION", "plain")
     monkeypatch.chdir(tmp_path)
     mount = {"source": "scratch:node/t", "path": "/mnt/t"}
-    probe = {"exec": ["test", "-e", "up"], "period": 0.02}
+    probe = {"exec": ["test", "-e", "up"], "period": 0.02, "threshold": 10_000}
     spec = {"command": ["sh", "-c", PROGRAM], "name": "demo", "nodes": 2}
     run = start_spec(client, {**spec, "mounts": [mount], "startup_probe": probe}, tmp_path)
     until_ready(run)
@@ -120,7 +120,7 @@ def test_copies_from_to_and_between_nodes_on_other_machines(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = "mkdir d && echo of $NODE_RANK > d/file && ln -s file d/link; touch up; sleep 1000"
-    probe = {"exec": ["test", "-e", "up"], "period": 0.02}
+    probe = {"exec": ["test", "-e", "up"], "period": 0.02, "threshold": 10_000}
     spec = {"command": ["sh", "-c", program], "name": "demo", "nodes": 2, "engine": servers}
     until_ready(start_spec(client, {**spec, "startup_probe": probe}, tmp_path))
     content = os.urandom(5 << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -68,6 +69,12 @@ def until(run: JobRun, ranks: str, state: str, restart: int = 0, after: int = 0)
     raise AssertionError(run.refresh().why())
 
 
+def until_up(run: JobRun, count: int) -> None:
+    """Wait until so many programs have begun; one of a node that is ready need not have."""
+    lines = run.logs(follow=True, streams=["stdout", "stderr"])
+    assert len([*itertools.islice(lines, count)]) == count
+
+
 def states_of(run: JobRun) -> dict[int, str]:
     return {node.rank: node.state for node in run.nodes}
 
@@ -88,6 +95,7 @@ def test_scaling_up_down_and_up_again(
     assert states_of(run) == dict.fromkeys(range(5), "READY")
     assert client.summaries()[0].node_count == 5
     assert "group workers has 4 of at most 4 replicas" in run.why()
+    until_up(run, 5)
     run.scale("workers", 0, "nothing to do")
     seen = until(run, "1-4", "SCALED_DOWN", 1, seen)
     assert states_of(run) == {0: "READY"}
@@ -95,6 +103,7 @@ def test_scaling_up_down_and_up_again(
     until(run, "1", "READY", 1, seen)
     assert states_of(run.refresh()) == {0: "READY", 1: "READY"}
     assert (run.state, run.cause, run.to_dict()["restarts"]) == ("IN_PROGRESS", None, 0)
+    until_up(run, 6)
     run.cancel().wait(60)
     assert (run.state, states_of(run)) == ("CANCELED", {0: "STOPPED", 1: "STOPPED"})
     entries = [entry.data for entry in run.events() if entry.kind == "scaled"]

@@ -432,11 +432,12 @@ def test_the_first_failure_is_final(
 
 def test_a_job_has_its_own_deadline(client: Client, tmp_path: Path) -> None:
     """C14's reason with a real deadline: activeDeadlineSeconds causes DeadlineExceeded."""
-    slow = f"test $MUSTER_ATTEMPT = 1 || {FOREVER}"
-    jobs = [replicated("a", command=sh(slow), job={"activeDeadlineSeconds": 1}), replicated("b")]
+    job = {"activeDeadlineSeconds": 1}
+    jobs = [replicated("a", command=sh(FOREVER), job=job), replicated("b")]
     rule = {"action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
     fatal = {"action": "FailJobSet"}
-    run = succeed(client, jobset(jobs, **rules(rule, fatal, most=1)), tmp_path)
+    run = start(client, jobset(jobs, **rules(rule, fatal, most=1)), tmp_path).wait(60)
+    assert (run.state, run.attempt) == ("FAILED", 1), "it was restarted once"
     assert run.cause is not None and run.cause["reason"] == "deadline"
 
 

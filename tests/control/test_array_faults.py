@@ -8,6 +8,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -23,17 +24,28 @@ from support.runs import supervisor_pid
 pytestmark = pytest.mark.usefixtures("own_launcher")
 
 REPLICAS, AT_ONCE = 200, 6
-#: Every line is that of one incarnation; some have no end, some go to stderr.
+#: Replicas that wait.
+LAST = 20
+#: Every line is that of one incarnation; some have no end, some go to stderr. The last replicas
+#: wait until the file `GO` is there: the run is not over before it was interrupted.
 PROGRAM = """
 line=$MUSTER_REPLICA.$MUSTER_RESTART
 case $MUSTER_REPLICA in *3) printf $line >&2 ;; *4) printf $line ;; *) echo $line ;; esac
+test $MUSTER_REPLICA -lt $FREE || until test -e $GO; do sleep 0.02; done
 """
 
 
-def start(client: Client, program: str = PROGRAM, replicas: int = REPLICAS) -> JobRun:
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """Lets the last replicas end."""
+    return tmp_path / "go"
+
+
+def start(client: Client, go: Path, replicas: int = REPLICAS) -> JobRun:
     job, new = client.job(
         None,
-        command=["sh", "-c", program],
+        command=["sh", "-c", PROGRAM],
+        env={"GO": str(go), "FREE": str(replicas - LAST)},
         array={"n": f"0..{replicas - 1}"},
         parallelism=AT_ONCE,
         retries=9,
@@ -99,22 +111,24 @@ Interrupt = Callable[[Client, JobRun], None]
 
 @pytest.mark.parametrize("interrupt", [kill, terminate, suspend])
 def test_every_replica_succeeds_once_however_the_run_is_interrupted(
-    client: Client, rng: random.Random, interrupt: Interrupt
+    client: Client, rng: random.Random, go: Path, interrupt: Interrupt
 ) -> None:
-    run = start(client)
-    until_succeeded(run, rng.randrange(1, REPLICAS - 20))
+    run = start(client, go)
+    until_succeeded(run, rng.randrange(1, REPLICAS - LAST))
     interrupt(client, run)
+    go.touch()
     assert run.wait(120).state == "SUCCEEDED", run.details
     assert sorted(succeeded(client, run)) == list(range(REPLICAS))
 
 
 def test_a_run_is_not_recovered_with_too_few_open_files(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
     """Its replicas would fail, one after another."""
-    run = start(client)
+    run = start(client, go)
     until_succeeded(run, 3)
     kill(client, run)
+    go.touch()
     with monkeypatch.context() as patch:
         patch.setattr("resource.getrlimit", lambda _: (25, 25))
         warned = pytest.warns(NotRecovered, match=r"Too many open files: .* \(allow more: `ulimit")
@@ -130,30 +144,36 @@ def test_a_run_is_not_recovered_with_too_few_open_files(
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["", "plain"])
 def test_every_replica_of_a_large_array_succeeds_once(
-    client: Client, rng: random.Random, monkeypatch: pytest.MonkeyPatch, isolation: str
+    client: Client,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    go: Path,
+    isolation: str,
 ) -> None:
     """With interruptions of any kind, also of what the one before has started."""
     if isolation:
         monkeypatch.setenv("MUSTER_ISOLATION", isolation)
-    run = start(client, replicas=2000)
+    run = start(client, go, replicas=2000)
     done = 0
     for _ in range(12):
         done += rng.randrange(1, 150)
         until_succeeded(run, done)
         rng.choice((kill, terminate, suspend))(client, run)
         assert run.refresh().state not in ("FAILED", "CANCELED"), run.details
+    go.touch()
     assert run.wait(240).state == "SUCCEEDED", run.details
     assert sorted(succeeded(client, run)) == list(range(2000))
 
 
 def test_what_a_canceled_array_has_not_done_can_be_run_afterwards(
-    client: Client, rng: random.Random
+    client: Client, rng: random.Random, go: Path
 ) -> None:
-    run = start(client)
+    run = start(client, go)
     until_succeeded(run, rng.randrange(1, REPLICAS // 2))
     assert run.cancel("enough").wait(60).state == "CANCELED"
     first = succeeded(client, run)
     assert 0 < len(first) < REPLICAS
+    go.touch()
     again = run.retry(unfinished=True)
     assert again.wait(120).state == "SUCCEEDED", again.details
     second = succeeded(client, again)

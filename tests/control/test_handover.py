@@ -219,13 +219,16 @@ def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> No
 TERMINATED = "the run's supervisor received SIGTERM, stopped all nodes and exited"
 
 
-def terminate_supervisor(client: Client, run_id: str) -> None:
+def terminate_supervisor(
+    client: Client, run_id: str, then: Callable[[], None] = lambda: None
+) -> None:
     """Send SIGTERM to the supervisor of a run, and wait until it has ended. Nothing may recover the
-    run meanwhile."""
+    run meanwhile. then: is called when the signal was sent."""
     pid = run_lock.last_holder(embedded(client).home.run_dir(run_id).lock)
     assert pid is not None
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
+    then()
     assert select.select([process], [], [], 60)[0] == [process]
     os.close(process)
 
@@ -267,14 +270,14 @@ def test_a_run_without_restarts_fails_when_its_supervisor_was_terminated(client:
     assert sum(TERMINATED in entry.text for entry in run.events()) == 2, "the loss and the end"
 
 
-def test_a_run_that_is_ending_is_not_handed_over(client: Client) -> None:
-    run = client.run(
-        start(client, "sh", "-c", "trap '' TERM; echo up; sleep 1000", grace_period=0.5)
-    )
+def test_a_run_that_is_ending_is_not_handed_over(client: Client, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    program = f"trap '' TERM; echo up; until [ -e {go} ]; do sleep 0.01; done"
+    run = client.run(start(client, "sh", "-c", program, grace_period=60))
     until_output(run, "up", 1)
     run.cancel()
     until_state(run, "CANCELING")
-    terminate_supervisor(client, run.id)
+    terminate_supervisor(client, run.id, then=go.touch)
     assert embedded(client).store.runs.get(run.id).state == "CANCELED"
 
 

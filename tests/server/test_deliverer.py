@@ -99,8 +99,9 @@ def test_each_state_of_a_run_is_sent_signed(
     assert last.json["data"]["exit_code"] == 0
     settled(api, 3)
     assert {one.answer for one in api.deliveries("hook")} == {"HTTP 200"}
-    metrics = ask(server.port, "GET", "/v1/metrics", TOKEN).body.decode()
-    assert 'muster_deliveries_total{outcome="delivered",target="webhook"} 3.0' in metrics
+    count = b'muster_deliveries_total{outcome="delivered",target="webhook"} 3.0'
+    # each is recorded first, and then counted
+    until(lambda: count in ask(server.port, "GET", "/v1/metrics", TOKEN).body, "all are counted")
 
 
 def test_an_event_is_tried_again_and_the_next_ones_wait(

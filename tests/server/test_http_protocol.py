@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -252,28 +252,37 @@ def defects(server: ServerThread) -> list[str]:
 # --- time
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEAD_TIMEOUT", "DRAIN_TIMEOUT", "WRITE_TIMEOUT"):
-        monkeypatch.setattr(http_protocol, name, 0.3)
+@contextmanager
+def short() -> Iterator[None]:
+    """Limits that a test which is held up may miss itself: nothing that it has to send in time is
+    sent meanwhile, and what is to be one is sent at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HEAD_TIMEOUT", "DRAIN_TIMEOUT", "WRITE_TIMEOUT"):
+            patch.setattr(http_protocol, name, 0.3)
+        yield
+
+
+@contextmanager
+def used(server: ServerThread, *, buffer: int = 0) -> Iterator[Wire]:
+    """A connection on which a request was answered."""
+    with Wire(server.port, buffer=buffer) as wire:
+        wire.socket.sendall(GET + b"\r\n")
+        wire.until(b"}")
+        yield wire
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"G", GET, GET + b"\r\n" + b"\r\n" + GET], ids=repr)
-def test_a_request_that_does_not_end_is_ended(
-    server: ServerThread, short: None, sent: bytes
-) -> None:
-    with Wire(server.port) as wire:
+def test_a_request_that_does_not_end_is_ended(server: ServerThread, sent: bytes) -> None:
+    with short(), Wire(server.port) as wire:
         wire.socket.sendall(sent)
         wire.rest()  # which ends
-    with Wire(server.port) as wire:
-        wire.socket.sendall(GET + b"\r\n")
-        wire.until(b"}")
+    with used(server) as wire, short():
         wire.socket.sendall(b"\r\n" if sent else GET)
         wire.rest()
 
 
-def test_a_slow_request_is_ended_however_busy_it_is(server: ServerThread, short: None) -> None:
-    with Wire(server.port) as wire:
+def test_a_slow_request_is_ended_however_busy_it_is(server: ServerThread) -> None:
+    with short(), Wire(server.port) as wire:
         began = time.monotonic()
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             while time.monotonic() < began + 30:
@@ -281,33 +290,34 @@ def test_a_slow_request_is_ended_however_busy_it_is(server: ServerThread, short:
                 time.sleep(0.01)
 
 
-def test_a_body_that_nobody_reads_is_ended(server: ServerThread, short: None) -> None:
-    with Wire(server.port) as wire:
+def test_a_body_that_nobody_reads_is_ended(server: ServerThread) -> None:
+    with used(server) as wire, short():
         wire.socket.sendall(b"PUT /v1/nothing HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n\r\n")
         assert statuses(wire.until(b"}")) == [401]
         wire.rest()
 
 
-def test_an_answer_may_take_long(server: ServerThread, short: None, tmp_path: Path) -> None:
+def test_an_answer_may_take_long(server: ServerThread) -> None:
     """The limits are of what the client does."""
-    with Wire(server.port) as wire:
-        wire.socket.sendall(GET + b"\r\n")
-        wire.until(b"}")
+    with used(server) as wire, short():
         time.sleep(1.0)  # between two requests
         wire.socket.sendall(GET + b"Connection: close\r\n\r\n")
         assert statuses(wire.rest()) == [200]
 
 
-def test_a_client_that_reads_nothing_is_cut_off(server: ServerThread, short: None) -> None:
-    with Wire(server.port, buffer=4096) as wire:
+def test_a_client_that_reads_nothing_is_cut_off(server: ServerThread) -> None:
+    with used(server, buffer=4096) as wire, short():
         many = 300
         wire.socket.sendall((b"GET /v1/openapi.json HTTP/1.1\r\n" + HOST + AUTH + b"\r\n") * many)
         connections = server.server._server.server_state.connections
-        until(lambda: not connections, "the connection is closed", 30)
+        until(lambda: not connections, "the connection is closed")
     assert works(server)
 
 
-def test_a_thousand_slow_connections_keep_nobody_out(server: ServerThread) -> None:
+def test_a_thousand_slow_connections_keep_nobody_out(
+    server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT", 3600.0)  # none makes room for others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 1000
     if hard < 3 * count:
@@ -318,9 +328,7 @@ def test_a_thousand_slow_connections_keep_nobody_out(server: ServerThread) -> No
             for number in range(count):
                 wire = stack.enter_context(Wire(server.port))
                 wire.socket.sendall([GET[:10], POST[:-3], GET][number % 3])
-            began = time.monotonic()
             assert works(server)
-            assert time.monotonic() - began < 5
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert works(server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from muster.api.node_access import NodeCommand, Stdio
 from muster.api.node_messages import MOST_DATA, MOST_UNREAD
 from muster.client.http.api import HttpAPI
 from muster.server import http_protocol
+from muster.server.http_protocol import HttpProtocol
 from muster.service.backend import Backend
 from muster.service.embedded import EmbeddedAPI
 from muster.storage.home import Home
@@ -176,9 +178,19 @@ def test_much_input_arrives_whole(world: World) -> None:
 def test_the_time_limits_of_requests_end_no_web_socket(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HEAD_TIMEOUT", "DRAIN_TIMEOUT", "WRITE_TIMEOUT"):
+    for name in ("DRAIN_TIMEOUT", "WRITE_TIMEOUT"):
         monkeypatch.setattr(http_protocol, name, 0.1)
+    timers = list[asyncio.TimerHandle]()
+    expect = HttpProtocol._expect
+
+    def noted(protocol: HttpProtocol, seconds: float) -> None:
+        expect(protocol, seconds)
+        assert protocol._to_send is not None
+        timers.append(protocol._to_send)
+
+    monkeypatch.setattr(HttpProtocol, "_expect", noted)
     with world.open() as socket:
+        assert timers and all(timer.cancelled() for timer in timers), "the head has arrived"
         socket.send(command("sh", "-c", "sleep 1; head -c 5000000 /dev/zero"))
         received = b""
         for each in socket:
@@ -206,7 +218,7 @@ def test_a_command_whose_input_nobody_reads_ends_with_its_client(world: World) -
         for _ in range(MOST_UNREAD):
             socket.send(b"\0" + b"x" * MOST_DATA)
         until(lambda: in_node(world, "777") == 1, "it runs")
-    until(lambda: in_node(world, "777") == 0, "it has ended", 15)
+    until(lambda: in_node(world, "777") == 0, "it has ended", 60)
 
 
 def in_node(world: World, argument: str) -> int:

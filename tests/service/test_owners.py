@@ -256,15 +256,21 @@ def test_a_run_is_suspended_resumed_and_recovered_as_its_owner(two: Server) -> N
     uid = account_of(two.home, "ana").uid
     assert (code, output) == (0, f"{uid}\n")
     # restarted in place
-    pid = execute(api, run.id, "pgrep", "sleep")[1].split()[0]
-    execute(api, run.id, "kill", "-9", pid)
+    until(lambda: sleeping(api, run), "the program sleeps", 60)
+    execute(api, run.id, "kill", "-9", sleeping(api, run)[0])
     until(lambda: api.run(run.id).attempt >= 2, "it restarts", 60)
     wait_until_ready(api, run.id)
+    until(lambda: sleeping(api, run), "the program has printed", 60)
     api.cancel(run.id)
     assert wait(api, run.id) == "CANCELED"
     assert set(text_of(api, run.id).split()) >= {str(uid)}
     api.delete(run.id)
     assert not two.home.run_dir(run.id).path.exists()
+
+
+def sleeping(api: EmbeddedAPI, run: RunRecord) -> list[str]:
+    """The pids of what the programs that node 0 sees wait for; none before they do."""
+    return execute(api, run.id, "pgrep", "-f", "^sleep 600$")[1].split()
 
 
 def lost_supervisor(two: Server, api: EmbeddedAPI, run_id: str) -> bool:

@@ -469,10 +469,12 @@ def test_attempts_may_be_removed_while_they_are_followed(run: Run) -> None:
 def test_closing_a_reader_halfway_closes_its_files(run: Run) -> None:
     run.start()
     run.new(0).write_lines("a")
-    before = len(os.listdir("/proc/self/fd"))
-    with closing(run.chunks(follow=True)) as found:  # type: ignore[type-var]
-        assert next(found).data == b"a\n"
-    assert len(os.listdir("/proc/self/fd")) == before, "nothing is left open"
+    before = 0
+    for _ in range(2):  # the first one may open a watcher, which the process keeps
+        before = len(os.listdir("/proc/self/fd"))
+        with closing(run.chunks(follow=True)) as found:  # type: ignore[type-var]
+            assert next(found).data == b"a\n"
+    assert len(os.listdir("/proc/self/fd")) <= before, "nothing is left open"
 
 
 @pytest.mark.parametrize("repetition", range(6))

@@ -408,7 +408,7 @@ def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     maximum = max(len(list(Path("/dev/fd").iterdir())) for _ in cursor.read())
     assert maximum - before <= 130
     cursor.close()
-    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert len(list(Path("/dev/fd").iterdir())) <= before  # others may have closed some
 
 
 TAILS = [

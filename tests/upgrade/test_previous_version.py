@@ -34,8 +34,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 PROGRAM = """
 echo rank $NODE_RANK started $MUSTER_RESTART
-echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_OUT/starts
 mkdir -p "$MUSTER_OUTPUTS" && echo $NODE_RANK $MUSTER_RESTART >> "$MUSTER_OUTPUTS/starts"
+echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_OUT/starts
 while [ ! -e $MUSTER_MOUNT_OUT/go ]; do
   [ $NODE_RANK = 0 ] && rm $MUSTER_MOUNT_OUT/fail 2>/dev/null && exit 9
   sleep 0.05
@@ -233,6 +233,7 @@ def test_a_run_is_recovered_when_its_supervisor_is_killed(
     assert states(run)[3:] == ["SCALED_DOWN"] * 2
     run.scale("workers", 4)
     until(lambda: states(run) == ["READY"] * 5, "all workers are ready")
+    until(lambda: len(previous.starts) == 8, "a line of each program")
     previous.finish()
     assert run.wait(60).state == "SUCCEEDED"
     assert previous.starts == ["0 0", "0 1", "1 0", "1 1", "2 0", "2 1", "3 0", "4 0"]

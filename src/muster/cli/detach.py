@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from muster.cli.streams import write
@@ -27,6 +28,7 @@ from muster.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from muster.client.run import JobRun
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 #: Seconds after a Ctrl-C in which a second one cancels.
 _TIME_TO_CANCEL = 5.0
-#: Seconds after which a signal that had no effect is sent again.
+#: Seconds after which a signal that had no effect is sent again, if that would have one.
 _AGAIN = 0.01
 _EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
@@ -69,9 +71,21 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(lost)
         return
     main, number = threading.main_thread().ident or 0, lost.exc_value.number
-    again = threading.Timer(_AGAIN, signal.pthread_kill, (main, number))
-    again.daemon = True
-    again.start()
+    threading.Thread(target=_send_again, args=(main, number), daemon=True).start()
+
+
+def _send_again(main: int, number: int) -> None:
+    """Send the main thread a signal when it is not in `_raise_again` any more, where what a handler
+    raises is dropped, too."""
+    frame: FrameType | None
+    while True:
+        time.sleep(_AGAIN)
+        frame = sys._current_frames().get(main)
+        while frame is not None and frame.f_code is not _raise_again.__code__:
+            frame = frame.f_back
+        if frame is None:
+            signal.pthread_kill(main, number)
+            return
 
 
 class _CtrlC:

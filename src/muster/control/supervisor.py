@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a supervisor waits for the store when it starts. Later, it tries again.
 DATABASE_TIMEOUT = 10.0
+#: Seconds between looks for a run's files where the kernel does not notify of their removal.
+_PRESENCE_INTERVAL = 1.0
 
 
 class Assignment(Struct, frozen=True):
@@ -343,6 +345,7 @@ class _Signals:
         self._wakeup = wakeup.open(folder.wakeup)
         paths = (home.records, folder.lock, folder.path, home.runs, home.root)
         self._presence = RemovalWatcher(paths)
+        self._gone = False  # whether one of the files is
         self._participant: Participant | None = None
 
     def watch(self, loop: EventLoop, attend: Callable[[], None]) -> None:
@@ -350,22 +353,32 @@ class _Signals:
 
         def look(_: object) -> None:
             wakeup.drain(self._wakeup)  # later requests make it readable again
+            look_later()
             attend()
+
+        def look_later() -> None:
+            # the limit of watchers is one for all processes of a user
+            if self._presence.fileno() is None and not self._gone:
+                participant.wake_at(loop.now() + _PRESENCE_INTERVAL)
 
         participant = self._participant = loop.add(look)
         self._keeper.keep(self._lease, attend)
         for descriptor in (self._wakeup, self._presence.fileno()):
             if descriptor is not None:
                 participant.watch(descriptor)
+        look_later()
 
     def check(self) -> None:
         """Raises HomeGone if a file of the run is missing, LeaseLost."""
         missing = self._presence.missing()
         if missing is not None:
             descriptor = self._presence.fileno()
-            if self._participant is not None and descriptor is not None:
+            self._gone = True
+            if self._participant is not None:
                 # nobody reads it any more, while the session takes its time to close
-                self._participant.unwatch(descriptor)
+                if descriptor is not None:
+                    self._participant.unwatch(descriptor)
+                self._participant.wake_at(None)
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
         self._keeper.check(self._lease.run_id)
 
