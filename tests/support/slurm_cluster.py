@@ -140,10 +140,6 @@ class SlurmCluster:
         """Start the slurmd of a node."""
         self.run("slurmd", "-f", str(self.config), "-N", name)
 
-    def stop_node(self, name: str) -> None:
-        """Kill the slurmd of a node."""
-        _kill(self._pid(name))
-
     def _pid(self, name: str) -> int:
         return int((self.folder / "run" / f"{name}.pid").read_text())
 
