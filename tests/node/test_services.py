@@ -50,8 +50,9 @@ def service(tmp_path: Path) -> Any:
 
 
 def files_exist(*names: str) -> dict[str, Any]:
-    """A check that these files exist; `all` must have content, too."""
-    tests = " && ".join(f"test {'-s' if name == 'all' else '-e'} {name}" for name in names)
+    """A check that these files exist; `all` and `pid` must have content, too."""
+    written = ("all", "pid")
+    tests = " && ".join(f"test {'-s' if name in written else '-e'} {name}" for name in names)
     what = f"the file {names[0]}" if len(names) == 1 else ""
     command = ["sh", "-c", tests]
     return {"type": "succeeds", "command": command, "what": what, "patience": 60.0}
@@ -271,7 +272,7 @@ def test_services_stop_in_reverse_order(node: Any, service: Any) -> None:
 
 
 def test_a_service_that_ignores_sigterm_is_killed(node: Any, service: Any) -> None:
-    stubborn = "trap 'echo stopping >> all' TERM; touch up; while :; do sleep 0.01; done"
+    stubborn = f"trap '' TERM; touch up; {FOREVER}"
     services = [
         service("one", ORDERLY.format("one")),
         service("two", stubborn, grace=0.5, ready=files_exist("up", "all")),
@@ -281,7 +282,7 @@ def test_a_service_that_ignores_sigterm_is_killed(node: Any, service: Any) -> No
     one.expect("ready")
     one.expect("done")
     assert one.expect("ended")["exit_code"] == 0, "the program has succeeded"
-    assert lines(one) == ["one", "stopping", "one ends"]
+    assert lines(one) == ["one", "one ends"]
 
 
 def test_processes_of_a_service_end_with_it(node: Any, service: Any) -> None:
