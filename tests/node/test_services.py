@@ -202,7 +202,7 @@ def test_a_service_that_ends_while_the_program_runs(
     """The node fails because of its service, however its program ends."""
     lost = f"echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; echo lost >&2; {end}"
     program = "touch go; while kill -0 $(cat pid); do sleep 0.01; done 2> ended; exit 21"
-    one = node(program, services=[service("one", lost)], gather=files_exist("pid"), grace_period=60)
+    one = node(program, services=[service("one", lost)], gather=files_exist("pid"))
     one.expect("started")
     one.expect("ready")
     ended = one.expect("ended")
@@ -247,7 +247,7 @@ def test_a_service_in_place_of_the_program(
     """When it ends, the node ends, with its other services."""
     wait = "while ! [ -e go ]; do sleep 0.01; done"
     services = [service("one", ORDERLY.format("one")), service("two", f"{wait}; {script}")]
-    one = node("echo program >> all", services=services, program=False, grace_period=60)
+    one = node("echo program >> all", services=services, program=False)
     one.expect("started")
     one.expect("ready")
     await_files(one, "all")
@@ -313,7 +313,7 @@ def test_a_node_stopped_before_its_services_were_ready(
     node: Any, service: Any, op: str, program: bool
 ) -> None:
     services = [service("one", f"touch up; {FOREVER}", ready=files_exist("never"))]
-    one = node("echo program >> all", services=services, program=program, grace_period=60)
+    one = node("echo program >> all", services=services, program=program)
     one.expect("started")
     await_files(one, "up")
     one.send(op)
@@ -326,7 +326,7 @@ def test_a_node_stopped_before_its_services_were_ready(
 @pytest.mark.parametrize("op", ["stop", "kill"])
 def test_a_node_without_a_program_is_stopped(node: Any, service: Any, op: str) -> None:
     services = [service("one", ORDERLY.format("one")), service("two", ORDERLY.format("two"))]
-    one = node("echo program >> all", services=services, program=False, grace_period=60)
+    one = node("echo program >> all", services=services, program=False)
     one.expect("started")
     one.expect("ready")
     while not (one.folder / "all").exists() or len(lines(one)) < 2:
