@@ -33,7 +33,7 @@ def output(run: JobRun) -> list[str]:
     return [record.message for record in run.logs(streams=PROGRAM_OUTPUT)]
 
 
-def output_of_success(run: JobRun, timeout: float = 60) -> list[str]:
+def output_of_success(run: JobRun, timeout: float = 240) -> list[str]:
     """Wait for a run that must succeed; its output."""
     assert run.wait(timeout).state == "SUCCEEDED", run.details
     return output(run)
