@@ -185,7 +185,7 @@ def test_a_file_not_written_by_muster_is_reported_and_replaced(
 
 
 def test_a_worker_of_another_version_is_reported(nodes: Nodes) -> None:
-    main = nodes.start("MAIN", TIMEOUT="1")
+    main = nodes.start("MAIN", TIMEOUT="1", FIRST="WORKER_old_config.json")
     until(main, "no worker of 1 has joined")
     file = main_file(nodes).parent / "WORKER_old_config.json"
     file.write_text('{"OCI__WORKER_IP": "10.0.0.9", "tmpdir": "/tmp", "muster": {"run": "old"}}')

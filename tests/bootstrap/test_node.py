@@ -476,10 +476,10 @@ def test_a_worker_waits_for_a_main_node_until_its_timeout(nodes: Nodes) -> None:
 def test_all_nodes_report_how_many_workers_are_missing(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", WORKER_COUNT="2")
     until(worker, "waiting for the main node")
-    main = nodes.start("MAIN", WORKER_COUNT="2", TIMEOUT="3")
+    main = nodes.start("MAIN", WORKER_COUNT="2", TIMEOUT="1", FIRST="WORKER_*_config.json")
     code, _, err = ended(main)
     assert code == 4
-    assert "not ready after 3 s: 1 of 2 workers have joined" in err
+    assert "not ready after 1 s: 1 of 2 workers have joined" in err
     code, _, err = ended(worker)
     assert code == 1
     assert "1 of 2 workers have joined" in err

@@ -190,15 +190,15 @@ def test_the_example_trains_one_model_with_any_number_of_ranks(
 def test_a_network_interface_of_the_machine_may_go_away(client: Client, tmp_path: Path) -> None:
     """Such as that of another run: MPICH would take it, as it is the fastest one."""
     (tmp_path / "train.py").write_text(
-        "import os\n"
+        "import os, time\n"
         "from mpi4py import MPI\n"
         "print('up', MPI.COMM_WORLD.allreduce(1), flush=True)\n"
         f"while not os.path.exists('{tmp_path / 'go'}'):\n"
-        "    pass\n"
+        "    time.sleep(0.01)\n"
         "print('sum', MPI.COMM_WORLD.allreduce(1), flush=True)\n"
     )
     spec = {"artifact": "train.py", "framework": "mpi", "nodes": 2}
-    options = {"framework_options": {"flavour": "mpich"}, "max_runtime": "2m"}
+    options = {"framework_options": {"flavour": "mpich"}, "max_runtime": "10m"}
     name = f"mu-{os.getpid()}"
     subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", f"{name}b"], check=True)
     try:

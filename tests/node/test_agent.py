@@ -50,7 +50,8 @@ def test_first_failing_process_ends_the_node(nodes: Any) -> None:
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(
     nodes: Any, tmp_path: Path
 ) -> None:
-    node = nodes("sh", "-c", "trap '' TERM; touch ready; while :; do sleep 1000; done")
+    script = "trap '' TERM; touch ready; while :; do sleep 1000; done"
+    node = nodes("sh", "-c", script, grace_period=0.2)
     node.expect("started")
     node.expect("ready")
     while not (tmp_path / "ready").exists():
@@ -62,7 +63,7 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(
 
 def test_a_stopped_program_can_clean_up(nodes: Any, tmp_path: Path) -> None:
     script = "trap 'echo bye; exit 3' TERM; touch ready; while :; do sleep 0.01; done"
-    node = nodes("sh", "-c", script, grace_period=30)
+    node = nodes("sh", "-c", script)
     node.expect("started")
     node.expect("ready")
     while not (tmp_path / "ready").exists():

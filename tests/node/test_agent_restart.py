@@ -222,12 +222,13 @@ def test_a_ready_file_outside_of_the_node_is_kept(restartable: Any, tmp_path_fac
 
 def test_a_hang_is_a_failure_and_output_prevents_it(restartable: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    node = restartable("echo x; read word < fifo; exec sleep 1000", hang_timeout=0.02)
+    script = "echo up $INCARNATION; read word < fifo; exec sleep 1000"
+    node = restartable(script, hang_timeout=0.02)  # it may have written nothing by then
     ended = node.ended()
     assert (ended["exit_code"], ended["reason"]) == (None, "hang")
     assert ended["message"] == "nothing was written for 0.02 s"
     node.restart(1, hang_timeout=1000)
-    node.wait_for_output("x\nx")
+    node.wait_for_output("up 1")
     node.send("stop", incarnation=1)
     assert node.ended(1)["reason"] == "exit"
 

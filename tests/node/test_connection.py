@@ -81,7 +81,7 @@ def step(connection: Connection) -> list[Message]:
     poll = select.poll()
     for descriptor, events in connection.interest().items():
         poll.register(descriptor, events)
-    assert poll.poll(10_000), "nothing more happens"
+    assert poll.poll(120_000), "nothing more happens"
     return connection.step()
 
 
@@ -103,7 +103,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert not any(thread.is_alive() for thread in threads)
     return results
 

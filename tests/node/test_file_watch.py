@@ -282,9 +282,11 @@ def test_few_descriptors_are_kept(file: Path) -> None:
     watchers = [Watcher() for _ in range(2 * file_watch._MOST_UNUSED)]
     for watcher in watchers:
         watcher.add(file)
+    # other processes of this user may use most of those that there are
+    had = sum(watcher.fileno() is not None for watcher in watchers)
     for watcher in watchers:
         watcher.close()
-    assert len(file_watch._unused) == file_watch._MOST_UNUSED
+    assert len(file_watch._unused) == min(had, file_watch._MOST_UNUSED)
 
 
 def test_all_files_are_reported_when_the_queue_overflows(tmp_path: Path) -> None:

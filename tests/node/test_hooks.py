@@ -57,7 +57,9 @@ def test_a_node_fails_with_its_start_hook(
     assert ended["message"].startswith(message)
 
 
-SAVES = "trap 'echo saved >> log; exit 0' TERM; echo up >> log; while :; do sleep 0.01; done"
+SAVES = (
+    "trap 'echo saved >> log; exit 0' TERM; echo up >> log; touch up; while :; do sleep 0.01; done"
+)
 
 
 def up(one: Any) -> None:
@@ -66,7 +68,7 @@ def up(one: Any) -> None:
 
 
 def test_a_stop_hook_runs_before_the_program_is_signaled(node: Any, tmp_path: Path) -> None:
-    one = node(SAVES, before_stop=sh("echo hook >> log"), probe=probe(file=str(tmp_path / "log")))
+    one = node(SAVES, before_stop=sh("echo hook >> log"), probe=probe(file=str(tmp_path / "up")))
     up(one)
     one.send("stop")
     assert one.expect("ended")["exit_code"] == 0
@@ -77,7 +79,7 @@ def test_a_stop_hook_runs_before_the_program_is_signaled(node: Any, tmp_path: Pa
 def test_a_stop_hook_that_fails_changes_nothing(
     node: Any, tmp_path: Path, command: list[str]
 ) -> None:
-    one = node(SAVES, before_stop=command, probe=probe(file=str(tmp_path / "log")))
+    one = node(SAVES, before_stop=command, probe=probe(file=str(tmp_path / "up")))
     up(one)
     one.send("stop")
     assert one.expect("ended")["exit_code"] == 0

@@ -54,19 +54,23 @@ def test_nvidia_smi_that_does_not_answer(gpus: Path, monkeypatch: pytest.MonkeyP
     assert gpu_problem(8) == "nvidia-smi does not answer"
 
 
+#: Of this pytest process only: nobody else takes a port of it that was given back.
+HOST = f"127.{1 + os.getpid() % 250}.8.1"
+
+
 def ring(least: float, count: int = 2) -> list[dict[str, Any]]:
     """The checks of nodes that measure the bandwidth between them."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
-        one.bind(("127.0.0.1", 0))
+        one.bind((HOST, 0))
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
     return [
         {
             "bandwidth": least,
-            "own": ["127.0.0.1", ports[rank]],
-            "next": ["127.0.0.1", ports[(rank + 1) % count]],
+            "own": [HOST, ports[rank]],
+            "next": [HOST, ports[(rank + 1) % count]],
             "names": [f"node-{(rank - 1) % count}", f"node-{(rank + 1) % count}"],
             "alone": False,
         }

@@ -178,6 +178,8 @@ def test_another_server_copies_the_rest(folder: Path, keep: Keep) -> None:
     supervisor.disconnect()
     assert process.stdout is not None
     assert process.stdout.readline() == "one\n"
+    log = folder / "logs/0.out"
+    until(lambda: log.read_text() == "one\ntwo", "the program has written all", TIMEOUT)
     first = server_pid(folder)
     os.kill(first, signal.SIGKILL)
     assert process.stdout.readline() == "two\n"
@@ -199,9 +201,11 @@ def test_a_reader_that_has_stopped_does_not_keep_it_from_ending(folder: Path, ke
 
 def test_a_server_that_fails_says_why_last(folder: Path, keep: Keep) -> None:
     process = keep()
+    process.send_signal(signal.SIGSTOP)  # so that no other server starts before
     os.kill(server_pid(folder), signal.SIGKILL)
     (folder / "journal").unlink(missing_ok=True)
     (folder / "journal").mkdir()
+    process.send_signal(signal.SIGCONT)
     assert process.wait(TIMEOUT) == 1
     assert process.stderr is not None
     assert process.stderr.read().splitlines()[-1].startswith("muster-node: ")

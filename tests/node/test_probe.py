@@ -95,10 +95,11 @@ def test_a_failed_probe_is_repeated() -> None:
 
 
 def test_a_port_without_a_listener() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    probed = probe(port=port, http="/")
-    probed.step(0.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        probed = probe(port=port, http="/")
+        probed.step(0.0)
     assert probed.failed.endswith(f"http://127.0.0.1:{port}/: Connection refused")
 
 

@@ -19,7 +19,8 @@ from muster.node.channel import Channel
 from muster.node.messages import CommandEnded, RunCommand
 from support.faults import until
 
-HOST = "127.0.0.1"
+#: Of this pytest process only: nobody else takes a port of it that was given back.
+HOST = f"127.{1 + os.getpid() % 250}.7.1"
 TOKEN = "the run's own"
 
 
@@ -161,7 +162,7 @@ def test_a_relay_that_answers_with_an_invalid_message_is_lost(
     with ours, theirs:
         command = remote_command.RemoteCommand((HOST, 1), TOKEN, shell="true")
         theirs.sendall(b'{"type": "bogus"}\n')
-        text = "the node at 127.0.0.1:1 sent an invalid message: unknown message: {'type': 'bogus'}"
+        text = f"the node at {HOST}:1 sent an invalid message: unknown message: {{'type': 'bogus'}}"
         with pytest.raises(remote_command.NodeUnreachable, match=f"^{re.escape(text)}$"):
             command.wait()
 

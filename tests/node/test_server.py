@@ -80,6 +80,31 @@ def connect(folder: Path) -> Iterator[Connect]:
         one.disconnect()
 
 
+class Clock:
+    """That of a server which `program` runs: a test advances it, so that nothing is due before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        script = f"""
+import sys
+from pathlib import Path
+from muster.node import __main__, clock, server
+real, ahead = clock.now, Path({str(path)!r})
+clock.now = lambda: real() + (float(ahead.read_text() or 0) if ahead.exists() else 0.0)
+server._LONGEST_WAIT = server._LOOK_EVERY = 50
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+        self.program = (sys.executable, "-c", script)
+
+    def advance(self, seconds: float) -> None:
+        self._path.write_text(str(seconds))
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    return Clock(tmp_path / "ahead")
+
+
 @pytest.fixture
 def supervisor(connect: Connect) -> Supervisor:
     made = connect()
@@ -557,9 +582,9 @@ def test_a_server_that_is_terminated_while_a_kept_node_waits_for_outputs(
 
 @pytest.mark.parametrize("how", ["stop", "kill", "leave", "isolation"])
 def test_a_node_that_waits_for_its_code_can_be_ended(
-    folder: Path, connect: Connect, tmp_path: Path, how: str
+    folder: Path, connect: Connect, clock: Clock, tmp_path: Path, how: str
 ) -> None:
-    supervisor = connect(isolation=0.3)
+    supervisor = connect(isolation=1000.0, program=clock.program)
     supervisor.expect(HostFacts)
     archive = packed(tmp_path, main="")
     supervisor.send(with_code(supervisor, 0, archive, "true"))
@@ -567,9 +592,10 @@ def test_a_node_that_waits_for_its_code_can_be_ended(
     supervisor.until(lambda: bool(supervisor.streams.opened()))
     if how == "isolation":
         supervisor.disconnect()
+        clock.advance(1001.0)
         until(lambda: "ended" in (folder / "journal").read_text(), "the node has ended")
         supervisor = after_its_end(folder, connect)
-        why = "it had no contact with a supervisor for 0.3 s"
+        why = "it had no contact with a supervisor for 1000 s"
         assert report_of(supervisor) == (None, "node_lost", why)
     elif how == "leave":
         supervisor.send(Leave())
@@ -890,70 +916,58 @@ def after_its_end(folder: Path, connect: Connect) -> Supervisor:
     return supervisor
 
 
-def test_a_server_without_a_node_leaves_too(folder: Path, connect: Connect) -> None:
-    supervisor = connect(isolation=0.3)
+def test_a_server_without_a_node_leaves_too(folder: Path, connect: Connect, clock: Clock) -> None:
+    supervisor = connect(isolation=1000.0, program=clock.program)
     supervisor.expect(HostFacts)
     supervisor.disconnect()
+    clock.advance(1001.0)
     until(lambda: server_pid_if_any(folder) is None, "the server has left")
 
 
 def test_after_the_isolation_timeout_its_processes_are_ended(
-    folder: Path, connect: Connect
+    folder: Path, connect: Connect, clock: Clock
 ) -> None:
-    supervisor = connect(isolation=0.5)
+    supervisor = connect(isolation=1000.0, program=clock.program)
     supervisor.expect(HostFacts)
     run(supervisor, 0, "sh", "-c", DETACHED)
     pid = written(folder / "logs/0.out")
-    assert not ended(pid)
     supervisor.disconnect()
+    assert not ended(pid)
+    clock.advance(1001.0)
     until(lambda: ended(pid), "its processes have ended")
     again = after_its_end(folder, connect)
     for kind in (Joined, Started, Ready):
         again.expect(kind)
-    message = "it had no contact with a supervisor for 0.5 s"
+    message = "it had no contact with a supervisor for 1000 s"
     assert report_of(again) == (None, "node_lost", message)
 
 
 def test_the_isolation_timeout_begins_when_something_was_last_heard(
-    folder: Path, connect: Connect
+    folder: Path, connect: Connect, clock: Clock
 ) -> None:
-    script = """
-import sys
-from muster.node import __main__, server
-server._PING_AFTER, server.SERVER_TIMEOUT = 1.0, 5.0
-sys.exit(__main__.main(sys.argv[1:]))
-"""
-    supervisor = connect(isolation=5.0, program=(sys.executable, "-c", script))
+    """Not when the connection is given up, as nobody answers."""
+    supervisor = connect(isolation=1000.0, program=clock.program)
     supervisor.expect(HostFacts)
     run(supervisor, 0, "sh", "-c", DETACHED)
     pid = written(folder / "logs/0.out")
-    begun = time.monotonic()
-    until(lambda: ended(pid), "its processes have ended")  # nobody answers
-    assert time.monotonic() < begun + 9
+    clock.advance(1001.0)
+    until(lambda: ended(pid), "its processes have ended")
 
 
 def test_the_isolation_timeout_goes_on_while_the_server_is_suspended(
-    folder: Path, connect: Connect
+    folder: Path, connect: Connect, clock: Clock
 ) -> None:
     """That the connection has ended meanwhile is no sign of life."""
-    script = """
-import sys
-from muster.node import __main__, server
-server._PING_AFTER, server.SERVER_TIMEOUT = 0.5, 1.0
-sys.exit(__main__.main(sys.argv[1:]))
-"""
-    supervisor = connect(isolation=4.0, program=(sys.executable, "-c", script))
+    supervisor = connect(isolation=1000.0, program=clock.program)
     supervisor.expect(HostFacts)
     run(supervisor, 0, "sh", "-c", DETACHED)
     pid = written(folder / "logs/0.out")
     server = server_pid(folder)
     os.kill(server, signal.SIGSTOP)
     supervisor.disconnect()
-    time.sleep(5)
+    clock.advance(1001.0)
     os.kill(server, signal.SIGCONT)
-    resumed = time.monotonic()
     until(lambda: ended(pid), "its processes have ended")
-    assert time.monotonic() < resumed + 3
 
 
 def test_after_the_decision_window_it_exits(folder: Path, connect: Connect) -> None:

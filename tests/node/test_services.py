@@ -50,8 +50,9 @@ def service(tmp_path: Path) -> Any:
 
 
 def files_exist(*names: str) -> dict[str, Any]:
-    """A check that these files exist; `all` must have content, too."""
-    tests = " && ".join(f"test {'-s' if name == 'all' else '-e'} {name}" for name in names)
+    """A check that these files exist; `all` and `pid` must have content, too."""
+    written = ("all", "pid")
+    tests = " && ".join(f"test {'-s' if name in written else '-e'} {name}" for name in names)
     what = f"the file {names[0]}" if len(names) == 1 else ""
     command = ["sh", "-c", tests]
     return {"type": "succeeds", "command": command, "what": what, "patience": 60.0}
@@ -201,7 +202,7 @@ def test_a_service_that_ends_while_the_program_runs(
     """The node fails because of its service, however its program ends."""
     lost = f"echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; echo lost >&2; {end}"
     program = "touch go; while kill -0 $(cat pid); do sleep 0.01; done 2> ended; exit 21"
-    one = node(program, services=[service("one", lost)], gather=files_exist("pid"), grace_period=60)
+    one = node(program, services=[service("one", lost)], gather=files_exist("pid"))
     one.expect("started")
     one.expect("ready")
     ended = one.expect("ended")
@@ -246,7 +247,7 @@ def test_a_service_in_place_of_the_program(
     """When it ends, the node ends, with its other services."""
     wait = "while ! [ -e go ]; do sleep 0.01; done"
     services = [service("one", ORDERLY.format("one")), service("two", f"{wait}; {script}")]
-    one = node("echo program >> all", services=services, program=False, grace_period=60)
+    one = node("echo program >> all", services=services, program=False)
     one.expect("started")
     one.expect("ready")
     await_files(one, "all")
@@ -271,7 +272,7 @@ def test_services_stop_in_reverse_order(node: Any, service: Any) -> None:
 
 
 def test_a_service_that_ignores_sigterm_is_killed(node: Any, service: Any) -> None:
-    stubborn = "trap 'echo stopping >> all' TERM; touch up; while :; do sleep 0.01; done"
+    stubborn = f"trap '' TERM; touch up; {FOREVER}"
     services = [
         service("one", ORDERLY.format("one")),
         service("two", stubborn, grace=0.5, ready=files_exist("up", "all")),
@@ -281,7 +282,7 @@ def test_a_service_that_ignores_sigterm_is_killed(node: Any, service: Any) -> No
     one.expect("ready")
     one.expect("done")
     assert one.expect("ended")["exit_code"] == 0, "the program has succeeded"
-    assert lines(one) == ["one", "stopping", "one ends"]
+    assert lines(one) == ["one", "one ends"]
 
 
 def test_processes_of_a_service_end_with_it(node: Any, service: Any) -> None:
@@ -312,7 +313,7 @@ def test_a_node_stopped_before_its_services_were_ready(
     node: Any, service: Any, op: str, program: bool
 ) -> None:
     services = [service("one", f"touch up; {FOREVER}", ready=files_exist("never"))]
-    one = node("echo program >> all", services=services, program=program, grace_period=60)
+    one = node("echo program >> all", services=services, program=program)
     one.expect("started")
     await_files(one, "up")
     one.send(op)
@@ -325,7 +326,7 @@ def test_a_node_stopped_before_its_services_were_ready(
 @pytest.mark.parametrize("op", ["stop", "kill"])
 def test_a_node_without_a_program_is_stopped(node: Any, service: Any, op: str) -> None:
     services = [service("one", ORDERLY.format("one")), service("two", ORDERLY.format("two"))]
-    one = node("echo program >> all", services=services, program=False, grace_period=60)
+    one = node("echo program >> all", services=services, program=False)
     one.expect("started")
     one.expect("ready")
     while not (one.folder / "all").exists() or len(lines(one)) < 2:

@@ -103,9 +103,9 @@ def dial(service: OciService, objects: LinkedObjects) -> Iterator[Callable[[], s
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         host, _, port = process.stdout.readline().strip().rpartition(":")
-        yield lambda: socket.create_connection((host, int(port)), 30)
+        yield lambda: socket.create_connection((host, int(port)), 120)
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_it_hangs_up_while_there_is_no_supervisor(dial: Callable[[], socket.socket]) -> None:
@@ -127,13 +127,13 @@ def test_it_carries_what_a_node_server_says(
         end = End(there, objects, connection, down, up, lambda: True, lambda _why: None)
         carrying = threading.Thread(target=end.run)
         carrying.start()
-        here.settimeout(30)
+        here.settimeout(120)
         assert here.recv(100) == b"hello"
         here.sendall(b"welcome")
         assert sock.recv(100) == b"welcome"
     assert here.recv(100) == b"", "its end has arrived"
     here.close()
-    carrying.join(30)
+    carrying.join(120)
 
 
 def test_it_hangs_up_when_there_is_another_supervisor(

@@ -60,7 +60,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "hostname": "node-0",
         "incarnation": incarnation,
         "keep": False,
-        "grace_period": 0.2,
+        "grace_period": 60,
         "hang_timeout": None,
         "disk": None,
         "disk_full": None,
@@ -127,7 +127,7 @@ class Node:
     def receive(self) -> Message:
         """The next message."""
         while not self._received:
-            assert select.select([self.channel], [], [], 30)[0], "the agent sends nothing"
+            assert select.select([self.channel], [], [], 120)[0], "the agent sends nothing"
             self._received += map(_flat, self.channel.receive())
             assert self._received or not self.channel.closed, "the agent has ended"
         return self._received.pop(0)

@@ -20,6 +20,22 @@ sys.exit(int(os.environ.get("EXIT_" + os.environ["NODE_RANK"], "0")))
 """
 
 
+#: A node whose time to wait for others begins when there is a file that matches FIRST.
+PATIENT = """
+import os, runpy, sys, time
+from pathlib import Path
+from muster.bootstrap import rendezvous
+poll, folder = rendezvous.poll, Path(os.environ["WORK_DIR"], os.environ["JOB_OCID"])
+def patient(timeout, interval):
+    while not any(folder.glob(os.environ["FIRST"])):
+        yield
+        time.sleep(interval)
+    yield from poll(timeout, interval)
+rendezvous.poll = patient
+runpy.run_module("muster", run_name="__main__")
+"""
+
+
 class Nodes:
     """The nodes of one test; `work_dir` is a path or URL."""
 
@@ -40,10 +56,12 @@ class Nodes:
     def start(
         self, mode: str, job: str = "job1", output: Any = subprocess.PIPE, **environ: str
     ) -> subprocess.Popen[str]:
+        """Start a node. environ: more variables; with FIRST, see `PATIENT`."""
         self._started += 1
+        program = ["-c", PATIENT] if "FIRST" in environ else ["-m", "muster"]
         address = f"{NET}.{self._started}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "muster", "node"],
+            [sys.executable, *program, "node"],
             env={
                 **self._environ,
                 "MODE": mode,

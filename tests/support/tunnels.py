@@ -54,7 +54,7 @@ class Tunneled:
         self.near, near = socket.socketpair()
         self.far, far = socket.socketpair()
         for one in (self.near, self.far):
-            one.settimeout(30)
+            one.settimeout(120)
         ends = [
             End(near, objects, "c", "up/", "down/", is_served, report),
             End(far, objects, "c", "down/", "up/", lambda: True, report),
@@ -68,5 +68,5 @@ class Tunneled:
         self.near.close()
         self.far.close()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive()

@@ -95,9 +95,10 @@ def test_a_server_that_does_not_answer(
 
 
 def test_no_server_is_reached() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert said_of(f"http://127.0.0.1:{port}/") == f"127.0.0.1:{port} refuses connections"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        assert said_of(f"http://127.0.0.1:{port}/") == f"127.0.0.1:{port} refuses connections"
     words = said_of("https://cluster.invalid/")
     assert words == "the name cluster.invalid cannot be resolved"
 

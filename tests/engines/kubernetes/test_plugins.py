@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 from engines.kubernetes.api_stub import OBJECT, ApiStub, write_config
-from muster.engines.kubernetes import access, plugins
+from muster.engines.kubernetes import access, plugins, sessions
 from muster.engines.kubernetes.cluster import CannotCall, Cluster
 from muster.engines.kubernetes.profile import KubernetesProfile
 from support.certificates import write_certificate
@@ -28,7 +29,7 @@ from support.faults import until
 
 pytest.importorskip("kubernetes")
 VERSION = "client.authentication.k8s.io/v1"
-TIMEOUT = 20.0
+TIMEOUT = 120.0
 SECRET = "s3cr3t"
 
 
@@ -73,14 +74,31 @@ def child(folder: Path) -> int:
     return int(file.read_text())
 
 
+@pytest.fixture
+def until_then(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """The time that a plug-in has begins when something has returned."""
+    started = plugins._started
+
+    def use(happens: Callable[[], object]) -> None:
+        def start(*given: Any) -> subprocess.Popen[bytes]:
+            process = started(*given)
+            happens()
+            return process
+
+        monkeypatch.setattr(plugins, "_started", start)
+
+    return use
+
+
 #: With a process of its own that keeps its output open.
 HANGS = "sleep 1000 &\necho $! > child\nwait"
 
 
 def test_one_that_hangs_is_killed_with_its_children(
-    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_then: Any
 ) -> None:
     monkeypatch.setattr(plugins, "_TIMEOUT", 0.5)
+    until_then(lambda: child(tmp_path))
     profile = write_config(tmp_path / "config", server.url, user_of(tmp_path, HANGS))
     with pytest.raises(CannotCall) as said:
         Cluster(profile).read("Pod", "p")
@@ -95,9 +113,10 @@ def test_one_that_hangs_is_killed_with_its_children(
 
 
 def test_one_that_asks_a_person_has_more_time(
-    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_then: Any
 ) -> None:
     """It stays in the session of the terminal, and is killed alone."""
+    until_then(lambda: child(tmp_path))
     monkeypatch.setattr(plugins, "_TIMEOUT", 0.0)
     monkeypatch.setattr(plugins, "_LOGIN_TIMEOUT", 0.5)
     monkeypatch.setattr(plugins, "_is_interactive", lambda *_: True)
@@ -109,10 +128,22 @@ def test_one_that_asks_a_person_has_more_time(
 
 
 def test_those_who_wait_for_it_fail_with_it(
-    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_then: Any
 ) -> None:
     """They do not wait one after the other."""
-    monkeypatch.setattr(plugins, "_TIMEOUT", 1.0)
+    waiting: set[int] = set()
+
+    class Time:
+        @staticmethod
+        def monotonic() -> float:
+            """The first time is that since which a thread waits."""
+            found = time.monotonic()
+            waiting.add(threading.get_ident())
+            return found
+
+    monkeypatch.setattr(sessions, "time", Time)
+    monkeypatch.setattr(plugins, "_TIMEOUT", 0.1)
+    until_then(lambda: until(lambda: len(waiting) == 8, "all wait", TIMEOUT))
     profile = write_config(tmp_path / "config", server.url, user_of(tmp_path, HANGS))
     clusters, errors = [Cluster(profile, retry_for=0.0) for _ in range(8)], list[CannotCall]()
 
@@ -191,11 +222,11 @@ def test_it_is_killed_at_once_when_nobody_waits_for_it(
         "plugins._guard = lambda *args: (guard(*args), runs.set())[0]\n"
         f"cluster = Cluster(KubernetesProfile(kubeconfig={config!r}))\n"
         "threading.Thread(target=cluster.read, args=('Pod', 'p'), daemon=True).start()\n"
-        "assert runs.wait(20)\n"
+        f"assert runs.wait({TIMEOUT})\n"
         f"while not os.path.exists({str(tmp_path / 'child')!r}): pass\n"
         f"os.kill(os.getpid(), {signal_number}) if {signal_number} else os._exit(0)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], check=False, timeout=TIMEOUT)
     assert ended.returncode == -(signal_number or 0)
     until(lambda: not is_alive(child(tmp_path)), "its child has ended", TIMEOUT)
 
@@ -333,10 +364,11 @@ def test_a_login_that_is_renewed_needs_the_python_client(
 
 
 def test_an_issuer_that_says_nothing_is_given_up(
-    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_then: Any
 ) -> None:
-    monkeypatch.setattr(plugins, "_TIMEOUT", 8.0)
+    monkeypatch.setattr(plugins, "_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as issuer:
+        until_then(lambda: select.select([issuer], [], [], TIMEOUT))  # it is requested
         url = f"http://127.0.0.1:{issuer.getsockname()[1]}"
         claims = urlsafe_b64encode(json.dumps({"exp": 1}).encode()).decode().rstrip("=")
         how = {"id-token": f"a.{claims}.c", "idp-issuer-url": url, "refresh-token": SECRET}

@@ -194,7 +194,7 @@ def test_input_that_is_never_read_ends_with_its_command() -> None:
     status = b"\x03" + json.dumps(SUCCESS).encode()
     theirs.sendall(bytes((0x82, len(status))) + status)
     assert process.wait() == 0
-    feeder.join(20)
+    feeder.join(120)
     assert not feeder.is_alive()
     theirs.close()
     files.close()
@@ -221,7 +221,7 @@ def test_sizes_behind_input_that_is_never_read_block_nobody() -> None:
 
     changer = threading.Thread(target=change, daemon=True)
     changer.start()
-    changer.join(20)
+    changer.join(120)
     assert not changer.is_alive()
     assert process.wait() == 129
     os.close(keys)
@@ -263,7 +263,7 @@ def test_a_command_that_cannot_have_its_files_ends(tmp_path: Path) -> None:
     with open(os.devnull, "r+b") as unused, pytest.raises(termios.error) as caught:
         command = NodeCommand(("true",), terminal=True)  # which this file is not
         run_at(tmp_path, url, command, Stdio(unused, unused, unused))
-    assert closed.wait(20)  # not only when `caught` is freed
+    assert closed.wait(120)  # not only when `caught` is freed
     del caught
     cluster.close()
 
@@ -281,13 +281,13 @@ def test_the_newest_size_is_sent(tmp_path: Path) -> None:
             size = json.loads(message[1:])
             found.append((size["Height"], size["Width"]))
             first.set()
-            assert changed.wait(20)
+            assert changed.wait(120)
         end(connection)
 
     keys, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (7, 77))
     process = in_terminal(ExecChannels(cluster.connect(cluster.serve(handler))), terminal)
-    assert first.wait(20)
+    assert first.wait(120)
     process.resize(8, 88)
     process.resize(9, 99)
     changed.set()
@@ -358,7 +358,7 @@ def test_output_that_nobody_reads_ends_the_command(start: Start) -> None:
     closed = threading.Event()
 
     def handler(connection: ServerConnection) -> None:
-        assert closed.wait(20)
+        assert closed.wait(120)
         with contextlib.suppress(ConnectionClosed):
             speak(connection)
 
@@ -419,7 +419,7 @@ def test_a_signal_ends_the_stream(start: Start) -> None:
     process, _ = start(handler)
     process.send_signal(15)
     assert process.wait() == 143
-    assert closed.wait(20)
+    assert closed.wait(120)
     process.send_signal(9)  # it has ended
     process.resize(3, 4)
     assert process.wait() == 143
@@ -429,7 +429,7 @@ def test_a_new_size_of_the_terminal_here_does_not_end_a_command_without_one(star
     sent = threading.Event()
 
     def handler(connection: ServerConnection) -> None:
-        assert sent.wait(20)
+        assert sent.wait(120)
         end(connection, failure(5))
 
     process, _ = start(handler)
@@ -468,7 +468,7 @@ def test_pings_of_the_cluster_are_answered(start: Start, monkeypatch: pytest.Mon
     monkeypatch.setattr(exec_channels, "_PING_PAUSE", 3600.0)
 
     def handler(connection: ServerConnection) -> None:
-        end(connection, failure(7 if connection.ping().wait(20) else 8))
+        end(connection, failure(7 if connection.ping().wait(120) else 8))
 
     process, _ = start(handler)
     assert process.wait() == 7

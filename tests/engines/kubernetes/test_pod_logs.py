@@ -128,7 +128,7 @@ def test_reading_is_interrupted(serve: Serve, is_early: bool) -> None:
 
     def stream() -> Iterator[bytes]:
         yield line(0, "a")
-        done.wait(20)
+        done.wait(240)
 
     reader = LogReader(serve(lambda _: Answer(stream=stream())), "p", "main")
 
@@ -141,7 +141,7 @@ def test_reading_is_interrupted(serve: Serve, is_early: bool) -> None:
     thread = threading.Thread(target=read)
     thread.start()
     if not is_early:
-        assert first.wait(20)
+        assert first.wait(60)
         reader.interrupt()
     thread.join(10)
     assert not thread.is_alive()
