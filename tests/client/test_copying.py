@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,16 @@ open("end", "w").close()
 """
 
 
+@pytest.fixture
+def shallow(tmp_path: Path, own_home: Path) -> Iterator[None]:
+    """However the test ends, nothing is left that `shutil.rmtree` cannot remove."""
+    yield
+    nested = ["find", tmp_path, own_home, "-depth", "-path", "*/nested/*", "-delete"]
+    subprocess.run(nested, check=True)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("shallow")
 def test_an_ended_node_has_the_unchanged_files_of_large_code(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
