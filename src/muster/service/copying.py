@@ -117,10 +117,15 @@ exit 127
 
 
 def _file(content: bytes) -> IO[bytes]:
-    """A file without a name, to be read from its start."""
+    """A file without a name, to be read from its start. Raises OSError."""
     file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-    file.write(content)
-    file.seek(0)
+    try:
+        while content:  # a full disk may take a part of it
+            content = content[file.write(content) :]
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 
