@@ -58,7 +58,8 @@ class End(Protocol):
         """Wait for the end of the copy."""
 
     def stop(self) -> None:
-        """End the copy before it is complete. Nothing incomplete is left."""
+        """End the copy before it is complete, also if it was not started. Nothing incomplete is
+        left."""
 
 
 class EndHere:
@@ -85,7 +86,11 @@ class EndHere:
     def start(self, descriptor: int) -> None:
         """See `End`."""
         self._descriptor = descriptor
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are too many
+            os.close(descriptor)
+            raise
 
     def finish(self) -> Outcome:
         """See `End`."""
@@ -169,7 +174,9 @@ def start(sender: End, receiver: End) -> None:
                 _write_preamble(receiver.preamble, writing)
         except BaseException:
             for _, unused in ends:
-                os.close(unused)  # ends what has started
+                os.close(unused)
+            sender.stop()
+            receiver.stop()
             raise
 
 
