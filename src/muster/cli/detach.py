@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 #: Seconds after a Ctrl-C in which a second one cancels.
 _TIME_TO_CANCEL = 5.0
-#: Seconds after which a signal that had no effect is sent again, if that would have one.
+#: Seconds until a lost signal is sent again; repeated while it would be lost again.
 _AGAIN = 0.01
 _EXIT_CODES = {
     signal.SIGINT: EXIT_INTERRUPTED,

@@ -359,7 +359,7 @@ class _Signals:
             attend()
 
         def look_later() -> None:
-            # the limit of watchers is one for all processes of a user
+            # all processes of a user share the kernel's limit, so there may be no descriptor
             if self._presence.fileno() is None and not self._gone:
                 participant.wake_at(loop.now() + _PRESENCE_INTERVAL)
 
