@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,23 @@ def test_a_receiver_may_end_before_it_has_read_the_preamble(size: int) -> None:
     os.close(sender.descriptor)
     assert receiver.finish().failed == (size < len(preamble))
     assert receiver.received == preamble[:size]
+
+
+@pytest.mark.parametrize(("kind", "raw"), [("file", True), ("file", False), ("folder", False)])
+def test_what_was_sent_is_not_left_open(tmp_path: Path, kind: str, raw: bool) -> None:
+    """A program may copy any number of files."""
+    source = tmp_path / kind
+    if kind == "folder":
+        source.mkdir()
+    else:
+        source.write_bytes(bytes(1 << 20))
+    sender = copies.sender_here(str(source), raw=raw, progress=lambda _size: None)
+    receiver = EndHere("here", "rb", lambda of, _: of.read(), lambda _size: None)
+    assert copies.connect(sender, receiver) == ()
+    opened = [os.readlink(f"/proc/self/fd/{name}") for name in own_descriptors()]
+    assert str(source) not in opened
+
+
+def own_descriptors() -> list[str]:
+    found = os.listdir("/proc/self/fd")
+    return [name for name in found if os.path.lexists(f"/proc/self/fd/{name}")]

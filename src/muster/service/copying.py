@@ -22,6 +22,7 @@ from muster.api.copies import (
     hints_at_files_here,
     parse_places,
     receiver_here,
+    send_opened,
     sender_here,
 )
 from muster.api.node_access import Progress
@@ -77,7 +78,7 @@ def node_sender(api: EmbeddedAPI, place: NodePath, *, raw: bool, progress: Progr
             return
         if saved.lacks:
             report(f"{name}: {saved.lacks}")
-        transfer.send(saved.descriptor, name, stream, report, saved.walk)
+        send_opened(saved.descriptor, name, stream, report, saved.walk)
 
     return EndHere(str(place), "wb", send, progress)
 
