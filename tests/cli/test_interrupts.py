@@ -95,6 +95,31 @@ def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+def test_a_time_to_cancel_that_is_over_in_a_callback_cancels_nothing() -> None:
+    code = """
+        import os, signal, time, weakref
+        from types import SimpleNamespace
+        from muster.cli import detach
+        detach._in_foreground = lambda: True
+        detach._alarm_later = lambda: None
+        detach._cancel = lambda ids: print("canceled", ids, flush=True)
+        class Thing:
+            pass
+        detach.detach_on_signals([SimpleNamespace(id="r1", name="demo")])
+        thing = Thing()
+        held = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGALRM))
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            del thing
+            time.sleep(5)
+        except detach.Detached as detached:
+            print("exits with", detach.detach([], detached.number))
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "exits with 130\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "times"),
     [

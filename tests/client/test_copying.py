@@ -258,6 +258,9 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     for place in ("gone", "replaced/text", "away", "before/text", "data/x"):
         with pytest.raises(InvalidInput, match=r"No such file|Not a directory"):
             copy(client, f"last:0:{place}", "one")
+    opened = {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+    of_node = str(service.home.run_dir(run.id).path / "nodes")
+    assert not [path for path in opened if path.startswith((of_node, str(service.home.artifacts)))]
     if not service.home.run_dir(run.id).overlay(0).exists():
         return  # the code was copied: nothing is missing without the stored code
     shutil.rmtree(service.home.artifacts)

@@ -15,7 +15,7 @@ from muster.errors import HomeGone
 from muster.identity import new_owner
 from muster.node import file_watch
 from muster.storage import wakeup
-from muster.storage.home import Home
+from muster.storage.home import Home, RunDir
 from muster.store.records import Lease
 
 
@@ -29,6 +29,19 @@ class Unlosable(Keeper):
     def drop(self, *_: object) -> None: ...
 
 
+def signals_of(tmp_path: Path) -> tuple[Home, RunDir, _Signals]:
+    """What a supervisor watches, with its folders."""
+    home = Home(tmp_path / "home")
+    home.prepare()
+    folder = home.run_dir("r1")
+    folder.path.mkdir()
+    wakeup.create(folder.wakeup)
+    for path in (home.records, folder.lock):
+        path.touch()
+    lease = Lease.first("r1", new_owner(), 1e12)
+    return home, folder, _Signals(Assignment(home, lease, {}, "python3", -1, -1), Unlosable())
+
+
 @pytest.mark.parametrize("notified", [True, False])
 def test_files_that_are_gone_are_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notified: bool
@@ -38,16 +51,8 @@ def test_files_that_are_gone_are_told_once(
     if not notified:
         monkeypatch.setattr(file_watch, "_take_descriptor", lambda: -1)
         monkeypatch.setattr(supervisor, "_PRESENCE_INTERVAL", 0.01)
-    home = Home(tmp_path / "home")
-    home.prepare()
-    folder = home.run_dir("r1")
-    folder.path.mkdir()
-    wakeup.create(folder.wakeup)
-    for path in (home.records, folder.lock):
-        path.touch()
-    lease = Lease.first("r1", new_owner(), 1e12)
+    home, folder, signals = signals_of(tmp_path)
     loop, calls = EventLoop(), list[str]()
-    signals = _Signals(Assignment(home, lease, {}, "python3", -1, -1), Unlosable())
     signals.watch(loop, lambda: calls.append("attend"))
     folder.lock.unlink()
     loop.run_once()
@@ -61,5 +66,32 @@ def test_files_that_are_gone_are_told_once(
     while not calls:  # a time that was given up may end a round, too
         loop.run_once()
     assert calls == ["later"]
+    signals.close()
+    loop.close()
+
+
+def test_a_run_is_left_alone_while_its_files_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits would look at all runs before it each time."""
+    monkeypatch.setattr(file_watch, "_take_descriptor", lambda: -1)
+    monkeypatch.setattr(supervisor, "_PRESENCE_INTERVAL", 0.0)
+    _, _, signals = signals_of(tmp_path)
+    looks, calls = list[Path | None](), list[str]()
+    real = signals._presence.missing
+
+    def missing() -> Path | None:
+        looks.append(real())
+        return looks[-1]
+
+    monkeypatch.setattr(signals._presence, "missing", missing)
+    loop = EventLoop()
+    signals.watch(loop, lambda: calls.append("attend"))
+    for _ in range(3):
+        loop.run_once()
+    assert (looks, calls) == ([None] * 3, [])
+    signals.wake()
+    while not calls:
+        loop.run_once()
     signals.close()
     loop.close()

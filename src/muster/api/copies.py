@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Thread
 from typing import IO, Any, Protocol
 
@@ -21,7 +22,7 @@ from muster.api.node_access import Progress
 from muster.api.node_paths import NodePath, parse_path
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.node import transfer
-from muster.node.folder_access import copy_blocks
+from muster.node.folder_access import Walk, copy_blocks, walk
 
 #: In place of a path on this machine: standard input or output.
 STREAM = "-"
@@ -58,7 +59,8 @@ class End(Protocol):
         """Wait for the end of the copy."""
 
     def stop(self) -> None:
-        """End the copy before it is complete. Nothing incomplete is left."""
+        """End the copy before it is complete, also if it was not started. Nothing incomplete is
+        left."""
 
 
 class EndHere:
@@ -85,7 +87,11 @@ class EndHere:
     def start(self, descriptor: int) -> None:
         """See `End`."""
         self._descriptor = descriptor
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are too many
+            os.close(descriptor)
+            raise
 
     def finish(self) -> Outcome:
         """See `End`."""
@@ -169,7 +175,9 @@ def start(sender: End, receiver: End) -> None:
                 _write_preamble(receiver.preamble, writing)
         except BaseException:
             for _, unused in ends:
-                os.close(unused)  # ends what has started
+                os.close(unused)
+            sender.stop()
+            receiver.stop()
             raise
 
 
@@ -210,10 +218,22 @@ def sender_here(place: str, *, raw: bool, progress: Progress) -> EndHere:
         raise InvalidInput(Problem(place, error.strerror or str(error))) from None
     if raw:
         return EndHere(place, "wb", lambda to, _: transfer.send_content(descriptor, to), progress)
-    name = transfer.name_of(place)
-    return EndHere(
-        place, "wb", lambda to, report: transfer.send(descriptor, name, to, report), progress
-    )
+    send = partial(send_opened, descriptor, transfer.name_of(place))
+    return EndHere(place, "wb", send, progress)
+
+
+def send_opened(
+    descriptor: int,
+    name: str,
+    stream: IO[bytes],
+    report: transfer.Report,
+    each_folder: Walk = walk,
+) -> None:
+    """See `transfer.send`. Takes over the descriptor."""
+    try:
+        transfer.send(descriptor, name, stream, report, each_folder)
+    finally:
+        os.close(descriptor)
 
 
 def receiver_here(place: str, *, progress: Progress) -> EndHere:

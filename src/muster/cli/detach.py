@@ -36,13 +36,17 @@ if TYPE_CHECKING:
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 #: Seconds after a Ctrl-C in which a second one cancels.
 _TIME_TO_CANCEL = 5.0
-#: Seconds after which a signal that had no effect is sent again, if that would have one.
+#: Seconds until a lost signal is sent again; repeated while it would be lost again.
 _AGAIN = 0.01
-_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
+_EXIT_CODES = {
+    signal.SIGINT: EXIT_INTERRUPTED,
+    signal.SIGALRM: EXIT_INTERRUPTED,
+    signal.SIGTERM: EXIT_TERMINATED,
+}
 
 
 class Detached(BaseException):
-    """The command is to end, while its runs continue."""
+    """The command is to end, while its runs continue. number: of the signal that was received."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -117,9 +121,9 @@ class _CtrlC:
             _write(f"\nCanceling {self._names}. Press Ctrl-C again to stop waiting for its end.")
             threading.Thread(target=_cancel, args=(self._ids,), daemon=True).start()
 
-    def time_is_up(self, _number: int, _frame: object) -> None:
+    def time_is_up(self, number: int, _frame: object) -> None:
         if self._times == 1:
-            raise Detached(signal.SIGINT)
+            raise Detached(number)  # if it is lost, SIGINT in its place would be a second Ctrl-C
 
 
 def _in_foreground() -> bool:

@@ -351,13 +351,15 @@ class _Signals:
     def watch(self, loop: EventLoop, attend: Callable[[], None]) -> None:
         """Call `attend` when `check` has to be called, or there may be requests."""
 
-        def look(_: object) -> None:
-            wakeup.drain(self._wakeup)  # later requests make it readable again
+        def look(ready: Mapping[int, int]) -> None:
             look_later()
+            if not ready and self._presence.missing() is None:
+                return  # a run that waits would look at all runs before it each time
+            wakeup.drain(self._wakeup)  # later requests make it readable again
             attend()
 
         def look_later() -> None:
-            # the limit of watchers is one for all processes of a user
+            # all processes of a user share the kernel's limit, so there may be no descriptor
             if self._presence.fileno() is None and not self._gone:
                 participant.wake_at(loop.now() + _PRESENCE_INTERVAL)
 

@@ -7,6 +7,7 @@ import os
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from io import FileIO
 from urllib.parse import parse_qs
 
 from muster.api.copies import End, Outcome, finish, start
@@ -137,7 +138,9 @@ class _ClientReceiver:
     def start(self, descriptor: int) -> None:
         """See `End`."""
         os.set_blocking(descriptor, False)
-        self._sent = asyncio.run_coroutine_threadsafe(self._send(descriptor), self._loop)
+        # here, as what is stopped at once does not begin to send
+        pipe = os.fdopen(descriptor, "rb", buffering=0)
+        self._sent = asyncio.run_coroutine_threadsafe(self._send(pipe), self._loop)
 
     def finish(self) -> Outcome:
         """See `End`. Raises ClientGone."""
@@ -150,11 +153,11 @@ class _ClientReceiver:
         if self._sent is not None:
             self._sent.cancel()
 
-    async def _send(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+    async def _send(self, pipe: FileIO) -> None:
+        with pipe:
             data: bytes | None = b" "
             while data:
-                await wait_for_readable([descriptor], None)
+                await wait_for_readable([pipe.fileno()], None)
                 data = pipe.read(MOST_DATA)
                 if data is not None:
                     await self._socket.send(data)

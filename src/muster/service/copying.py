@@ -22,6 +22,7 @@ from muster.api.copies import (
     hints_at_files_here,
     parse_places,
     receiver_here,
+    send_opened,
     sender_here,
 )
 from muster.api.node_access import Progress
@@ -77,7 +78,7 @@ def node_sender(api: EmbeddedAPI, place: NodePath, *, raw: bool, progress: Progr
             return
         if saved.lacks:
             report(f"{name}: {saved.lacks}")
-        transfer.send(saved.descriptor, name, stream, report, saved.walk)
+        send_opened(saved.descriptor, name, stream, report, saved.walk)
 
     return EndHere(str(place), "wb", send, progress)
 
@@ -117,10 +118,15 @@ exit 127
 
 
 def _file(content: bytes) -> IO[bytes]:
-    """A file without a name, to be read from its start."""
+    """A file without a name, to be read from its start. Raises OSError."""
     file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-    file.write(content)
-    file.seek(0)
+    try:
+        while content:  # a full disk may take a part of it
+            content = content[file.write(content) :]
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 

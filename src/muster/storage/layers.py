@@ -69,7 +69,8 @@ def open_place(layers: Layers, upper: int, place: str) -> tuple[int, Walk]:
             else:
                 return open_in(holder, name), walk
         kept = _reopen(layers, folders[-1], ())
-    return _either(kept), lambda _descriptor, on_error: _walk(layers, kept, on_error)
+    # another descriptor, as the listing closes those of the folder
+    return os.dup(_either(kept)), lambda _descriptor, on_error: _walk(layers, kept, on_error)
 
 
 def _names(path: str) -> list[str]:

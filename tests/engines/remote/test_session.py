@@ -518,10 +518,16 @@ def test_a_success_waits_for_outputs_of_a_host_that_cannot_be_reached(
 
 @succeeds
 @pytest.mark.parametrize(
-    ("why", "found"), [(Reason.NODE_LOST, "output_lost"), (Reason.PREEMPTED, "preempted")]
+    ("why", "code", "found"),
+    [(Reason.NODE_LOST, 1, "output_lost"), (Reason.PREEMPTED, None, "preempted")],
 )
 def test_a_success_on_a_host_that_is_gone_has_failed_for_the_reason_of_the_host(
-    open_session: Open, network: Network, impatient: None, why: Reason, found: str
+    open_session: Open,
+    network: Network,
+    impatient: None,
+    why: Reason,
+    code: int | None,
+    found: str,
 ) -> None:
     """A program that is told to end with its host may exit with 0, and be heard before that."""
     one = open_session()
@@ -532,7 +538,7 @@ def test_a_success_on_a_host_that_is_gone_has_failed_for_the_reason_of_the_host(
     one.until(lambda: bool(one.events))
     (ended,) = one.events
     assert isinstance(ended, NodeEnded)
-    assert (ended.exit_code, ended.reason) == (1, found)
+    assert (ended.exit_code, ended.reason) == (code, found)
     assert ended.message.endswith("job 1 has ended")
     network.is_down = False
     close(one)

@@ -31,8 +31,8 @@ from muster.plan.model import ExtraContainerPlan, RunPlan
 
 #: Seconds before a sidecar that has ended is started again: the first time at once, then doubling.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-#: Seconds for the rest of the output of a container that has ended, which takes long on a busy
-#: machine only.
+#: Seconds for the rest of the output of a container that has ended: most take less than one, but
+#: Podman has taken more than 5 on a busy machine.
 _OUTPUT_TIMEOUT = 30.0
 #: Seconds between two tries to reach the engine, and for how long an incarnation waits for it.
 _PAUSE, _REACH_TIMEOUT = 0.5, 3600.0

@@ -256,8 +256,10 @@ class Collection:
         failures = [tree.failure for tree in self._trees if tree.failure]
         if lost and not all(tree.done for tree in self._trees):
             if not (failures or self.wanted or reason is Reason.NODE_LOST):
-                # what ended the host may have ended the program, too, which then saved its work
-                return replace(self._event, exit_code=1, reason=reason, message=lost)
+                # what ended the host may have ended the program, too, which then saved its work:
+                # its exit code says nothing, and no rule of the user is about it
+                end = replace(self._event, exit_code=None, signal=0)
+                return replace(end, reason=reason, message=lost)
             failures.append(lost)
         if not failures:
             return self._event

@@ -35,8 +35,8 @@ _GONE_AFTER = 10.0
 #: say why: while its job goes on, and while that ends or Slurm does not answer.
 _UNEXPLAINED_AFTER, _UNANSWERED_AFTER = 10.0, 60.0
 _UNEXPLAINED = "its node server was told to end, and Slurm does not say why"
-#: Seconds for which the end of a node is not reported whose job Slurm is ending, while others of
-#: the job have not ended: those that end together start again together, in one job.
+#: Seconds from the first end of a node in a job that Slurm is ending until it is reported though
+#: other nodes have not ended: nodes whose ends are reported together start again in one job.
 _TOGETHER_WITHIN = 10.0
 #: What a node is called whose name is not known.
 _UNNAMED = "its node"
