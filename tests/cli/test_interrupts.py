@@ -95,6 +95,32 @@ def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+def test_two_signals_that_arrive_in_a_callback_detach_after_it() -> None:
+    """The second one while a thread is started that sends the first one again."""
+    code = """
+        import os, signal, threading, time, weakref
+        from muster.cli.detach import Detached, detach_on_signals
+        real = threading.Thread.start
+        def start(thread):
+            os.kill(os.getpid(), signal.SIGHUP)
+            real(thread)
+        threading.Thread.start = start
+        class Thing:
+            pass
+        detach_on_signals([])
+        thing = Thing()
+        held = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        try:
+            del thing
+            time.sleep(5)
+        except Detached as detached:
+            print(detached.number == signal.SIGTERM)
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_a_time_to_cancel_that_is_over_in_a_callback_cancels_nothing() -> None:
     code = """
         import os, signal, time, weakref

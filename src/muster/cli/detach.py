@@ -7,6 +7,7 @@ instead. Output is printed meanwhile, also while the runs are being canceled.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -75,7 +76,11 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(lost)
         return
     main, number = threading.main_thread().ident or 0, lost.exc_value.number
+    # what another one raises here is dropped, too: not before this one is certain to be sent again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
     threading.Thread(target=_send_again, args=(main, number), daemon=True).start()
+    with contextlib.suppress(Detached):
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _send_again(main: int, number: int) -> None:
