@@ -38,9 +38,8 @@ class HostsFile(NamedTuple):
                     file.write(wanted)
                     file.truncate()
         except OSError as error:
-            told = NOTE, self.path, os.geteuid(), error.strerror
             text = "%snames of nodes do not resolve: %s cannot be written by user %d: %s\n"
-            sys.stderr.write(text % told)
+            sys.stderr.write(text % (NOTE, self.path, os.geteuid(), error.strerror))
 
 
 def names_beside(folder: str) -> str:

@@ -735,9 +735,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     tags: Merged[Tags] = field(default_factory=dict)
     """Labels of the job and its runs."""
     notify: Merged[Notify] = field(default_factory=dict)
-    """Who hears of a run: names of `muster notify list`, each with `failed`, `succeeded`, `ended`
-    (however) or `never`: {chat: failed}. A name, or a list of names: told of every end. A run that
-    needs attention counts as failed. A server sends it."""
+    """Who is notified of a run: names of `muster notify list`, each with `failed`, `succeeded`,
+    `ended` (however) or `never`: {chat: failed}. A name, or a list of names: notified of every end.
+    A run that needs attention counts as failed. A server sends it."""
     annotations: Annotations = field(default_factory=dict)
     """For Kubernetes: annotations of the JobSet. Its labels are the tags."""
 

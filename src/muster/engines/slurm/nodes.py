@@ -235,7 +235,7 @@ class Nodes:
                 self._lose(slot, text, Reason.DEADLINE)
 
     def end_terminated(self, one: Allocation, why: str, reason: Reason) -> None:
-        """It is known why they were told to end: Slurm is ending the job."""
+        """Slurm has said why it is ending the job of an allocation."""
         if not one.ending:
             self._jobs.ending(one)
         known = [self._slots[slot] for slot in one.slots if slot in self._slots]
