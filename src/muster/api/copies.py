@@ -22,6 +22,7 @@ from muster.api.node_access import Progress
 from muster.api.node_paths import NodePath, parse_path
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.node import transfer
+from muster.node.files import write_all
 from muster.node.folder_access import Walk, copy_blocks, walk
 
 #: In place of a path on this machine: standard input or output.
@@ -172,20 +173,14 @@ def start(sender: End, receiver: End) -> None:
         try:
             end.start(descriptor)
             if end is receiver and receiver.preamble:
-                _write_preamble(receiver.preamble, writing)
+                with suppress(BrokenPipeError):  # it has ended, and says why
+                    write_all(writing, receiver.preamble)
         except BaseException:
             for _, unused in ends:
                 os.close(unused)
             sender.stop()
             receiver.stop()
             raise
-
-
-def _write_preamble(preamble: bytes, descriptor: int) -> None:
-    """Write what a receiver that has started reads first."""
-    with suppress(BrokenPipeError):  # it has ended, and says why
-        while preamble:
-            preamble = preamble[os.write(descriptor, preamble) :]
 
 
 def finish(sender: End, receiver: End) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from muster.errors import EngineError
+from muster.node.files import write_all
 
 if TYPE_CHECKING:
     from muster.api.node_access import NodeProcess, OpenFile
@@ -115,10 +116,8 @@ def _read_terminal() -> bytes:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
     with contextlib.suppress(OSError):  # its reader has ended, which ends the relay in a moment
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, data)
 
 
 def _handle(numbers: bytes, ours: int | None, process: NodeProcess) -> bool:

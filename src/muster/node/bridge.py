@@ -27,6 +27,7 @@ import socket
 from typing import Any, Dict, Mapping, Sequence
 
 from muster.node.control_groups import CannotLimit, check
+from muster.node.files import write_all
 from muster.node.reservation import (
     CannotReserve,
     Demand,
@@ -160,9 +161,7 @@ def _plain(value: Any) -> Any:
 
 def _say(kind: str, value: Any) -> None:
     data: Mapping[str, Any] = {kind: value}
-    text = json.dumps(data).encode() + b"\n"
-    while text:
-        text = text[os.write(1, text) :]
+    write_all(1, json.dumps(data).encode() + b"\n")
 
 
 def _bridge_to(sock: socket.socket) -> int:

@@ -115,9 +115,15 @@ def overwrite_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write the file in place, while nobody reads it: file systems write a file that replaces
     another one to the disk at once, which takes longer than starting a node. Raises OSError."""
     with os.fdopen(open_or_replace(path, os.O_WRONLY), "wb", buffering=0) as file:
-        while data:
-            data = data[file.write(data) :]
+        write_all(file.fileno(), data)
         file.truncate()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it: a pipe may take a part at once, and so may a disk. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:

@@ -19,7 +19,7 @@ from itertools import islice, takewhile
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from muster.node import processes
-from muster.node.files import open_or_replace, read_regular, remove_entry, replace_file
+from muster.node.files import open_or_replace, read_regular, remove_entry, replace_file, write_all
 from muster.node.incarnation_files import open_rank_output
 from muster.node.leftovers import VARIABLE
 from muster.node.messages import Environment
@@ -124,9 +124,7 @@ def _install_in_child(
             answer = {"error": str(error)}
         except OSError as error:
             answer = {"error": "the job's requirements cannot be installed: %s" % error}
-        data = json.dumps(answer).encode()
-        while data:
-            data = data[os.write(writing, data) :]
+        write_all(writing, json.dumps(answer).encode())
         code = 0
     finally:
         os._exit(code)

@@ -13,6 +13,7 @@ import json
 import os
 from typing import Dict, List, NamedTuple
 
+from muster.node.files import write_all
 from muster.node.launch_message import LaunchMessage
 
 _NAME = "muster-launch"
@@ -39,8 +40,7 @@ def publish(launch: LaunchMessage) -> int | None:
     except OSError:  # a sandbox forbids it; nothing else needs the record
         return None
     data = json.dumps([launch.incarnation, launch.cwd, launch.env, own]).encode()
-    while data:
-        data = data[os.write(descriptor, data) :]
+    write_all(descriptor, data)
     return descriptor
 
 

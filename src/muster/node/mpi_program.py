@@ -19,6 +19,7 @@ from functools import partial
 from typing import Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from muster.node import processes, remote_command
+from muster.node.files import write_all
 from muster.node.mpi_launchers import (
     Launcher,
     distinct_host_names,
@@ -191,8 +192,7 @@ class Program:
             self._unwatch(descriptor)
             self._open_outputs.remove(descriptor)
         self._output = (self._output + data)[-_MAX_OUTPUT:]
-        while data:
-            data = data[os.write(number, data) :]
+        write_all(number, data)
 
     def _start_proxies(self, requests: Sequence[Tuple[str, str]]) -> None:
         for host, command in requests:

@@ -31,6 +31,7 @@ from muster.engines.base import NodeCommand, NodeProcess, RunningNode, Stdio
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
+from muster.node.files import write_all
 from muster.service.inside import run_in_node
 from muster.service.nodes import choose
 from muster.service.saved_files import open_saved
@@ -121,8 +122,7 @@ def _file(content: bytes) -> IO[bytes]:
     """A file without a name, to be read from its start. Raises OSError."""
     file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
     try:
-        while content:  # a full disk may take a part of it
-            content = content[file.write(content) :]
+        write_all(file.fileno(), content)
         file.seek(0)
     except BaseException:
         file.close()

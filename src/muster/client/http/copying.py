@@ -24,6 +24,7 @@ from muster.api.operations import PREFIX
 from muster.api.problems import error_of
 from muster.client.http.nodes import open_socket
 from muster.errors import ServerUnavailable
+from muster.node.files import write_all
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -119,7 +120,7 @@ def _outcome(connected: ClientConnection, pipe: IO[bytes] | None = None) -> Outc
             if pipe is None:
                 continue
             if message:
-                _write(pipe, message)
+                write_all(pipe.fileno(), message)
             else:
                 pipe.close()
     except ConnectionClosed:
@@ -130,9 +131,3 @@ def _outcome(connected: ClientConnection, pipe: IO[bytes] | None = None) -> Outc
     if copied.error is not None:
         return Outcome(failed=True, error=error_of(copied.error))
     return Outcome(copied.left_out)
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[pipe.write(view) :]

@@ -31,6 +31,7 @@ from muster.api.operations import PREFIX
 from muster.api.problems import ProblemDetails, error_of
 from muster.client.http.connection import Connection, tls_context, unavailable
 from muster.errors import EngineError, InvalidInput, MusterError
+from muster.node.files import write_all
 from muster.store.records import NodeRecord
 from muster.type_info import decode_json
 
@@ -232,10 +233,8 @@ def _lost() -> EngineError:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
     try:
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, data)
     except BrokenPipeError:
         pass  # nobody reads it any more
     except OSError as error:

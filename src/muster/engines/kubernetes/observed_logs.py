@@ -24,6 +24,7 @@ from muster.engines.kubernetes.observed_facts import ObservedPod
 from muster.engines.kubernetes.pod_logs import LogLine, LogReader, Position
 from muster.engines.loop import RunLoop
 from muster.engines.remote.record import read_record, write_record
+from muster.node.files import write_all
 
 #: Seconds between two records of how far a log was copied.
 _RECORD_PAUSE = 1.0
@@ -129,7 +130,7 @@ class PodLog:
         content = line.content + b"\n"
         known = min(self._skipped, len(content))
         self._skipped -= known
-        _write_all(descriptor, content[known:])
+        write_all(descriptor, content[known:])
         position, size = self._reader.position, self._record.size + len(content)
         self._record = replace(self._record, size=size, time=position.time, lines=position.lines)
 
@@ -263,11 +264,6 @@ class LogCopies:
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
 
 
 def _size(path: str) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from muster.engines.base import NodeCommand, OpenFile, RunningNode, Stdio
 from muster.engines.remote.client import Client
 from muster.errors import EngineError
+from muster.node.files import write_all
 from muster.node.streams import MAX_JSON, Stream
 
 #: Bytes that are read from standard input at once, and how many of these may wait to be sent.
@@ -264,10 +265,8 @@ class _Writer:
     def _write(self) -> None:
         post = self._client.loop.post
         while data := self._queue.get():
-            view = memoryview(data)
             try:
-                while view:
-                    view = view[os.write(self._descriptor, view) :]
+                write_all(self._descriptor, data)
             except OSError as error:
                 if error.errno not in _UNREAD:
                     sys.stderr.write(f"muster: output is lost: {error.strerror}\n")
