@@ -68,16 +68,22 @@ def test_the_ctrl_c_handler_is_set_before_other_imports() -> None:
     assert done.stdout == "muster muster.interrupt\n"
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -> None:
-    """Also if it takes long to start a thread."""
+@pytest.mark.parametrize(
+    "starting",
+    [
+        "real(thread)",
+        "real(thread); time.sleep(0.5)",  # it takes long to start a thread
+        # another signal arrives while a thread is started that sends the first one again
+        "os.kill(os.getpid(), signal.SIGHUP); real(thread)",
+    ],
+)
+def test_a_signal_that_arrives_in_a_callback_detaches_after_it(starting: str) -> None:
     code = """
         import os, signal, sys, threading, time, weakref
         from muster.cli.detach import Detached, detach_on_signals
         real = threading.Thread.start
         def start(thread):
-            real(thread)
-            time.sleep(float(sys.argv[1]))
+            exec(sys.argv[1])
         threading.Thread.start = start
         class Thing:
             pass
@@ -90,33 +96,7 @@ def test_a_signal_that_arrives_in_a_callback_detaches_after_it(seconds: float) -
         except Detached as detached:
             print(detached.number == signal.SIGTERM)
     """
-    argv = [sys.executable, "-c", textwrap.dedent(code), str(seconds)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
-
-
-def test_two_signals_that_arrive_in_a_callback_detach_after_it() -> None:
-    """The second one while a thread is started that sends the first one again."""
-    code = """
-        import os, signal, threading, time, weakref
-        from muster.cli.detach import Detached, detach_on_signals
-        real = threading.Thread.start
-        def start(thread):
-            os.kill(os.getpid(), signal.SIGHUP)
-            real(thread)
-        threading.Thread.start = start
-        class Thing:
-            pass
-        detach_on_signals([])
-        thing = Thing()
-        held = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-        try:
-            del thing
-            time.sleep(5)
-        except Detached as detached:
-            print(detached.number == signal.SIGTERM)
-    """
-    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    argv = [sys.executable, "-c", textwrap.dedent(code), starting]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from engines.kubernetes.api_stub import OBJECT, ApiStub
 from muster.client.client import Client
+from muster.engines.kubernetes import sessions
 from support.certificates import TlsFiles, write_certificate
 from support.kube import Cluster
 from support.kube_engine import add_engine, require_client
@@ -47,6 +50,23 @@ def start(tmp_path: Path, cluster: Cluster) -> StartJob:
         return Job(tmp_path, nodes, **more)
 
     return one
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads that wait for what sessions share, or have waited."""
+    found: set[int] = set()
+
+    class Time:
+        @staticmethod
+        def monotonic() -> float:
+            """The first time is that since which a thread waits."""
+            now = time.monotonic()
+            found.add(threading.get_ident())
+            return now
+
+    monkeypatch.setattr(sessions, "time", Time)
+    return found
 
 
 @pytest.fixture

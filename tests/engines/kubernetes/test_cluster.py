@@ -645,27 +645,17 @@ def test_kueue_may_be_installed_later(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_those_who_wait_for_the_versions_fail_together(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, tmp_path: Path, waiting: set[int]
 ) -> None:
     """They do not wait one after the other for a cluster that does not answer."""
     profile = write_config(tmp_path / "config", serve(after()).url)
     session = connection.Session(access.load(profile, {}))
-    shared, calls, begun = sessions.Shared(lambda: session), list[int](), set[int]()
+    shared, calls = sessions.Shared(lambda: session), list[int]()
     errors: list[CannotCall] = []
-
-    class Time:
-        @staticmethod
-        def monotonic() -> float:
-            """The first time is that since which a thread waits."""
-            found = time.monotonic()
-            begun.add(threading.get_ident())
-            return found
-
-    monkeypatch.setattr(sessions, "time", Time)
 
     def find() -> Versions:
         calls.append(1)
-        until(lambda: len(begun) == 8, "all wait")
+        until(lambda: len(waiting) == 8, "all wait")
         raise CannotCall("no answer", refused=False)
 
     def ask() -> None:

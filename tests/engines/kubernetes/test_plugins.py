@@ -21,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 from engines.kubernetes.api_stub import OBJECT, ApiStub, write_config
-from muster.engines.kubernetes import access, plugins, sessions
+from muster.engines.kubernetes import access, plugins
 from muster.engines.kubernetes.cluster import CannotCall, Cluster
 from muster.engines.kubernetes.profile import KubernetesProfile
 from support.certificates import write_certificate
@@ -128,20 +128,13 @@ def test_one_that_asks_a_person_has_more_time(
 
 
 def test_those_who_wait_for_it_fail_with_it(
-    server: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_then: Any
+    server: ApiStub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    until_then: Any,
+    waiting: set[int],
 ) -> None:
     """They do not wait one after the other."""
-    waiting: set[int] = set()
-
-    class Time:
-        @staticmethod
-        def monotonic() -> float:
-            """The first time is that since which a thread waits."""
-            found = time.monotonic()
-            waiting.add(threading.get_ident())
-            return found
-
-    monkeypatch.setattr(sessions, "time", Time)
     monkeypatch.setattr(plugins, "_TIMEOUT", 0.1)
     until_then(lambda: until(lambda: len(waiting) == 8, "all wait", TIMEOUT))
     profile = write_config(tmp_path / "config", server.url, user_of(tmp_path, HANGS))
